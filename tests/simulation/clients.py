@@ -1,7 +1,7 @@
 """Clients of the cluster: the library's own asyncio client on a virtual event loop, and raw peers that keep to no protocol."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,7 +40,9 @@ class ClientProcess:
         *,
         direct: bool,
         api_key: str = "",
+        fronts: Sequence[str] = (FRONT,),
     ) -> None:
+        """``fronts``: where the routers are."""
         self.world = world
         self.name = name
         self.address = address_of(name)
@@ -57,7 +59,7 @@ class ClientProcess:
         previous, world.current = world.current, self
         try:
             with replaced([(asynchronous, "Session", partial(Session, **limits))]):
-                self.client = AsyncClient(FRONT, api_key=api_key, timeout=timeout_s, direct=direct)
+                self.client = AsyncClient(",".join(fronts), api_key=api_key, timeout=timeout_s, direct=direct)
         finally:
             world.current = previous
 
@@ -116,7 +118,7 @@ class ClientProcess:
 class RawPeer:
     """A peer that says what it likes under the identity that it likes. ``stalled``: it does not read."""
 
-    def __init__(self, world: World, network: Network, name: str, identity: bytes) -> None:
+    def __init__(self, world: World, network: Network, name: str, identity: bytes, front: str = FRONT) -> None:
         self.world = world
         self.name = name
         self.address = address_of(name)
@@ -130,7 +132,7 @@ class RawPeer:
         world.current = previous
         if identity:
             self.socket.set(int(zmq.IDENTITY), identity)
-        self.socket.connect(FRONT)
+        self.socket.connect(front)
 
     def say(self, parts: list[bytes]) -> None:
         """Send a frame."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from random import Random
 from typing import Any
 
 from fila_proto_zmq.names import shard_of
@@ -32,9 +33,7 @@ class Cluster:
         """How far each machine's wall clock is off, microseconds."""
         settings = options.shard_settings
         self.key_file = KeyFile(world) if "guest" in options.features else None
-        self.router = RouterProcess(
-            world, options.work_us, self.shards, settings.consumer_timeout_ms, options.router_limits, self.key_file
-        )
+        self.routers = self._make_routers()
         self.workers = self._make_workers(settings)
         for process in self.processes:
             self.supervisor.watch(process)
@@ -46,7 +45,30 @@ class Cluster:
 
     @property
     def processes(self) -> list[Process]:
-        return [self.router, *self.workers]
+        return [*self.routers, *self.workers]
+
+    @property
+    def fronts(self) -> list[str]:
+        """Where clients reach the routers."""
+        return [router.front for router in self.routers]
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Where routers are reached."""
+        return [endpoint for router in self.routers for endpoint in (router.front, router.back)]
+
+    def one_router(self, random: Random) -> RouterProcess:
+        """A router. Nothing is drawn if there is one only."""
+        return random.choice(self.routers) if len(self.routers) > 1 else self.routers[0]
+
+    def _make_routers(self) -> list[RouterProcess]:
+        return [self._router(None)]
+
+    def _router(self, host: int | None) -> RouterProcess:
+        """The router of a host, or the only one."""
+        options = self.options
+        timeout_ms = options.shard_settings.consumer_timeout_ms
+        return RouterProcess(self.world, options.work_us, self.shards, timeout_ms, options.router_limits, self.key_file, host)
 
     def _make_disks(self) -> dict[Any, Any]:
         deaths = self.supervisor.deaths
@@ -90,9 +112,8 @@ class Cluster:
             process.start()
 
     def is_up(self) -> bool:
-        """Whether all shards are open, and the router knows where."""
-        core = self.router.core
-        return core is not None and all(owner is not None and owner.routable for owner in core._table.owners)
+        """Whether all shards are open, and the routers know where."""
+        return all(map(_knows_all, self.routers))
 
     def stop(self) -> None:
         """End everything, for good."""
@@ -134,3 +155,8 @@ class Cluster:
             )
             if first_us is not None:
                 self.power_cuts.append((shard, first_us, self.world.now_us))
+
+
+def _knows_all(router: RouterProcess) -> bool:
+    core = router.core
+    return core is not None and all(owner is not None and owner.routable for owner in core._table.owners)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.core.store import DamageError, InUseError
+from fila_worker.core.store import InUseError
 from fila_worker.log.records import Changes, Kind, decode_changes, encode_changes
 from fila_worker.log.rule import START, Counted, Position
 from fila_worker.storage.memory import MemoryStore
-from fila_worker.storage.replica import FlushLimits
+from fila_worker.storage.replica import DivergedError, FlushLimits
 from tests.simulation.disk import SimBatch, _apply
 from tests.simulation.shared_log import SharedLog, digest
 from tests.simulation.world import Process, World
@@ -32,10 +32,6 @@ class Stored(NamedTuple):
     marker: bytes = b""
     digest: bytes = b""
     """Of all batches in it: for the checkers."""
-
-
-class DivergedError(DamageError):
-    """The copy has what never counted."""
 
 
 @dataclass
@@ -79,6 +75,25 @@ class CopyDisk:
                 family[key] = value
         self.undo.clear()
         return SimCopy(self)
+
+
+class SimExchange:
+    """Stands in for :class:`fila_worker.copies.exchange.Exchange`, without a target for checkpoints. ``copy``: what is opened as the copy."""
+
+    def __init__(self, copy: CopyDisk) -> None:
+        self.copy = copy
+
+    def adopt(self) -> bool:
+        """Return that no checkpoint was brought."""
+        return False
+
+    def discard(self) -> None:
+        """Drop the copy, which is closed. Only what was flushed may be there, and that has counted."""
+        self.copy.world.fail("copies", f"the {self.copy.name} is dropped, because it has what is not in the log")
+        self.copy.erase()
+
+    def sweep(self) -> None:
+        """Find nothing that was replaced."""
 
 
 class SimCopy(MemoryStore):

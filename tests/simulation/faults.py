@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.host_faults import HOST_FAULTS
 from tests.simulation.peers import hostile, unread
-from tests.simulation.processes import BACK, FRONT
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -26,7 +25,7 @@ def kill_worker(run: "Run", random: Random) -> None:
 def endanger(run: "Run", random: Random) -> None:
     """Perhaps a process dies at one of the next steps of what has just begun, if this run has such faults."""
     process = random.choice(run.cluster.processes)
-    fault = "kill_router" if process is run.cluster.router else "kill_worker"
+    fault = "kill_router" if process in run.cluster.routers else "kill_worker"
     if fault in run.options.faults and random.random() < 0.5:
         process.doom(random.randrange(1, 25), "die")
 
@@ -39,7 +38,7 @@ def away(run: "Run", random: Random) -> None:
 
 
 def kill_router(run: "Run", random: Random) -> None:
-    run.cluster.router.doom(_touches(random), "die")
+    run.cluster.one_router(random).doom(_touches(random), "die")
 
 
 def kill_client(run: "Run", random: Random) -> None:
@@ -54,7 +53,7 @@ def pause_worker(run: "Run", random: Random) -> None:
 
 
 def pause_router(run: "Run", random: Random) -> None:
-    run.cluster.router.doom(_touches(random), "pause", random.choice([200_000, 1_000_000, 3_500_000]))
+    run.cluster.one_router(random).doom(_touches(random), "pause", random.choice([200_000, 1_000_000, 3_500_000]))
 
 
 def pause_client(run: "Run", random: Random) -> None:
@@ -96,7 +95,7 @@ def stop(run: "Run", random: Random) -> None:
 
 
 def unreachable(run: "Run", random: Random) -> None:
-    endpoint = random.choice([FRONT, BACK])
+    endpoint = random.choice(run.cluster.endpoints)
     until_us = run.world.now_us + random.choice([300_000, 2_000_000, 4_000_000])
     run.network.refusing_until_us[endpoint] = max(until_us, run.network.refusing_until_us.get(endpoint, 0))
     for connection in list(run.network.connections.values()):

@@ -14,7 +14,7 @@ from fila_proto_zmq.errors import FilaError, PermissionDeniedError
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import Record, open_envelope, unpack_record
-from tests.simulation.processes import BACK, FRONT
+from tests.simulation.processes import BACKS, FRONTS
 from tests.simulation.sockets import Connection
 from tests.simulation.world import World
 
@@ -296,7 +296,7 @@ class History:
 
     def tap(self, connection: Connection, to_router: bool, parts: list[bytes]) -> None:
         """See a frame that is sent."""
-        if connection.router.endpoint == BACK and to_router and len(parts) == 4 and parts[0]:
+        if connection.router.endpoint in BACKS and to_router and len(parts) == 4 and parts[0]:
             self._from_worker(parts, connection.dealer.owner)
 
     def direct_tap(self, identity: bytes, frame: list[bytes]) -> None:
@@ -362,7 +362,7 @@ class History:
 
     def arrived(self, connection: Connection, parts: list[bytes]) -> None:
         """A frame has reached a client."""
-        if connection.router.endpoint == FRONT and len(parts) == 3 and len(parts[0]) >= 6:
+        if connection.router.endpoint in FRONTS and len(parts) == 3 and len(parts[0]) >= 6:
             self._reached(parts)
 
     def _reached(self, parts: list[bytes]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from fila_worker.host import BETWEEN_SHARDS, Host
 from fila_worker.log.leadership import Leadership, State
+from fila_worker.log.leadership.answers import Answers
 from fila_worker.log.member import Member
 from fila_worker.log.records import Before, Kind
 from fila_worker.log.rule import Position, Writer
@@ -36,7 +37,7 @@ def hasty_claim(stack: ExitStack) -> None:
 
         return begin_reign
 
-    replace(stack, Leadership, "_at_end", lambda real: lambda leadership: leadership._answered_ms is not None)
+    replace(stack, Answers, "at_end", lambda real: property(lambda answers: answers.answered_ms is not None))
     replace(stack, Leadership, "_check_claim", lead_now)
     replace(stack, Member, "_begin_reign", skip)
 
@@ -67,7 +68,7 @@ def endless_proof(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         def lead(leadership: Any, now_ms: int) -> None:
             if leadership.state is State.LEADS:
-                leadership._proof_ms = now_ms
+                leadership._reign.proof_ms = now_ms
             real(leadership, now_ms)
 
         return lead

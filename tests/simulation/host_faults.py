@@ -29,17 +29,17 @@ def kill_host(run: "Run", random: Random) -> None:
     """A host is gone, and comes back after a while."""
     machine, span_us = _one(run, random), _span_us(random)
     run.world.tell(machine.name, "dies")
-    for worker in machine.workers:
-        worker.away = True
-        worker.doom(random.choice([0, 0, 1, 2, 3, 5, 8, 20]), "die")
-        run.world.after(span_us, run.cluster.supervisor.bring_back, worker)
+    for process in machine.processes:
+        process.away = True
+        process.doom(random.choice([0, 0, 1, 2, 3, 5, 8, 20]), "die")
+        run.world.after(span_us, run.cluster.supervisor.bring_back, process)
 
 
 def pause_host(run: "Run", random: Random) -> None:
     """All processes of a host are stopped for a while, and go on as if nothing had happened."""
     machine, span_us = _one(run, random), _span_us(random)
-    for worker in machine.workers:
-        worker.doom(random.choice([0, 0, 1, 2, 3, 5, 8]), "pause", span_us)
+    for process in machine.processes:
+        process.doom(random.choice([0, 0, 1, 2, 3, 5, 8]), "pause", span_us)
 
 
 def cut_log(run: "Run", random: Random) -> None:
@@ -50,9 +50,9 @@ def cut_log(run: "Run", random: Random) -> None:
 
 
 def stall_log(run: "Run", random: Random) -> None:
-    """A shard's partition has lost its leader among the brokers."""
-    log, span_us = random.choice(_hosted(run).logs), _span_us(random)
-    run.world.tell(f"log {log.shard}", f"stands still for {span_us / 1e6:.3f} s")
+    """A partition has lost its leader among the brokers."""
+    log, span_us = random.choice(_hosted(run).partitions), _span_us(random)
+    run.world.tell(log.name, f"stands still for {span_us / 1e6:.3f} s")
     log.stalled_until_us = max(log.stalled_until_us, run.world.now_us + span_us)
 
 
@@ -64,7 +64,7 @@ def late_log(run: "Run", random: Random) -> None:
 
 
 def cut_router(run: "Run", random: Random) -> None:
-    """A host reaches no router. Its clients and the log, it does."""
+    """A host's workers reach no router. Its clients and the log, it does."""
     machine, until_us = _one(run, random), run.world.now_us + _span_us(random)
     run.world.tell(machine.name, "is cut off the router")
     for worker in machine.workers:
@@ -83,8 +83,8 @@ def kill_all(run: "Run", random: Random) -> None:
     """All hosts die at once, and come back at about the same time. One of them may have lost its disk."""
     lost = _one(run, random) if random.random() < 0.5 else None
     for machine in _hosted(run).machines:
-        for worker in machine.workers:
-            run.cluster.supervisor.keep_away(worker, random.choice([200_000, 1_000_000, 3_000_000]))
+        for process in machine.processes:
+            run.cluster.supervisor.keep_away(process, random.choice([200_000, 1_000_000, 3_000_000]))
         if machine is lost:
             _lose_disks(run, machine)
 
@@ -92,8 +92,8 @@ def kill_all(run: "Run", random: Random) -> None:
 def erase(run: "Run", random: Random) -> None:
     """A host dies, and has new disks when it comes back."""
     machine, span_us = _one(run, random), _span_us(random)
-    for worker in machine.workers:
-        run.cluster.supervisor.keep_away(worker, span_us)
+    for process in machine.processes:
+        run.cluster.supervisor.keep_away(process, span_us)
     _lose_disks(run, machine)
 
 
@@ -106,8 +106,8 @@ def _lose_disks(run: "Run", machine: Machine) -> None:
 
 def stop_host(run: "Run", random: Random) -> None:
     """A host is asked to stop: it hands its shards over."""
-    for worker in _one(run, random).workers:
-        worker.stop()
+    for process in _one(run, random).processes:
+        process.stop()
 
 
 def hand_over(run: "Run", random: Random) -> None:
@@ -117,19 +117,28 @@ def hand_over(run: "Run", random: Random) -> None:
         for slot in worker.host.slots.values() if worker.host is not None and worker.resting else ():
             if slot.member is not None:
                 run.world.tell(worker.name, f"is to leave shard {slot.index} to {to or 'another host'}")
-                slot.member.leave(to, machine.steady_ms())
+                slot.member.leadership.leave(to, machine.steady_ms())
 
 
-def wish(run: "Run", random: Random) -> None:
-    """A host would like to lead all shards, for a while."""
-    machine = _one(run, random)
-    for worker in machine.workers:
-        for slot in worker.host.slots.values() if worker.host is not None and worker.resting else ():
-            if slot.member is not None:
-                slot.member.leadership.wants = True
-                run.world.after(_span_us(random), setattr, slot.member.leadership, "wants", False)
+def drain(run: "Run", random: Random) -> None:
+    """A host is drained for a while: it leaves its shards to the others, one after the other, and later asks for some again."""
+    _drain(run, [_one(run, random)], _span_us(random))
+
+
+def drain_others(run: "Run", random: Random) -> None:
+    """All hosts but one are drained for a while."""
+    alone = _one(run, random)
+    _drain(run, [each for each in _hosted(run).machines if each is not alone], _span_us(random))
+
+
+def _drain(run: "Run", machines: list[Machine], span_us: int) -> None:
+    workers = [worker for machine in machines for worker in machine.workers]
+    run.world.tell("FAULT", f"drains {', '.join(worker.name for worker in workers)}")
+    for worker in workers:
+        worker.put_draining(True)
+        run.world.after(span_us, worker.put_draining, False)
 
 
 HOST_FAULTS = (
-    kill_host, pause_host, cut_log, stall_log, late_log, cut_router, kill_all, erase, stop_host, hand_over, wish,
+    kill_host, pause_host, cut_log, stall_log, late_log, cut_router, kill_all, erase, stop_host, hand_over, drain, drain_others,
 )  # fmt: skip

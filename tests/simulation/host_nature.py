@@ -4,15 +4,24 @@ from dataclasses import dataclass
 from random import Random
 
 from fila_worker.log.leadership import LeadershipLimits
+from fila_worker.log.placement import PlacementLimits
 
 LIMITS = {
     "as in the product": LeadershipLimits(),
     "short": LeadershipLimits(
-        beat_ms=400, silence_ms=2000, rank_ms=200, pause_ms=700, answering_ms=800, ask_ms=250, ask_idle_ms=700, answer_ms_max=500,
+        beat_ms=400, silence_ms=2000, rank_ms=200, new_rank_ms=600, pause_ms=700, answering_ms=800, ask_ms=250, ask_idle_ms=700, answer_ms_max=500,
         succession_ms=400, again_ms=700, wish_ms=1500, proof_ms_max=2600,
     ),
 }  # fmt: skip
 """How long leadership waits for what: most runs are too short for the product's spans."""
+PLACEMENT = {
+    "as in the product": PlacementLimits(),
+    "short": PlacementLimits(
+        say_ms=400, hear_ms=100, live_ms=1600, answer_ms_max=1000, learn_ms=800, decide_ms=300, settle_ms=1200, wish_ms=1500, give_ms=300,
+        behind_max=40, keep_records=64, trim_ms=4000,
+    ),
+}  # fmt: skip
+"""The same of placement, by the same names."""
 UNPROVED_MAX = 10 / 8
 """So much longer than without proof a leader may go on serving: a turn, and the clocks' differences."""
 
@@ -34,11 +43,18 @@ class HostsNature:
     """How far each host's wall clock is off."""
     drift: tuple[float, ...]
     """How much faster each host's steady clock runs."""
+    several: bool = False
+    """Whether each host has a router."""
 
     @property
     def leadership(self) -> LeadershipLimits:
         """The limits by their name."""
         return LIMITS[self.limits]
+
+    @property
+    def placement(self) -> PlacementLimits:
+        """The limits of placement by their name."""
+        return PLACEMENT[self.limits]
 
     @property
     def settles_us(self) -> int:

@@ -10,22 +10,24 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import fila_router.loop
 import fila_worker.loop
 import fila_worker.replicated
+from fila_proto_zmq.commands import PutDraining
 from fila_proto_zmq.events import Event, ShardFollowed, ShardOpened, StorageFailed
 from fila_worker.core.settings import ShardSettings
-from fila_worker.log.kafka.settings import OVERHEAD_BYTES, KafkaSettings
+from fila_worker.log.kafka.settings import OVERHEAD_BYTES, KafkaSettings, partitions_for
 from fila_worker.settings import Replication, WorkerSettings
 from fila_worker.storage.replica import FlushLimits
 from tests.simulation.cluster import Cluster
-from tests.simulation.copies import CopyDisk
+from tests.simulation.copies import CopyDisk, SimExchange
 from tests.simulation.hooks import compile_hooks
 from tests.simulation.host_nature import HostsNature
 from tests.simulation.options import Options
-from tests.simulation.processes import BACK, WorkerProcess
+from tests.simulation.processes import RouterProcess, WorkerProcess
 from tests.simulation.replacing import replaced
-from tests.simulation.shared_log import SharedLog, SimPartition
-from tests.simulation.world import Killed, World
+from tests.simulation.shared_log import ControlLog, SharedLog, SimPartition
+from tests.simulation.world import Killed, Process, World
 
 LATE_MS = 4000
 """The longest that a slow reader of the log is behind it."""
@@ -37,13 +39,21 @@ class Machine:
     def __init__(self, world: World, number: int, drift: float) -> None:
         self.world = world
         self.name = f"host-{number}"
+        self.number = number
         self.workers: list[HostWorker] = []
+        self.router: RouterProcess | None = None
+        """Its own one, if each host has one."""
         self.off_log_until_us = 0
         """Until then it reaches no broker."""
         self.late_until_us = 0
         """Until then what it reads of the log is old."""
         random = world.random(f"clock of {self.name}")
         self._begin_ms, self._rate = random.randrange(10**9), 1 + drift
+
+    @property
+    def processes(self) -> list[Process]:
+        """All of its processes."""
+        return [*self.workers, *([] if self.router is None else [self.router])]
 
     def steady_ms(self) -> int:
         """What its steady clock says."""
@@ -76,6 +86,11 @@ class HostWorker(WorkerProcess):
         self.opened: list[tuple[int, int, int]] = []
         """The epochs of shards that it has opened, as ``(shard, epoch, its own life)``."""
 
+    def put_draining(self, draining: bool) -> None:
+        """Have it leave its shards to other hosts, or lead some again, as a router does."""
+        if self.host is not None and self.resting:
+            self.host._heed(PutDraining(draining), self.now_ms())
+
     def noted(self, event: Event) -> None:
         """Take that another life of a shard has begun, or that one has ended."""
         if isinstance(event, ShardOpened):
@@ -94,10 +109,12 @@ class HostedCluster(Cluster):
         self.nature = options.hosts
         self.machines = [Machine(world, number, drift) for number, drift in enumerate(self.nature.drift)]
         self.logs: list[SharedLog] = []
+        """Of the shards."""
+        self.control = ControlLog(world, sum(map(len, options.layout)), self.nature.append_us)
         super().__init__(world, options)
         for machine, apart_us in zip(self.machines, self.nature.apart_us, strict=True):
-            for worker in machine.workers:
-                self._walls[worker.name] = apart_us
+            for process in machine.processes:
+                self._walls[process.name] = apart_us
         self.clocks_differ = any(self.nature.apart_us)
 
     def _make_disks(self) -> dict[Any, Any]:
@@ -125,7 +142,7 @@ class HostedCluster(Cluster):
     def _settings_of(self, machine: Machine, number: int, shards: tuple[int, ...], settings: ShardSettings) -> WorkerSettings:
         nature = self.nature
         kafka = KafkaSettings(
-            bootstrap_servers="log:9092", topic="fila.log", partitions=self.shards, patience_ms=nature.patience_ms,
+            bootstrap_servers="log:9092", topic="fila.log", partitions=partitions_for(self.shards), patience_ms=nature.patience_ms,
             record_bytes_max=nature.record_bytes_max + 2 * OVERHEAD_BYTES,
         )  # fmt: skip
         own, *others = self._routers_of(machine)
@@ -139,12 +156,28 @@ class HostedCluster(Cluster):
             shard=settings,
             auth=self.key_file is not None,
             doors=[f"tcp://{machine.name}-{number}:0"] if "direct" in self.options.features else [],
-            replication=Replication(kafka=kafka, host=machine.name, leadership=nature.leadership),
+            replication=Replication(kafka=kafka, host=machine.name, leadership=nature.leadership, placement=nature.placement),
         )
 
+    def _make_routers(self) -> list[RouterProcess]:
+        if not self.nature.several:
+            return super()._make_routers()
+        routers = []
+        for machine in self.machines:
+            machine.router = self._router(machine.number)
+            machine.router.machine = machine
+            routers.append(machine.router)
+        return routers
+
     def _routers_of(self, machine: Machine) -> list[str]:
-        """The endpoints of all routers, the machine's own first. There is one so far."""
-        return [BACK]
+        """The endpoints of all routers for workers, the machine's own first."""
+        own = [] if machine.router is None else [machine.router.back]
+        return own + [router.back for router in self.routers if router is not machine.router]
+
+    @property
+    def partitions(self) -> list[SharedLog]:
+        """All partitions of the log."""
+        return [*self.logs, self.control]
 
     def watch(self, seen: Callable[[int, list[Any], Any], None]) -> None:
         """Show what counts in the logs."""
@@ -156,15 +189,17 @@ class HostedCluster(Cluster):
         super().heal()
         for machine in self.machines:
             machine.heal()
-        for log in self.logs:
+            for worker in machine.workers:
+                worker.put_draining(False)
+        for log in self.partitions:
             log.stalled_until_us, log.calm = 0, True
 
     def cut_power(self, back_us: dict[Any, int]) -> None:
         """Take the power from hosts. What was flushed is there afterwards, and the log has the rest."""
         for name in sorted({name for name, _ in back_us}):
             self.world.tell(name, "power cut")
-            for worker in self.machine(name).workers:
-                worker.kill()
+            for process in self.machine(name).processes:
+                process.kill()
 
     def machine(self, name: str) -> Machine:
         """A host by its name."""
@@ -176,14 +211,13 @@ class HostedCluster(Cluster):
         world, nature = self.world, self.nature
 
         def make_partition(kafka: KafkaSettings, number: int, wake: Callable[[], None]) -> SimPartition:
-            return SimPartition(world.current.machine, self.logs[number], kafka, wake)
+            return SimPartition(world.current.machine, self.partitions[number], kafka, wake)
 
         def exit_now(code: int) -> None:
             raise Killed
 
-        def open_copy(path: Any, **_: Any) -> Any:
-            process = world.current
-            return process.copies[process.machine.name, int(str(path)[-4:])].open(process)
+        def open_copy(disk: CopyDisk, **_: Any) -> Any:
+            return disk.open(world.current)
 
         def steady_ms() -> int:
             machine: Machine = world.current.machine
@@ -191,13 +225,19 @@ class HostedCluster(Cluster):
 
         kafka = {
             "fila_worker.log.kafka.partition": SimpleNamespace(KafkaPartition=make_partition, steady_ms=steady_ms),
-            "fila_worker.log.kafka.topic": SimpleNamespace(prepare_topic=lambda settings: None),
+            "fila_worker.log.kafka.topic": SimpleNamespace(
+                prepare_topic=lambda settings: None, log_of=lambda settings: "log"
+            ),
         }
         replicated = fila_worker.replicated
         fakes = [
             (replicated, "Replica", open_copy), (replicated, "SharedMemory", lambda: None), (replicated, "compile_hooks", compile_hooks),
             (replicated, "RECORD_BYTES_MAX", nature.record_bytes_max), (replicated, "FOLLOW_MS", nature.follow_ms),
+            (replicated, "Exchange", lambda path, shard: SimExchange(world.current.copies[world.current.machine.name, shard])),
             (fila_worker.loop, "os", SimpleNamespace(_exit=exit_now)),
+            (fila_worker.loop, "SteadyClock", lambda: SimpleNamespace(now_ms=steady_ms)),
         ]  # fmt: skip
+        if nature.several:
+            fakes.append((fila_router.loop, "SteadyClock", lambda: SimpleNamespace(now_ms=steady_ms)))
         with patch.dict(sys.modules, kafka), replaced(fakes):
             yield

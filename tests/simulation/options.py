@@ -36,12 +36,16 @@ long; a log that confirms commits later, or never."""
 HOSTS = "hosts"
 """A cluster on several hosts. No seed has it by chance, because all others would shift: ask for it."""
 HOST_FAULTS = (
-    "kill_host", "pause_host", "cut_log", "stall_log", "late_log", "cut_router", "kill_all", "erase", "stop_host", "hand_over", "wish",
+    "kill_host", "pause_host", "cut_log", "stall_log", "late_log", "cut_router", "kill_all", "erase", "stop_host", "hand_over", "drain", "drain_others",
 )  # fmt: skip
 """Faults that only clusters on several hosts have."""
 HOST_FAULTS_SHARE = 0.25
 NOT_WITH_HOSTS = frozenset({"move", "lag"})
 """Shards move to another host by their log, and that log confirms in its own way."""
+ROUTERS = "routers"
+"""A router on each of several hosts. Ask for it, too."""
+NOT_WITH_ROUTERS = frozenset({"guest"})
+"""Each router would need a file of keys of its own."""
 DOORS, DOORS_SHARE = "shut_doors", 0.3
 LOG, LOG_SHARE = "fail_log", 0.3
 """The fault that only direct connections have, and how many of their seeds have it."""
@@ -91,6 +95,8 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
         faults |= {LOG}
     if HOSTS in always:
         features = features - NOT_WITH_HOSTS | {HOSTS}
+        if ROUTERS in always:
+            features = features - NOT_WITH_ROUTERS | {ROUTERS}
         faults = draw_host_faults(seed, always, faults - {DOORS, LOG}) | (always & frozenset(FAULTS))
     if not features & {"consume", "receive"}:
         features |= {random.choice(["consume", "receive"])}
@@ -125,6 +131,6 @@ def draw_host_faults(seed: int, always: frozenset[str], others: frozenset[str]) 
 def with_hosts(options: Options) -> Options:
     """A run of the same nature on several hosts: longer, because it takes seconds until another host leads, and with more faults."""
     random = Random(f"{options.seed} hosts")
-    nature = draw_hosts(random)
+    nature = replace(draw_hosts(random), several=ROUTERS in options.features)
     faults = 0 if not options.faults else options.fault_count + random.randint(1, 6)
     return replace(options, hosts=nature, fault_count=faults, span_us=options.span_us + random.choice([2_000_000, 6_000_000]))

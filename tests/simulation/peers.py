@@ -50,7 +50,7 @@ def unread(run: "Run", random: Random) -> None:
 
 
 def _peer(run: "Run", identity: bytes) -> RawPeer:
-    peer = RawPeer(run.world, run.network, f"peer-{len(run.peers)}", identity)
+    peer = RawPeer(run.world, run.network, f"peer-{len(run.peers)}", identity, run.cluster.fronts[0])
     run.peers.append(peer)
     return peer
 

@@ -39,6 +39,21 @@ from tests.simulation.world import Process, World
 
 FRONT = "tcp://10.0.0.1:5555"
 BACK = "ipc://router"
+HOSTS_MAX = 3
+
+
+def front_of(host: int) -> str:
+    """Where clients reach the router of one of several hosts."""
+    return f"tcp://10.0.2.{host}:5555"
+
+
+def back_of(host: int) -> str:
+    """Where workers reach it."""
+    return f"tcp://10.0.2.{host}:5556"
+
+
+FRONTS = frozenset([FRONT, *map(front_of, range(HOSTS_MAX))])
+BACKS = frozenset([BACK, *map(back_of, range(HOSTS_MAX))])
 
 BIRTH_MS = 1_700_000_000_000
 """Unix time at the beginning of a world."""
@@ -52,17 +67,17 @@ class Journal:
     """Notes of a process become lines of the story."""
 
     def __init__(self, process: str, settings: object) -> None:
-        self._process: Any = None
-        self._name = process
+        """What it has to know, the process knows: journals of several routers have one name."""
 
     world: World
 
     def tell(self, events: Iterable[Event]) -> None:
+        process = self.world.current
         for event in events:
-            self.world.tell(self._name, f"notes {event.event} {_short(event.fields())}")
-            self.world.current.noted(event)
+            self.world.tell(process.name, f"notes {event.event} {_short(event.fields())}")
+            process.noted(event)
             if event.event in UNEXPECTED:
-                self.world.fail("crash", f"{self._name}: {_short(event.fields())}")
+                self.world.fail("crash", f"{process.name}: {_short(event.fields())}")
 
 
 def _short(fields: Any) -> str:
@@ -96,9 +111,11 @@ class Heartbeat:
 
 
 class RouterProcess(Process):
-    """The router."""
+    """A router. ``host``: the number of the host that it is on, if there are several routers."""
 
     core: Router | None = None
+    machine: Any = None
+    """Of several ones, the host that it is on."""
 
     def __init__(
         self,
@@ -108,13 +125,17 @@ class RouterProcess(Process):
         consumer_timeout_ms: int,
         limits: RouterLimits,
         key_file: KeyFile | None,
+        host: int | None = None,
     ) -> None:
         """``key_file``: None without authentication."""
-        super().__init__(world, "router", work_us)
+        super().__init__(world, "router" if host is None else f"router-{host}", work_us)
         self.limits = limits
         self.key_file = key_file
         auth = None if key_file is None else AUTH
-        self._settings = RouterSettings(FRONT, BACK, shards, consumer_timeout_ms, 16 * 1024 * 1024, auth=auth)
+        self.front, self.back = (FRONT, BACK) if host is None else (front_of(host), back_of(host))
+        self._settings = RouterSettings(
+            self.front, self.back, shards, consumer_timeout_ms, 16 * 1024 * 1024, several=host is not None, auth=auth
+        )
 
     def run(self) -> str:
         return f"exit {fila_router.__main__.serve(self._settings)}"

@@ -103,6 +103,7 @@ class Run:
             self.options.client_limits,
             direct="direct" in self.options.features,
             api_key=api_key if self.guarded else "",
+            fronts=self.cluster.fronts,
         )
         programs = Programs(process, self.history, self.options)
         self.history.clients.append(process)
@@ -224,7 +225,7 @@ class Run:
         world.tell("WORLD", "everything is killed, and starts again")
         for process in self.cluster.processes:
             process.kill()
-        self._run_until(self.cluster.is_up, 3_000_000 + self._settles_us)
+        self._run_until(self.cluster.is_up, HEAL_US + self._settles_us)
         checkers.serves(self)
         self._wait_for(auditor, checkers.audit_again(auditor, history))
         auditor.process.spawn(auditor.close(Random(0), ""))

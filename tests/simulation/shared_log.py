@@ -36,6 +36,7 @@ class SharedLog(MemoryLog):
         super().__init__()
         self.world = world
         self.shard = shard
+        self.name = f"log {shard}"
         self.append_us = append_us
         self.random: Random = world.random(f"shared log of shard {shard}")
         self.stalled_until_us = 0
@@ -77,16 +78,29 @@ class SharedLog(MemoryLog):
         self.proofs[position.epoch] = self.world.now_us
         if kind is Kind.MARKER:
             self.markers.append(position.offset)
-            self.world.tell(f"log {self.shard}", f"has a marker at {position.offset}")
+            self.world.tell(self.name, f"has a marker at {position.offset}")
         elif kind is Kind.BATCH:
             self._digest = digest(self._digest, body)
             changes = plain_changes(decode_changes(body, position.offset))
             for watch in self.watchers:
                 watch(self.shard, changes, FAMILIES)
 
+    def trim(self, offset: int) -> None:
+        """Forget the records before ``offset``."""
+        begin = self.begin
+        super().trim(offset)
+        del self.times[: self.begin - begin]
+
     def delay_us(self) -> int:
         """How long one way to the brokers takes."""
         return self.random.randint(*self.append_us)
+
+
+class ControlLog(SharedLog):
+    """The partition in which nodes say what they have. Nothing in it counts, so nothing is judged."""
+
+    def _judge(self, offset: int, data: bytes) -> None:
+        """Let it be."""
 
 
 def digest(before: bytes, body: bytes) -> bytes:
@@ -210,9 +224,7 @@ class SimAppender(MemoryAppender):
             return
         oldest = self._arrived[0][0] if self._arrived else self._on_the_way[0] if self._on_the_way else None
         if oldest is not None and oldest.number <= number:
-            self._log.world.tell(
-                f"log {self._log.shard}", f"{self._way.machine.name} does not know what became of its appends"
-            )
+            self._log.world.tell(self._log.name, f"{self._way.machine.name} does not know what became of its appends")
             self.fail("no broker has answered for too long")
 
 

@@ -17,6 +17,7 @@ import zmq
 from tests.simulation.world import Process, World
 
 NOBLOCK, SNDMORE, POLLIN = int(zmq.NOBLOCK), int(zmq.SNDMORE), int(zmq.POLLIN)
+POLLOUT = int(zmq.POLLOUT)
 FD, RCVMORE, SNDHWM, EVENTS = int(zmq.FD), int(zmq.RCVMORE), int(zmq.SNDHWM), int(zmq.EVENTS)
 
 flagged = int.__and__
@@ -32,8 +33,8 @@ class NothingThere(zmq.Again):
         """Nothing to look up."""
 
 
-DISCONNECTED = 0x0200
-"""``zmq.EVENT_DISCONNECTED``."""
+CLOSED, DISCONNECTED, ACCEPTED = int(zmq.EVENT_CLOSED), int(zmq.EVENT_DISCONNECTED), int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+IMMEDIATE, HEARTBEAT_IVL, HEARTBEAT_TIMEOUT = int(zmq.IMMEDIATE), int(zmq.HEARTBEAT_IVL), int(zmq.HEARTBEAT_TIMEOUT)
 
 
 class Frame(bytes):
@@ -272,7 +273,7 @@ class DealerSocket(Socket):
             return bool(self._reading)
         if option == EVENTS:
             self.signalled = False
-            return POLLIN if self.inbox else 0
+            return (POLLIN if self.inbox else 0) | (0 if self._drops else POLLOUT)
         return self.options[int(option)]
 
     getsockopt = get
@@ -288,9 +289,21 @@ class DealerSocket(Socket):
         self.signalled = False
         plain = [part if type(part) is bytes else bytes(part) for part in parts]
         if self.connection is None:
+            if self._drops:
+                raise zmq.Again
             self.outbox.append(plain)
         else:
             self.connection.send(plain, to_router=True)
+
+    @property
+    def _drops(self) -> bool:
+        """Whether it takes nothing, because it has no connection and keeps nothing for the next one."""
+        return self.connection is None and bool(self.options.get(IMMEDIATE))
+
+    @property
+    def _is_made_once(self) -> bool:
+        """Whether its owner makes another one when the connection is lost."""
+        return bool(self.options.get(int(zmq.RECONNECT_IVL), 0) < 0)
 
     def recv(self, flags: int = 0, copy: bool = True) -> Any:
         if not self._reading:
@@ -326,12 +339,41 @@ class DealerSocket(Socket):
         network, world = self.network, self.network.world
         router = network.listeners.get(self.endpoint)
         until_us = max(network.refusing_until_us.get(self.endpoint, 0), network.apart_until_us.get(self.owner.name, 0))
+        if self._is_made_once and until_us > world.now_us:
+            return  # its owner gives up by itself
+        if self._is_made_once and router is None:
+            self._report(CLOSED)
+            return
         if router is None or until_us > world.now_us:
             world.after(self._reconnect_us(), self._try)
             return
         self.connection = router.accept(self)
+        if self._is_made_once:
+            self._report(ACCEPTED)
+        if HEARTBEAT_IVL in self.options:
+            self._look(self.connection, 0)
         while self.outbox:
             self.connection.send(self.outbox.popleft(), to_router=True)
+        if self.options.get(IMMEDIATE):
+            self.signalled = True
+            self._notify()
+
+    def _look(self, connection: Connection, silent_ms: int) -> None:
+        """Give the connection up when the other side does nothing for too long."""
+        if self.connection is not connection or self.closed:
+            return
+        each_ms, most_ms = self.options[HEARTBEAT_IVL], self.options[HEARTBEAT_TIMEOUT]
+        world = self.network.world
+        silent_ms = silent_ms + each_ms if connection.router.owner.paused_until_us > world.now_us else 0
+        if silent_ms > most_ms:
+            self.network.cut(connection, notice_us=(0, 0))
+        else:
+            world.after(1000 * each_ms, self._look, connection, silent_ms)
+
+    def _report(self, event: int) -> None:
+        if self.monitor is not None:
+            self.monitor.inbox.append([pack("=hi", event, 0), b""])
+            self.monitor._notify()
 
     def _reconnect_us(self) -> int:
         shortest = max(1, self.options.get(int(zmq.RECONNECT_IVL), 100))
@@ -342,9 +384,9 @@ class DealerSocket(Socket):
             return
         self.connection = None
         self.losses += 1
-        if self.monitor is not None:
-            self.monitor.inbox.append([pack("=hi", DISCONNECTED, 0), b""])
-            self.monitor._notify()
+        self._report(DISCONNECTED)
+        if self._is_made_once:
+            return
         self.network.world.after(self._reconnect_us(), self._try)
 
     def take_in(self, parts: list[bytes]) -> None:

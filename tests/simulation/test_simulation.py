@@ -45,7 +45,7 @@ BUGS = {
     "hasty_claim": Caught("log", 10, "hosts,late_log,kill_host"),
     "endless_proof": Caught("proof", 10, "hosts,cut_log", 10_015),
     "undeposed_leader": Caught("crash", 10, "hosts,pause_host"),
-    "hasty_flush": Caught("crash", 10, "hosts,kill_host,cut_log", 10_010),
+    "hasty_flush": Caught("copies", 10, "hosts,kill_host,cut_log"),
     "kept_letter": Caught("audit", 10, "hosts,elsewhere"),
 }
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 from fila_proto_zmq import outages, runtime_config
 from fila_proto_zmq.commands import (
     Command,
+    ConfigChange,
     ConfigValues,
     FetchKeys,
     GetConfig,
@@ -111,9 +112,11 @@ class ConfigCopies:
 
     def _set(self, command: SetConfig | UndoConfig, now_ms: int) -> Reply:
         change = self._have_owner(now_ms, lambda shard: shard.set_config(command, now_ms))
-        shard = self.owner().shard
-        assert shard is not None
-        self._made = shard.epoch, shard.store.committed + 1
+        assert isinstance(change, ConfigChange)
+        if change.changes:  # else there is no commit with it
+            shard = self.owner().shard
+            assert shard is not None
+            self._made = shard.epoch, shard.store.committed + 1
         return change
 
     def _have_owner(self, now_ms: int, action: Callable[[Shard], Reply]) -> Reply:

@@ -89,9 +89,12 @@ class ReplicatedSlot(Slot):
 
     @property
     def due_ms(self) -> int | None:
-        """How soon to take the next step: at once while the shard is recovered."""
-        recovers = self.member is not None and self.member.reigns and not self.member.leaves and self._recovered is None
-        return 0 if recovers else FOLLOW_MS
+        """How soon to take the next step: at once while the shard is recovered, and while the copy catches up."""
+        member = self.member
+        if member is None:
+            return FOLLOW_MS
+        recovers = member.reigns and not member.leaves and self._recovered is None
+        return 0 if recovers or member.reads_on else FOLLOW_MS
 
     def step(self, now_ms: int) -> Shard | None:
         """Read on, and if this host leads, take a step of opening the shard; return the shard after the last one."""

@@ -18,9 +18,9 @@ BEHIND_MAX = 20
 def serves(run: "Run") -> None:
     """Nothing is wrong for long enough, so all shards serve."""
     if not run.cluster.is_up():
-        core = run.cluster.router.core
-        owners = None if core is None else [owner.name if owner is not None else None for owner in core._table.owners]
-        run.history.fail("serves", f"not all shards are served, by the owners {owners}")
+        cores = [router.core for router in run.cluster.routers]
+        owners = [None if core is None else [owner and owner.name for owner in core._table.owners] for core in cores]
+        run.history.fail("serves", f"not all shards are served, by the owners {', '.join(map(str, owners))}")
 
 
 def check_one(run: "Run") -> None:

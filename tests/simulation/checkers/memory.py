@@ -34,8 +34,9 @@ def check(run: "Run") -> None:
 
 def _check_unread(run: "Run") -> None:
     """What lies in the router for clients that do not read, in its pipes and held back, is bounded for each of them."""
-    router = run.cluster.router.core
-    if router is None or not run.cluster.router.resting:
+    process = run.cluster.routers[0]  # the peers are at this one
+    router = process.core
+    if router is None or not process.resting:
         return
     bound = run.options.router_limits.client_unread_max
     held = {connection.name: connection.held_bytes for connection in router.unread.waiting}

@@ -13,13 +13,13 @@ BUSY_TURNS_MS = 100
 def check(run: "Run") -> None:
     """Everything was acked, everybody left, and a minute has passed."""
     history = run.history
-    router = run.cluster.router.core
-    if router is None:
-        history.fail("rest", "the router is not there")
-        return
-    for worker in router._table.workers.values():
-        if len(worker.in_flight):
-            history.fail("memory", f"the router remembers {len(worker.in_flight)} calls to {worker.name}")
+    for router in run.cluster.routers:
+        if router.core is None:
+            history.fail("rest", f"the {router.name} is not there")
+            return
+        for worker in router.core._table.workers.values():
+            if len(worker.in_flight):
+                history.fail("memory", f"the {router.name} remembers {len(worker.in_flight)} calls to {worker.name}")
     for process in run.cluster.workers:
         if process.host is None:
             history.fail("rest", f"{process.name} is not there")

@@ -279,3 +279,10 @@ def test_a_change_of_the_config_is_unsettled_until_its_log_has_it() -> None:
     assert bench.host.config.unsettled, "the enqueue came first"
     bench.stores[0].confirm(1)
     assert not bench.host.config.unsettled
+
+
+def test_a_config_that_is_set_to_what_it_is_waits_for_nothing() -> None:
+    bench = Bench()
+    bench.say(SetConfig("a", None), "", 10)
+    bench.turn()
+    assert not bench.host.config.unsettled, "no commit comes"

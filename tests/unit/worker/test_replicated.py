@@ -49,7 +49,7 @@ from fila_worker.log.member import Member
 from fila_worker.log.memory import MemoryLog, MemoryPartition
 from fila_worker.log.placement import Placing
 from fila_worker.log.records import Kind, Record, decode
-from fila_worker.replicated import MustEnd, ReplicatedShards, ReplicatedSlot
+from fila_worker.replicated import FOLLOW_MS, MustEnd, ReplicatedShards, ReplicatedSlot
 from fila_worker.storage.replica import Replica
 from tests.support.host import CLIENT, NAMES, SHARDS_TOTAL, compile_hooks
 
@@ -249,6 +249,17 @@ def test_nothing_leaves_the_process_before_the_log_has_confirmed_it(town: Town) 
     town.pass_ms(100)
     assert isinstance(town.one.answers[request], Enqueued)
     assert isinstance(town.one.answers[receive], Delivered)
+
+
+def test_a_copy_catches_up_without_pauses(town: Town) -> None:
+    town.pass_ms(3000)
+    for number in range(300):
+        town.one.say(SetConfig("a", str(number)), "")
+    town.two.turn()
+    for _ in range(4):
+        assert town.two.host.next_due(town.now_ms) == 0
+        town.two.turn()
+    assert town.two.host.next_due(town.now_ms) == FOLLOW_MS
 
 
 def test_a_shard_is_recovered_without_pauses(town: Town) -> None:

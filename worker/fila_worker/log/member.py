@@ -137,6 +137,7 @@ class Member:
         self._answered_ms = now_ms
         """When the last question for the end was asked that has its answer; before the first one, when this began to follow."""
         self._reign: _Reign | None = None
+        self._reads_on = False
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
@@ -159,6 +160,11 @@ class Member:
     def leaves(self) -> bool:
         """Whether the shard is to end all turns, because another host shall lead it."""
         return self.leadership.state is State.LEAVES
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether more records may wait than a follower has read in its last step."""
+        return self._reign is None and self._reads_on
 
     @property
     def behind(self) -> int | None:
@@ -226,7 +232,9 @@ class Member:
         for report in self._appender.reports():
             if report.append == self._marker:
                 self._take_marker(report, now_ms)
-        for entry in [] if self.copy.wants_pause else self._tail.read(self._read_max):
+        entries = [] if self.copy.wants_pause else self._tail.read(self._read_max)
+        self._reads_on = len(entries) == self._read_max
+        for entry in entries:
             counted = self._rule.read(entry.offset, decode(entry.data, entry.offset))
             if counted is not None:
                 self.copy.apply(counted)
