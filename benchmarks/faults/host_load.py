@@ -111,15 +111,6 @@ class Clients:
         books = self.books
         found = Found(excess=self._throttled.excess(), errors=books.refused)
         for strike in self.strikes:
-            print(
-                "DEBUG",
-                time.strftime("%H:%M:%S", time.localtime(time.time() - time.monotonic() + strike.began)),
-                strike.kind,
-                strike.victims,
-                sorted(strike.led),
-                {k: round(away_s(m, strike), 2) for k, m in moments.items()},
-                round(strike.ended - strike.began, 1),
-            )
             for shard, successes in moments.items():
                 found.away.setdefault(strike.whose(shard), []).append(away_s(successes, strike))
         found.away = {name: sorted(spans) for name, spans in sorted(found.away.items())}

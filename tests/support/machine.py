@@ -17,6 +17,7 @@ import pytest
 from benchmarks.peers.programs import find
 from fila_cluster.cli.spark.requirements import what_java_lacks
 from tests.support.brokers.programs import PACKAGES, what_brokers_lack
+from tests.support.network import possible
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -62,8 +63,17 @@ PEERS = {
         ("beanstalkd", "beanstalkd", "beanstalkd"),
     )
 }
+
+
+def _no_namespaces() -> str | None:
+    if shutil.which("ip") is None:
+        return "there is no ip: install it (Debian: apt-get install iproute2)"
+    return None if possible() else "this user may make no network namespaces: run the tests as root on Linux"
+
+
+NETWORK = Need("the tests that cut hosts off", "iproute2", cache(_no_namespaces))
 KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack, skippable=False)
-NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, COMPILER, KAFKA, *PEERS.values())
+NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, COMPILER, NETWORK, KAFKA, *PEERS.values())
 
 
 def require(need: Need) -> None:
