@@ -21,6 +21,7 @@ EXCESS_MAX = 15
 CONTEXT = multiprocessing.get_context("spawn")
 MESSAGES, AWAY, RULES = "Messages", "Seconds without success of a probe", "Rules"
 ASLEEP = "(a thread that only sleeps)"
+EXCESS = "deliveries over the limit in the worst window"
 MUST_BE_ZERO = (
     "lost", "acked messages back", "attempts forgotten", "stored twice", "delivered again without a reason",
     "calls beyond their timeout", "keys out of order",
@@ -148,7 +149,7 @@ def report(run: Run[object], found: Found) -> None:
         run.figure(AWAY, name, "times", "", len(spans))
         for column, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0)):
             run.figure(AWAY, name, column, "s", percentile(spans, share))
-    run.figure(RULES, "deliveries over the limit in the worst window", "fila-cluster", "", found.excess)
+    run.figure(RULES, EXCESS, "fila-cluster", "", found.excess)
     run.verified.add(found.verified)
     for name in MUST_BE_ZERO:
         run.promise(f"{name}: {found.counts[name]}, none may", found.counts[name] == 0)

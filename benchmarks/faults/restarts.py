@@ -17,7 +17,7 @@ from tests.support.cluster import eventually
 from tests.support.nodes import Node, Nodes, cluster_of_nodes
 
 DRAINED_S_MAX = 60.0
-CLIENTS = "Clients"
+CLIENTS, ERRORS = "Clients", "errors before all were killed"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def measure(run: Run[Scale]) -> None:
             clients.strike(partial(all_killed, nodes))
             found = clients.stop()
     report(run, found)
-    run.figure(CLIENTS, "errors before all were killed", "fila-cluster", "", len(errors))
+    run.figure(CLIENTS, ERRORS, "fila-cluster", "", len(errors))
     run.promise(f"errors that clients saw of restarts and drains: {len(errors)}, none may; {errors[:3]}", not errors)
 
 
