@@ -8,14 +8,14 @@ from opentelemetry.sdk.resources import Resource
 from fila_cluster.observer.catalogue import SCOPES, UP
 from fila_cluster.observer.otlp import metrics_data, metrics_endpoint
 from fila_cluster.observer.samples import families
-from tests.unit.observer.told import STARTED_MS, cluster, queue
+from tests.unit.observer.told import STARTED_MS, hosted
 
 NOW_NS = 1_800_000_000_000_000_000
 
 
 @pytest.fixture
 def exported() -> dict[str, Metric]:
-    data = metrics_data(families(cluster(queue())), Resource.create({"service.name": "broker"}), NOW_NS)
+    data = metrics_data(families(hosted()), Resource.create({"service.name": "broker"}), NOW_NS)
     request = encode_metrics(data)
     (resource,) = request.resource_metrics
     assert {each.key: each.value.string_value for each in resource.resource.attributes}["service.name"] == "broker"

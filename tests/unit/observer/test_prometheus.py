@@ -6,8 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from fila_cluster.observer.catalogue import SCOPES, UP
 from fila_cluster.observer.prometheus import exposition
 from fila_cluster.observer.samples import families
-from fila_proto_zmq.commands import Histogram, HostCopy, HostWorker, KeyMetrics, Metrics
-from tests.unit.observer.told import STARTED_MS, cluster, queue
+from fila_proto_zmq.commands import KeyMetrics, Metrics
+from tests.unit.observer.told import STARTED_MS, cluster, hosted, queue
 
 
 def read(metrics: Metrics | None) -> dict[tuple[str, ...], float]:
@@ -22,19 +22,6 @@ def read(metrics: Metrics | None) -> dict[tuple[str, ...], float]:
 
 def test_without_an_answer_there_is_only_that():
     assert read(None) == {("fila_up",): 0}
-
-
-def hosted() -> Metrics:
-    """A cluster on a replicated log: its host leads shard 0, and follows shards 1 and 2."""
-    told = cluster(queue())
-    took = Histogram([1_000_000, 10_000_000], [3, 1, 0], 9_000_000)
-    copies = [
-        HostCopy(0, "leads", 5, 90, -1, 0, 4096, confirm_ns=took),
-        HostCopy(1, "follows", 5, 60, 91, 30),
-        HostCopy(2, "follows"),
-    ]
-    told.workers[0].host = HostWorker("a", "worker-0", "", copies)
-    return told
 
 
 def test_copies_of_shards_have_numbers_by_shard_and_host():

@@ -4,6 +4,8 @@ from fila_proto_zmq.commands import (
     ClusterStatus,
     Histogram,
     HookMetrics,
+    HostCopy,
+    HostWorker,
     KeyMetrics,
     Metrics,
     QueueInfo,
@@ -57,3 +59,16 @@ def cluster(*queues: QueueMetrics) -> Metrics:
         {"worker-0": 700},
     )
     return Metrics([worker], status, router)
+
+
+def hosted() -> Metrics:
+    """A cluster on a replicated log: its host leads shard 0, and follows shards 1 and 2."""
+    told = cluster(queue())
+    took = Histogram([1_000_000, 10_000_000], [3, 1, 0], 9_000_000)
+    copies = [
+        HostCopy(0, "leads", 5, 90, -1, 0, 4096, confirm_ns=took),
+        HostCopy(1, "follows", 5, 60, 91, 30),
+        HostCopy(2, "follows"),
+    ]
+    told.workers[0].host = HostWorker("a", "worker-0", "", copies)
+    return told

@@ -47,7 +47,7 @@ from fila_worker.log.bodies import Leaves, Node
 from fila_worker.log.bodies import decode_body as decode_log_body
 from fila_worker.log.member import Member
 from fila_worker.log.memory import MemoryLog, MemoryPartition
-from fila_worker.log.placement import Placing
+from fila_worker.log.placement import PlacementLimits, Placing
 from fila_worker.log.records import Kind, Record, decode
 from fila_worker.replicated import FOLLOW_MS, MustEnd, ReplicatedShards, ReplicatedSlot
 from fila_worker.storage.replica import Replica
@@ -77,7 +77,8 @@ class Machine:
         self._node = Node(self.name, self.name, life=str(self.town.clock()))
 
         def make_placing(members: Callable[[], dict[int, Member]]) -> Placing:
-            return Placing(self._node, len(self.partitions), members, self.control, self.town.clock())
+            town = self.town
+            return Placing(self._node, len(self.partitions), members, self.control, town.clock(), town.placement)
 
         shards = ReplicatedShards(range(len(self.partitions)), self._slot, make_placing, self.town.clock)
         place = self.name, f"{self.name}.example"
@@ -146,6 +147,8 @@ class Machine:
 
 
 class Town:
+    placement = PlacementLimits()
+
     def __init__(self, tmp_path: Path, checkpoints: CheckpointSettings | None = None) -> None:
         self.now_ms = 1_000_000
         self.checkpoints = checkpoints

@@ -14,6 +14,7 @@ from fila_proto_zmq.commands import CreateQueue, Enqueued, QueueOptions
 from fila_proto_zmq.events import CheckpointFailed, CopyBeginning
 from fila_worker.copies.cutting import CUT_MS_MAX, CheckpointSettings
 from fila_worker.copies.exchange import Kept, Refused
+from fila_worker.log.placement import PlacementLimits
 from fila_worker.log.records import Changes, Kind, Record, encode
 from fila_worker.replicated import ReplicatedSlot
 from fila_worker.storage.replica import Replica
@@ -27,6 +28,9 @@ SHARD = 0
 
 class World(Town):
     """Two machines, the first of which leads, a target, and further machines."""
+
+    placement = PlacementLimits(settle_ms=1_000_000_000)
+    """Shards stay where they are, however much time passes."""
 
     def __init__(self, tmp_path: Path, settings: CheckpointSettings | None = SETTINGS) -> None:
         self.machines: list[Machine] = []
