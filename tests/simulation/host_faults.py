@@ -64,18 +64,22 @@ def late_log(run: "Run", random: Random) -> None:
 
 
 def cut_router(run: "Run", random: Random) -> None:
-    """A host's workers reach no router. Its clients and the log, it does."""
+    """A host's workers do not reach a router, or some. Its clients and the log, it does."""
     machine, until_us = _one(run, random), run.world.now_us + _span_us(random)
-    run.world.tell(machine.name, "is cut off the router")
+    backs = [router.back for router in run.cluster.routers]
+    if len(backs) > 1:
+        backs = random.sample(backs, random.randint(1, len(backs)))
+    run.world.tell(machine.name, f"is cut off {', '.join(backs)}")
     for worker in machine.workers:
-        run.network.apart_until_us[worker.name] = until_us
+        for back in backs:
+            run.network.apart_until_us[worker.name, back] = until_us
     names, kept, late = (
         {worker.name for worker in machine.workers},
         random.choice([0.0, 0.5, 1.0]),
         random.choice([10_000, 2_000_000]),
     )
     for connection in list(run.network.connections.values()):
-        if connection.dealer.owner.name in names:
+        if connection.dealer.owner.name in names and connection.router.endpoint in backs:
             connection.cut(kept=kept, notice_us=(0, late))
 
 

@@ -88,8 +88,8 @@ class Network:
         """Who sees what reaches a DEALER: ``seen(connection, parts)``."""
         self.refusing_until_us: dict[str, int] = {}
         """Endpoints that cannot be reached until a time."""
-        self.apart_until_us: dict[str, int] = {}
-        """Processes that reach no router until a time."""
+        self.apart_until_us: dict[tuple[str, str], int] = {}
+        """Processes that do not reach an endpoint until a time."""
         self.streams: dict[int, Any] = {}
         """Direct connections of clients to workers that carry bytes."""
         self.doors: dict[tuple[str, int], Any] = {}
@@ -338,7 +338,8 @@ class DealerSocket(Socket):
             return
         network, world = self.network, self.network.world
         router = network.listeners.get(self.endpoint)
-        until_us = max(network.refusing_until_us.get(self.endpoint, 0), network.apart_until_us.get(self.owner.name, 0))
+        apart_us = network.apart_until_us.get((self.owner.name, self.endpoint), 0)
+        until_us = max(network.refusing_until_us.get(self.endpoint, 0), apart_us)
         if self._is_made_once and until_us > world.now_us:
             return  # its owner gives up by itself
         if self._is_made_once and router is None:
