@@ -38,8 +38,9 @@ class Links:
         """``clients``: those at the worker's own door, which clients find at ``doors``. ``steady_ms``: a clock that is never set."""
         endpoints = [settings.router, *settings.other_routers]
         self.all = [Link(settings, host, clients, doors, number, endpoint) for number, endpoint in enumerate(endpoints)]
-        self._one = self.all[0] if len(self.all) == 1 else None
-        """The only link."""
+        alone = len(self.all) == 1 and settings.replication is None
+        self._one = self.all[0] if alone else None
+        """The only link; None also on a replicated log, where a router that is alone now may get company, and holds the bank only while it is lent."""
         self._host = host
         self._clients = clients
         self._process = psutil.Process()
@@ -51,7 +52,7 @@ class Links:
         self._bank_epoch = 0
         self._steady_ms = steady_ms
         silence_ms = None if settings.replication is None else settings.replication.leadership.silence_ms
-        self._lender = None if silence_ms is None or self._one is not None else BankLender(silence_ms)
+        self._lender = None if silence_ms is None else BankLender(silence_ms)
         if self._one is not None:
             self._one.has_bank = True
 

@@ -43,9 +43,10 @@ TOKENS = Post(Tokens(2, 1, []))
 class Cluster:
     """A worker at two routers, both of which know it."""
 
-    def __init__(self) -> None:
-        self.one, self.two = self.wires = [Wire(), Wire()]
-        self.worker = Worker(self.wires)
+    def __init__(self, routers: int = 2, *, replicated: bool = False) -> None:
+        self.wires = [Wire() for _ in range(routers)]
+        self.one, self.two = self.wires[0], self.wires[-1]
+        self.worker = Worker(self.wires, replicated=replicated)
         self.links, self.host, self.clients = self.worker.links, self.worker.host, self.worker.clients
         self.links.register(0)
         for wire in self.wires:
@@ -141,6 +142,16 @@ def test_tokens_are_asked_from_the_router_that_holds_the_bank(cluster: Cluster) 
     assert cluster.sent(TOKENS, SILENT_MS) == [1], "the other one is silent"
     cluster.hear(SILENT_MS, cluster.two)
     assert cluster.sent(TOKENS, SILENT_MS) == []
+
+
+def test_on_a_replicated_log_a_router_that_is_alone_holds_the_bank_only_while_it_says_so() -> None:
+    cluster = Cluster(1, replicated=True)
+    assert cluster.sent(TOKENS) == []
+    before = cluster.worker.shard.token_client.session
+    cluster.hear(0, cluster.one, bank=3)
+    assert cluster.sent(TOKENS) == [0]
+    assert cluster.worker.shard.token_client.session != before
+    cluster.close()
 
 
 def test_another_holder_of_the_bank_means_a_new_session(cluster: Cluster) -> None:

@@ -13,8 +13,9 @@ from fila_worker.direct.clients import DirectClients
 from fila_worker.host import Host
 from fila_worker.links.link import Intake, Link
 from fila_worker.links.links import Links
+from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.lua import compile_hooks
-from fila_worker.settings import WorkerSettings
+from fila_worker.settings import Replication, WorkerSettings
 from fila_worker.slots import Frame
 from fila_worker.storage.memory import MemoryStore
 
@@ -83,10 +84,13 @@ class Wire:
 class Worker:
     """A worker with shard 2 of four, on some wires."""
 
-    def __init__(self, wires: list[Wire], doors: list[str] | None = None) -> None:
+    def __init__(self, wires: list[Wire], doors: list[str] | None = None, *, replicated: bool = False) -> None:
+        """``replicated``: its shards are on a log that other hosts have, too."""
+        kafka = KafkaSettings(bootstrap_servers="k:9092", topic="fila.log", partitions=5)
         settings = WorkerSettings(
             name=IDENTITY.decode(), router=wires[0].endpoint, other_routers=[wire.endpoint for wire in wires[1:]],
             data_dir="unused", shards=[2], shards_total=4,
+            replication=Replication(kafka=kafka, host="a") if replicated else None,
         )  # fmt: skip
         shard = recover(MemoryStore(), ShardSettings(), compile_hooks, index=2, shards=4, now_ms=0)
         self.host = Host([shard], 4, links=len(wires))
