@@ -10,7 +10,10 @@ from random import Random
 from fila_proto_zmq.codec import decode_body, encode_command, from_fault
 from fila_proto_zmq.commands import (
     BY_OPCODE,
+    CLOSED,
     DELIVERY,
+    MARK,
+    PLACEMENT,
     Browsed,
     Command,
     CreateQueue,
@@ -89,6 +92,10 @@ SETTINGS = ShardSettings(
 """Every bound so small that stories cross it."""
 TURNS_MAX = 200
 """Turns without a new frame: a broker that wants more than these does not come to rest."""
+
+
+_NOTHING_TO_REPEAT = {CLOSED, MARK, PLACEMENT}
+"""Pushes of the router."""
 
 
 class NeverRestsError(AssertionError):
@@ -181,7 +188,7 @@ class FuzzedBroker:
 
     def _learn(self, header: Header, body: bytes) -> None:
         """Remember what a client may repeat."""
-        if header.flags & ERROR:
+        if header.flags & ERROR or header.opcode in _NOTHING_TO_REPEAT:
             return
         reply = decode_body(Delivered if header.opcode == DELIVERY else BY_OPCODE[header.opcode].reply, body)
         if isinstance(reply, Enqueued) and reply.count:
