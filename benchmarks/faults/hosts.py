@@ -21,6 +21,8 @@ from benchmarks.faults.host_load import Strike, clients_of, led_by, promise_away
 from benchmarks.harness.workload import Benchmark, Run, number
 from tests.support.nodes import Node, Nodes, cluster_of_nodes
 
+WORKERS = 2
+"""Of each host."""
 AWAY_S_MAX = {"worker killed": 10.0, "host killed": 10.0, "worker and broker killed": 15.0}
 
 
@@ -53,7 +55,7 @@ class Killer:
 
     def _worker(self, kind: str = "worker killed") -> Strike:
         node = self._node()
-        name = self._choice.choice(sorted(name for name in node.processes() if "worker" in name))
+        name = f"worker-{self._choice.randrange(WORKERS)}"
         strike = led_by(self._nodes, kind, f"{node.name}/{name}")
         node.kill_process(name)
         return strike
@@ -96,7 +98,9 @@ def measure(run: Run[Scale]) -> None:
     with warnings.catch_warnings(), run.directory() as directory:
         warnings.simplefilter("ignore", ResourceWarning)  # deliveries whose settlement was lost are dropped unsettled
         with (
-            cluster_of_nodes(directory, hosts=scale.hosts, brokers=scale.brokers, shards=scale.shards) as nodes,
+            cluster_of_nodes(
+                directory, hosts=scale.hosts, brokers=scale.brokers, shards=scale.shards, workers=WORKERS
+            ) as nodes,
             clients_of(nodes, scale.seed) as clients,
         ):
             kill = Killer(nodes, scale.seed)

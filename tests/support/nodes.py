@@ -27,8 +27,8 @@ from tests.support.kafka import Kafka, kafka_cluster
 from tests.support.network import Network, network
 
 NAMES = "abcdef"
-START_S_MAX = 60.0
-SERVES_S_MAX = 60.0
+START_S_MAX = 120.0
+SERVES_S_MAX = 180.0
 
 
 class Node:
@@ -99,6 +99,7 @@ class Node:
 
     def kill_process(self, name: str) -> None:
         """Kill one of its processes, and wait until another one is in its place."""
+        eventually(lambda: name in self.processes(), f"{name} on {self.name}")
         victim = self.processes()[name]
         victim.kill()
         eventually(lambda: self.processes().get(name, victim) != victim, f"another {name} on {self.name}")
