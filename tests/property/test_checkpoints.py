@@ -118,6 +118,10 @@ class Lives(World):
         ]
         for action in self.random.choices(actions, k=steps):
             action()
+        for _ in range(10 * steps):
+            if self.killed:
+                break
+            self.random.choice(actions)()
         while self.logs[SHARD].begin == 0:
             self.cut()
             self.care()
