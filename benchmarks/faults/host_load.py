@@ -125,7 +125,8 @@ class Clients:
             "calls beyond their timeout": len(books.late) + len(late), "keys out of order": len(self._ordered.wrong()),
             "limited messages": self._throttled.delivered,
         }  # fmt: skip
-        found.verified = Verified(books.confirmed, books.acked, len(books.lost()), found.counts["stored twice"])
+        lost = found.counts["lost"]  # all others came; of some the answer to the ack was lost
+        found.verified = Verified(books.confirmed, books.confirmed - lost, lost, found.counts["stored twice"])
         return found
 
 
