@@ -155,8 +155,6 @@ class History:
     """How often a wall clock was set."""
     clocks_differ: bool = False
     """Whether wall clocks of hosts are a minute apart."""
-    longest_stall_us: int = 0
-    """The longest pause of a process."""
 
     def __post_init__(self) -> None:
         self._by_fence: dict[tuple[int, int, int], Grant] = {}

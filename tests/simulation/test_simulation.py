@@ -83,8 +83,8 @@ def test_a_failure_is_shrunk_to_the_steps_that_it_needs() -> None:
     found = ("--seed", "10001", "--bug", "late_dedup_entry", "--with", "dedup", "--until", "dedup")
     whole, shrunk = (simulate(*found, "--steps", *more).stdout for more in ((), ("--shrink",)))
     assert whole.count("Step(") > 5
-    assert shrunk.count("Step(") == 1, shrunk
-    assert "what='twins'" in shrunk
+    # What is left are senders of twins. That one of them is enough depends on when the other's came.
+    assert shrunk.count("Step(") == shrunk.count("what='twins'") in (1, 2), shrunk
     assert "FAILED dedup" in shrunk
 
 

@@ -1,8 +1,15 @@
-"""The limit of a throttle key over the whole cluster: never more than ``burst + rate × t`` in any window of length t."""
+"""The limit of a throttle key over the whole cluster: never more than ``burst + rate × t`` in any window of length t.
+
+The moments are those of the grants, not of their frames: a granted message is sent when the log has confirmed the grant.
+"""
 
 from dataclasses import dataclass
 
-from tests.simulation.history import History
+from tests.simulation.history import Grant, History
+from tests.simulation.processes import BIRTH_MS
+
+SLACK_S = 0.05
+"""What a shard's clock, in whole milliseconds and read once a turn, may differ from that of the bank."""
 
 
 @dataclass
@@ -50,18 +57,20 @@ def _limits(history: History, key: str) -> list[Limit]:
 def _check_stretch(history: History, key: str, limit: Limit) -> None:
     level = 0.0
     since_us = limit.since_us
-    for grant in history.grants:
+    true_clocks = not history.clock_steps and not history.clocks_differ
+    granted = sorted(((_granted_us(grant, true_clocks), grant) for grant in history.grants), key=lambda moment: moment[0])
+    for granted_us, grant in granted:
         if (
             key not in grant.throttle_keys
             or grant.repeated
-            or not limit.since_us + 1_000_000 <= grant.at_us <= limit.until_us
+            or not limit.since_us + 1_000_000 <= granted_us <= limit.until_us
             or grant.queue.endswith(".dlq")
         ):
             continue
-        level = max(0.0, level - limit.rate * (grant.at_us - since_us) / 1e6) + grant.cost
-        since_us = grant.at_us
+        level = max(0.0, level - limit.rate * (granted_us - since_us) / 1e6) + grant.cost
+        since_us = granted_us
         allowed = limit.burst if grant.cost <= limit.burst else max(limit.burst, grant.cost) if limit.burst else 0.0
-        if level > allowed + limit.rate * _slack_s(history) + 1e-6:
+        if level > allowed + limit.rate * SLACK_S + 1e-6:
             history.fail(
                 "throttles",
                 f"{grant.token}: {level:.3f} tokens of {key} beyond its rate, burst {limit.burst:g}, rate {limit.rate:g}",
@@ -69,6 +78,6 @@ def _check_stretch(history: History, key: str, limit: Limit) -> None:
             return
 
 
-def _slack_s(history: History) -> float:
-    """Frames leave a worker in turns, and wait in a paused one between commit and sending."""
-    return 0.05 + history.longest_stall_us / 1e6
+def _granted_us(grant: Grant, true_clocks: bool) -> int:
+    """When a worker granted it; where wall clocks were set or differ: when the worker sent it."""
+    return (grant.leased_ms - BIRTH_MS) * 1000 if true_clocks else grant.at_us
