@@ -3,7 +3,7 @@
 A shard that fails affects only itself: its memory is dropped and recovered in place, a step a turn, while the others go on
 (:mod:`slots`). Whenever a shard begins or ceases to serve, ``offers`` increases, and the owner registers with the router
 again. The router then answers for the requests that were in flight there. A command that makes its shard fail twice is
-refused (:class:`slots.Suspects`).
+refused (:class:`suspects.Suspects`).
 
 There are no sockets and no clock here, so a test, or an application that embeds the broker, can drive a host.
 """
@@ -58,7 +58,6 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import (
     FilaError,
-    InternalError,
     InvalidArgumentError,
     InvalidFrameError,
     ShardUnavailableError,
@@ -93,7 +92,8 @@ from fila_worker.held import HeldForAll
 from fila_worker.log.leadership import Proof
 from fila_worker.pauses import GAP_MS, Pauses
 from fila_worker.replicated import ReplicatedShards
-from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
+from fila_worker.slots import Frame, Patience, Slot
+from fila_worker.suspects import Suspects
 
 _Result = TypeVar("_Result")
 
@@ -168,8 +168,6 @@ class Host:
         """Whether all shards of this worker go to others, and none comes here."""
         self.answers_wait = False
         """Whether the owner still has answers of earlier turns to send."""
-        self._on_trial: dict[Name, tuple[Slot, Call]] = {}
-        """Suspects that were carried out and go on in later turns."""
         self._failures = 0
         self._slot_of_queue: dict[str, Slot] = {}
         self._effects: list[Effect] = []
@@ -304,15 +302,8 @@ class Host:
 
     def _apply_suspect(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
         """Carry out a command while there are suspects: a suspect gets a turn of its own, a convicted command is refused."""
-        name = name_of(command, call.queue)
-        failure = self._suspects.conviction(name, call.now_ms)
-        if failure is not None:
-            raise InternalError(
-                f"{type(command).__name__} of {call.queue!r} made shard {slot.index} fail twice and is refused: "
-                f"look for failure {failure} in the worker's log, and report it",
-                details={"failure": failure, "refused": True},
-            )
-        if name not in self._suspects:
+        name = self._suspects.examine(call, command, slot.index)
+        if name is None:
             self._apply_in_turn(slot, call, command, frame)
             return
         self._turn_of(slot, call.now_ms, self._effects)
@@ -321,15 +312,8 @@ class Host:
         self._apply_in_turn(slot, call, command, frame)
         self._turn_of(slot, call.now_ms, self._effects)
         if slot.shard is not None:
-            self._on_trial[name] = slot, call
-            self._acquit()
-
-    def _acquit(self) -> None:
-        """Clear the suspects that are done; a command that takes many turns may fail in a later one."""
-        for name, (slot, call) in list(self._on_trial.items()):
-            if slot.shard is None or not slot.shard.jobs.has(call):
-                del self._on_trial[name]
-                self._suspects.acquit(name)
+            self._suspects.on_trial[name] = slot, call
+            self._suspects.acquit_done()
 
     def _slot(self, queue: str) -> Slot:
         slot = self._slot_of_queue.get(queue)
@@ -385,23 +369,14 @@ class Host:
             self.notes.append(CopyBeginning(slot.index, slot.outage.reason))
 
     def _blame(self, slot: Slot, failure: str, now_ms: int) -> bool:
-        """Accuse the commands that may have made a shard fail, or convict the only one if it was accused before.
-
-        Return whether a command was convicted.
-        """
-        names = {name_of(command, queue): (command, queue) for command, queue in _at_work(slot)}
-        for name in names:
-            self._on_trial.pop(name, None)
-        if len(names) == 1:
-            ((name, (command, queue)),) = names.items()
-            if name in self._suspects:
-                self._suspects.convict(name, failure, now_ms)
-                slot.forgive()
-                self.notes.append(CommandRefused(slot.index, failure, type(command).__name__, queue))
-                return True
-        for name in names:
-            self._suspects.accuse(name, failure)
-        return False
+        """Find out which command made a shard fail. Return whether one is refused from now on."""
+        convicted = self._suspects.blame(slot, failure, now_ms)
+        if convicted is None:
+            return False
+        command, queue = convicted
+        slot.forgive()
+        self.notes.append(CommandRefused(slot.index, failure, type(command).__name__, queue))
+        return True
 
     def _guarded(self, slot: Slot, now_ms: int, action: Callable[[Shard], _Result]) -> _Result | None:
         """Have a shard do something that no client's command causes; return None if it is not open, or fails."""
@@ -692,8 +667,8 @@ class Host:
             self._fail(slot, error, now_ms)
             return
         slot.frames.clear()
-        if self._on_trial:
-            self._acquit()
+        if self._suspects.on_trial:
+            self._suspects.acquit_done()
         self._pass_on(committed, effects)
         if shard.to_be_registered:
             shard.to_be_registered = False
@@ -793,20 +768,6 @@ def _due_of(slot: Slot, now_ms: int) -> int | None:
         return slot.shard.next_due(now_ms)
     due = slot.due_ms if slot.opening else None
     return None if due is None else max(due, slot.retry_at_ms - now_ms)
-
-
-def _at_work(slot: Slot) -> list[tuple[Command, str]]:
-    """Return the commands that a failing shard was carrying out, with their queues.
-
-    If a job was taking a step, this is the job's command; else all commands of the turn.
-    """
-    job = slot.shard.jobs.stepping if slot.shard is not None else None
-    if job is None:
-        return [
-            (decode_command(unpack_header(raw), body), bytes(key).decode(errors="replace"))
-            for _, raw, key, body in slot.frames
-        ]
-    return [] if job.call is None or job.command is None else [(job.command, job.call.queue)]
 
 
 def _opened(shard: Shard, recovery_ms: int) -> ShardOpened:

@@ -23,7 +23,7 @@ from fila_worker.copies.exchange import Exchange
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
-from fila_worker.core.store import Store
+from fila_worker.core.store import Store, UnfitStoreError
 from fila_worker.held import is_confirmed
 from fila_worker.log.bodies import Node
 from fila_worker.log.leadership import Proof
@@ -256,9 +256,17 @@ class ReplicatedShards:
         return {slot.index: slot.member for slot in self.slots if slot.member is not None}
 
     def tend(self, *, drains: bool) -> None:
-        """Take part in the placement. Call it in each turn. ``drains``: all shards are to be led by other hosts."""
+        """Take part in the placement. Call it in each turn. ``drains``: all shards are to be led by other hosts.
+
+        Raise :class:`UnfitStoreError` if another host has the name of this one.
+        """
         self._placing.drains = drains
         self._placing.step(self._steady_ms())
+        if (twin := self._placing.twin) is not None:
+            raise UnfitStoreError(
+                f"the host at {twin.address or 'an unknown address'} has the name {twin.host!r} of this one, and was there before: "
+                f"give each host a name of its own ([hosts] name)"
+            )
 
     def retire(self) -> None:
         """Leave all shards to other hosts: the process is about to end."""

@@ -1,15 +1,13 @@
-"""A shard's place in its host, its failures, and the commands suspected of causing them."""
+"""A shard's place in its host, and its failures."""
 
 import secrets
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from fila_proto_zmq.codec import encode_body
-from fila_proto_zmq.commands import Command, HostCopy, ShardOutage
+from fila_proto_zmq.commands import HostCopy, ShardOutage
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.outages import OPENING, QUARANTINED, WAITING
 from fila_worker.core.effects import Effect
@@ -20,61 +18,6 @@ from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store, UnfitStoreError
 from fila_worker.held import HeldEffects, is_confirmed
 from fila_worker.log.leadership import Proof
-
-Name: TypeAlias = bytes
-"""What identifies a command."""
-
-SUSPECTS_MAX: Final = 1024
-"""Above this the oldest are forgotten: at worst they make their shard fail twice once more."""
-
-REFUSE_MS: Final = 600_000
-
-
-def name_of(command: Command, queue: str) -> Name:
-    """Return what identifies a command. It is packed anew, so that its client's way of packing does not matter."""
-    digest = blake2b(queue.encode(), digest_size=16, salt=command.opcode.to_bytes(2, "big"))
-    digest.update(encode_body(command))
-    return digest.digest()
-
-
-@dataclass(slots=True)
-class _File:
-    failure: str
-    """The id of the last failure that it was part of."""
-    refused_until_ms: int = 0
-
-
-class Suspects:
-    """Suspects and convicted commands. ``files`` is empty nearly always: then no frame needs a name."""
-
-    def __init__(self, suspects_max: int = SUSPECTS_MAX, refuse_ms: int = REFUSE_MS) -> None:
-        self._suspects_max = suspects_max
-        self._refuse_ms = refuse_ms
-        self.files: OrderedDict[Name, _File] = OrderedDict()
-
-    def __contains__(self, name: Name) -> bool:
-        return name in self.files
-
-    def conviction(self, name: Name, now_ms: int) -> str | None:
-        """The id of the failure for which a command is refused; None if it is not."""
-        file = self.files.get(name)
-        return None if file is None or file.refused_until_ms <= now_ms else file.failure
-
-    def accuse(self, name: Name, failure: str) -> None:
-        """A command was part of a turn that failed."""
-        self.files[name] = _File(failure)
-        self.files.move_to_end(name)
-        while len(self.files) > self._suspects_max:
-            self.files.popitem(last=False)
-
-    def convict(self, name: Name, failure: str, now_ms: int) -> None:
-        """A suspect's shard failed again, in a turn with nothing else."""
-        self.files[name] = _File(failure, now_ms + self._refuse_ms)
-        self.files.move_to_end(name)
-
-    def acquit(self, name: Name) -> None:
-        """A suspect's own turn went well."""
-        self.files.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)

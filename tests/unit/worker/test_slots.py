@@ -30,8 +30,9 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import DamageError, InUseError
 from fila_worker.host import Host
 from fila_worker.lua import compile_hooks
-from fila_worker.slots import Patience, Slot, Suspects, name_of
+from fila_worker.slots import Patience, Slot
 from fila_worker.storage.memory import MemoryStore
+from fila_worker.suspects import Suspects, name_of
 from tests.support.host import CLIENT, NAMES, SHARDS_TOTAL, HostHarness
 
 HURT, SOUND = NAMES[2], NAMES[3]

@@ -6,7 +6,7 @@ listened for long enough.
 """
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.log.bodies import NodeState, decode_body, encode_body
+from fila_worker.log.bodies import Node, NodeState, decode_body, encode_body
 from fila_worker.log.partition import Partition, Tail
 from fila_worker.log.placement.limits import PlacementLimits
 from fila_worker.log.placement.views import NodeView, NodeViews
@@ -15,8 +15,8 @@ from fila_worker.log.placement.views import NodeView, NodeViews
 class ControlPartition:
     """One node's way to it. Call :meth:`say` and :meth:`hear` some times a second."""
 
-    def __init__(self, partition: Partition, now_ms: int, limits: PlacementLimits) -> None:
-        self._partition, self._limits = partition, limits
+    def __init__(self, partition: Partition, now_ms: int, limits: PlacementLimits, node: Node) -> None:
+        self._partition, self._limits, self._node = partition, limits, node
         self._views = NodeViews(limits)
         # what it says
         self._appender = partition.appender()
@@ -33,6 +33,13 @@ class ControlPartition:
         """Since when it listens, and the partition answers; None: it does not."""
         self._asked_ms = self._answered_ms = self._heard_ms = now_ms
         self._trimmed_ms = now_ms
+        # whether its name is its own
+        self.twin: Node | None = None
+        """Another process that had this node's name when this one began to listen, and goes on. The owner has to end."""
+        self._named = False
+        """Whether it has listened for long enough without hearing its own name: a later one with that name has to end."""
+        self._doubted_ms: int | None = None
+        """When it first heard its own name. Once is not enough: that may be the last word of this node's former life."""
 
     def say(self, state: NodeState, now_ms: int) -> None:
         """Say what this node has, if it is time to: once a second, and when something other than its delay has changed."""
@@ -76,14 +83,25 @@ class ControlPartition:
             state = decode_body(entry.data, NodeState)
             if state is not None and state.node.name:
                 self._views.read(state, now_ms)
+                if state.node.name == self._node.name and state.node.life != self._node.life:
+                    self._doubt(state.node, now_ms)
         if tail.asked_ms is not None:
             self._answered_ms = tail.asked_ms
             self._since_ms = now_ms if self._since_ms is None else self._since_ms
         if now_ms - self._answered_ms > self._limits.answer_ms_max:
             self._since_ms = None
+        self._named = self._named or self.knows(now_ms)
         if now_ms - self._asked_ms >= self._limits.say_ms:
             self._asked_ms = now_ms
             tail.ask()
+
+    def _doubt(self, other: Node, now_ms: int) -> None:
+        if self._named:
+            return
+        if self._doubted_ms is None:
+            self._doubted_ms = now_ms
+        elif now_ms - self._doubted_ms >= self._limits.say_ms // 2:
+            self.twin = other
 
     def _begin_again(self) -> None:
         for tail in (self._finder, self._tail):

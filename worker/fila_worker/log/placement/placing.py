@@ -46,7 +46,7 @@ class Placing:
         self.drains = False
         """Whether it gives up all its shards, one after the other. The owner sets it."""
         self._node, self._copies = node, copies
-        self._control = ControlPartition(partition, now_ms, self.limits)
+        self._control = ControlPartition(partition, now_ms, self.limits, node)
         self._placement = Placement(node.name, node.host, range(shards_total), now_ms, self.limits)
         self._views: list[NodeView] = []
         """What was known when it last decided."""
@@ -61,6 +61,11 @@ class Placing:
         """
         copy.leadership.rank = copy.leadership.limits.ranks_max - weight(shard, self._node.host) % 3
         copy.may_give = partial(self.may_give, shard)
+
+    @property
+    def twin(self) -> Node | None:
+        """Another process with this node's name, which was there before this one."""
+        return self._control.twin
 
     def step(self, now_ms: int) -> None:
         """Speak, hear and decide what is due."""

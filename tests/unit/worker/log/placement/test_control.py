@@ -31,11 +31,11 @@ class Town:
 class Listener:
     """A node that follows shard 0."""
 
-    def __init__(self, town: Town, name: str) -> None:
+    def __init__(self, town: Town, name: str, life: str = "") -> None:
         self.town = town
-        self.state = NodeState(Node(name, f"host-{name}"), {}, {0: 5})
+        self.state = NodeState(Node(name, f"host-{name}", life=life), {}, {0: 5})
         self.partition = MemoryPartition(town.log, lambda: town.now_ms)
-        self.control = ControlPartition(self.partition, town.now_ms, LIMITS)
+        self.control = ControlPartition(self.partition, town.now_ms, LIMITS, self.state.node)
 
     def step(self) -> None:
         self.control.say(self.state, self.town.now_ms)
@@ -175,10 +175,38 @@ def test_what_no_reader_needs_is_forgotten() -> None:
 def test_nodes_in_any_number_are_bounded() -> None:
     limits = PlacementLimits(nodes_max=3)
     town = Town()
-    control = ControlPartition(MemoryPartition(town.log, lambda: town.now_ms), town.now_ms, limits)
+    control = ControlPartition(MemoryPartition(town.log, lambda: town.now_ms), town.now_ms, limits, Node("a"))
     for _ in range(2):
         control.hear(town.now_ms)
     for number in range(10):
         town.log.put(encode_body(NodeState(Node(f"n{number}"))))
     control.hear(town.now_ms)
     assert [view.name for view in control.views(NodeState(Node("a")), town.now_ms)] == ["a", "n7", "n8", "n9"]
+
+
+def test_of_two_with_one_name_the_later_one_learns_of_it() -> None:
+    town = Town()
+    town.pass_ms(3000)
+    late = town.nodes["late"] = Listener(town, "a", life="another")
+    town.pass_ms(2400)
+    assert late.control.twin == Node("a", "host-a")
+    assert town.nodes["a"].control.twin is None
+
+
+def test_the_last_word_of_the_former_life_is_no_twin() -> None:
+    town = Town()
+    again = town.nodes["again"] = Listener(town, "b", life="another")
+    town.pass_ms(400, "again")
+    town.log.put(encode_body(town.nodes["b"].state))
+    town.pass_ms(4000, "again", "a")
+    assert again.control.twin is None
+
+
+def test_who_has_its_name_keeps_it_when_the_partition_was_away() -> None:
+    town = Town()
+    town.pass_ms(3000)
+    late = town.nodes["late"] = Listener(town, "a", life="another")
+    town.pass_ms(10_000, step_ms=5000)  # all of them were paused
+    town.pass_ms(3000)
+    assert town.nodes["a"].control.twin is None
+    assert late.control.twin is not None
