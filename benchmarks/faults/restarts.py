@@ -5,6 +5,7 @@ and filled again. Clients may see no error of either. At last all hosts are kill
 disk: everything that was confirmed is there.
 """
 
+import subprocess
 import time
 import warnings
 from dataclasses import dataclass
@@ -12,8 +13,7 @@ from functools import partial
 
 from benchmarks.faults.host_load import Strike, clients_of, led_by, report
 from benchmarks.harness.workload import Benchmark, Run, number
-from fila_proto_zmq.commands import DrainWorker
-from tests.support.cluster import eventually
+from tests.support.cluster import command, environment
 from tests.support.nodes import Node, Nodes, cluster_of_nodes
 
 DRAINED_S_MAX = 60.0
@@ -43,18 +43,17 @@ def restarted(nodes: Nodes, node: Node) -> Strike:
 def drained(nodes: Nodes, node: Node) -> Strike:
     """Let a host give away all that it leads, and take part again."""
     strike = led_by(nodes, "drained", f"{node.name}/")
-    _drain(nodes, node, undo=False)
-    eventually(lambda: not any(leader.startswith(f"{node.name}/") for leader in nodes.leaders().values()), "it leads nothing",
-               DRAINED_S_MAX)  # fmt: skip
-    _drain(nodes, node, undo=True)
+    _drain(nodes, node.name)
+    _drain(nodes, node.name, "--undo")
     return strike
 
 
-def _drain(nodes: Nodes, node: Node, *, undo: bool) -> None:
-    with nodes.client() as client:
-        for worker in client.cluster_status().workers:
-            if worker.name.startswith(f"{node.name}/"):
-                client.request(DrainWorker(worker.name, undo))
+def _drain(nodes: Nodes, *arguments: str) -> None:
+    done = subprocess.run(
+        command("--endpoint", nodes.endpoint, "drain", *arguments), env=environment(), capture_output=True, text=True,
+        timeout=DRAINED_S_MAX, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def all_killed(nodes: Nodes) -> Strike:

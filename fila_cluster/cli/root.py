@@ -18,7 +18,7 @@ FOLDERS = {
         "router": "Run a router alone.",
         "worker": "Run a worker alone.",
         "shard": "Move shards from one worker to another.",
-        "drain": "Move all shards of a worker to the others.",
+        "drain": "Move all shards of a worker, or of a host, to the others.",
     },
     "": {
         "status": "Show the cluster and its workers.",

@@ -16,25 +16,38 @@ LOOK_S = 0.2
 
 
 @click.command()
-@click.argument("worker")
+@click.argument("name", metavar="WORKER|HOST")
 @click.option(
-    "--undo", is_flag=True, help="Let WORKER take shards again. On one host it gets none back by itself: use `shard move`."
+    "--undo", is_flag=True, help="Let it take shards again. On one host it gets none back by itself: use `shard move`."
 )
 @click.pass_obj
-def command(invocation: Invocation, worker: str, undo: bool) -> None:
+def command(invocation: Invocation, name: str, undo: bool) -> None:
     """Move all shards of WORKER to the other workers of its data directory, one after the other, and wait until it has none.
 
-    On several hosts WORKER leaves its shards to workers of the other hosts, and follows them on.
+    On several hosts WORKER leaves its shards to workers of the other hosts, and follows them on. HOST stands for all its workers.
 
     It takes no shard until the drain is undone, or the worker is restarted. If this command is stopped, the drain goes on.
     """
     from fila_proto_zmq.commands import DrainWorker  # noqa: PLC0415 # quick --help
 
     with invocation.connect() as client:
-        client.request(DrainWorker(worker, undo))
-        status = _status(client, worker) if undo else _wait(client, worker)
+        workers = _named(client, name)
+        for worker in workers:
+            client.request(DrainWorker(worker, undo))
+        statuses = [_status(client, worker) if undo else _wait(client, worker) for worker in workers]
+    shards = sorted(shard for status in statuses for shard in status.shards)
     takes = "takes shards again" if undo else "is drained: it has no shards, and takes none"
-    invocation.show({"worker": worker, "shards": status.shards, "draining": status.draining}, f"{worker} {takes}")
+    shown = {"shards": shards, "draining": all(status.draining for status in statuses)}
+    if workers == [name]:
+        invocation.show({"worker": name, **shown}, f"{name} {takes}")
+    else:
+        invocation.show({"host": name, "workers": workers, **shown}, f"{name} {takes} ({', '.join(workers)})")
+
+
+def _named(client: "Client", name: str) -> list[str]:
+    """Return the workers of a host, or the worker of this name."""
+    names = [each.name for each in client.cluster_status().workers]
+    return [each for each in names if name not in names and each.startswith(f"{name}/")] or [name]
 
 
 def _wait(client: "Client", worker: str) -> "WorkerStatus":
