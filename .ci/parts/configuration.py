@@ -26,7 +26,7 @@ def _section(name: str, kind: type[Section]) -> list[tuple[str, ...]]:
                 f"{name}{ENV_DELIMITER}{key}", f"{name}{ENV_DELIMITER}{key}".upper()
             ),
             _type(field),
-            _default(field.default),
+            _default(field.get_default(call_default_factory=True)),
             meanings[key],
         )
         for key, field in kind.model_fields.items()

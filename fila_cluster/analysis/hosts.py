@@ -21,10 +21,11 @@ NO_COPY: Final = "no_copy"
 RECOVERING: Final = "recovering"
 CATCHING_UP: Final = "catching_up"
 NO_STANDBY: Final = "no_standby"
+FEW_STANDBYS: Final = "few_standbys"
 COPY_BEHIND: Final = "copy_behind"
 HOST_SILENT: Final = "host_silent"
 
-WARNINGS: Final = frozenset({NO_STANDBY, COPY_BEHIND, HOST_SILENT})
+WARNINGS: Final = frozenset({NO_STANDBY, FEW_STANDBYS, COPY_BEHIND, HOST_SILENT})
 """What stops no shard now."""
 
 
@@ -187,15 +188,25 @@ def risks(hosts: HostList) -> list[Risk]:
     """Return what is at risk now, the most urgent first."""
     shards = shard_copies(hosts)
     found = [risk for state in _SENTENCES if (risk := _troubled(state, [each for each in shards if each.state == state]))]
-    bare = tuple(each.shard for each in shards if each.state == LEADS and not each.ready)
+    wanted = max((worker.standbys for worker in hosts.workers), default=1)
+    led = [each for each in shards if each.state == LEADS]
+    bare = tuple(each.shard for each in led if not each.ready and wanted)
     if bare:
-        which = f"{counted(len(bare), 'shard')} ({ranged(bare)})" if len(bare) > 1 else f"shard {bare[0]}"
-        found.append(Risk(NO_STANDBY, f"one more loss makes {which} wait for a recovery from the log", _STANDBYS, bare))
+        text = f"one more loss makes {_which(bare)} wait for a recovery from the log"
+        found.append(Risk(NO_STANDBY, text, _STANDBYS, bare))
+    few = tuple(each.shard for each in led if 0 < len(each.ready) < wanted)
+    if few:
+        text = f"fewer than {wanted} hosts are ready to take over {_which(few)}"
+        found.append(Risk(FEW_STANDBYS, text, _STANDBYS, few))
     found += _behind(shards)
     for worker in hosts.silent:
         text = f"{worker} does not answer: its copies are not kept up, as far as is known"
         found.append(Risk(HOST_SILENT, text, "start its host again; what it led is taken over by hosts that have caught up"))
     return found
+
+
+def _which(shards: Sequence[int]) -> str:
+    return f"{counted(len(shards), 'shard')} ({ranged(shards)})" if len(shards) > 1 else f"shard {shards[0]}"
 
 
 _STANDBYS: Final = "start another host, or wait until a copy has caught up"

@@ -129,12 +129,16 @@ class HostCopy:
 
 @dataclass(frozen=True, slots=True)
 class HostWorker:
-    """A worker process of a host, with its copies by shard. ``draining``: it gives up its shards, and takes none over."""
+    """A worker process of a host, with its copies by shard.
+
+    ``draining``: it gives up its shards, and takes none over; ``standbys``: how many other hosts should be ready to take over each shard.
+    """
 
     host: str
     name: str
     address: str
     draining: bool
+    standbys: int
     copies: list[HostCopy]
 
 

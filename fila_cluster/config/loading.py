@@ -29,9 +29,10 @@ _FLAG_NAMES = {
     ("server", "data_dir"): "--data-dir",
     ("dashboard", "listen_addr"): "--dashboard",
     ("hosts", "worker_listen_addr"): "--worker-listen",
+    ("replication", "log"): "--log",
 }
 
-_SECRET = {("hosts", "properties")}
+_SECRET = {("replication", "properties")}
 """Keys whose values are in no error."""
 
 

@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fila_cluster.config.address import Address, ConfiguredAddress
-from fila_cluster.figures import duration_s
+from fila_cluster.config.replication import Hosts, Replication
+from fila_cluster.config.section import COUNT_MAX, EVERY_MS_MIN, Section, milliseconds
 from fila_proto_zmq.limits import (
     DELAY_MS_MAX,
     LEASE_MS_MAX,
@@ -21,7 +22,6 @@ from fila_proto_zmq.limits import (
     LUA_TIMEOUT_MS_MAX,
     SHARDS_MAX,
 )
-from fila_worker.log.kafka.settings import KafkaSettings
 
 ENV_PREFIX = "FILA_"
 ENV_DELIMITER = "__"
@@ -36,16 +36,7 @@ PAYLOAD_BYTES_MAX = 1 << 30
 """A payload is held in memory several times on its way; larger ones belong in an object store."""
 
 
-COUNT_MAX = 2**63 - 1
-"""Larger numbers fit into no counter, and into no message to a worker."""
-
 Limit = Annotated[int | None, Field(ge=1, le=COUNT_MAX)]
-
-
-class Section(BaseModel):
-    """Base of the sections."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _check_data_dir(path: object) -> object:
@@ -170,146 +161,15 @@ class Dashboard(Section):
     a foreign page could point a name of its own here."""
 
 
-CHECKPOINT_BYTES_MIN = 64 * 1024
-"""Fewer would be a checkpoint for each moment."""
-
-BACKUP_EVERY_MS_MIN = 1_000
-"""Backups that follow each other faster than they are made would never end."""
-
-
-def _milliseconds(value: object) -> object:
-    """Return the milliseconds of a duration with a unit, as on the command line; leave the rest to the check for a number."""
-    return round(1000 * duration_s(value)) if isinstance(value, str) else value
-
-
 class Backup(Section):
     """``[backup]``."""
 
     target: Annotated[str | None, Field(min_length=1)] = None
     """Where `up` makes [backups](backup.md) on schedule: a folder, or a URL like `s3://bucket/folder`. Default: none are made."""
-    every: Annotated[int, Field(ge=BACKUP_EVERY_MS_MIN, le=DELAY_MS_MAX), BeforeValidator(_milliseconds)] = 86_400_000
+    every: Annotated[int, Field(ge=EVERY_MS_MIN, le=DELAY_MS_MAX), BeforeValidator(milliseconds)] = 86_400_000
     """Milliseconds between two backups, or a duration with a unit: `30m`, `24h`."""
     keep: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 7
     """How many backups stay at the target. Older ones are removed after each scheduled one."""
-
-
-HOSTS_MAX = 64
-"""Each worker has a connection to the router of each host."""
-
-REPLICAS_MAX = 64
-
-
-def _check_brokers(text: str | None) -> str | None:
-    if text is None:
-        return None
-    servers = [server.strip() for server in text.split(",")]
-    if any("//" in server or not _has_port(server) for server in servers):
-        raise ValueError("not the addresses of brokers: write HOST:PORT,HOST:PORT")
-    return ",".join(servers)
-
-
-def _has_port(text: str) -> bool:
-    try:
-        return Address.parse(text).port > 0
-    except ValueError:
-        return False
-
-
-def _listed(value: object) -> object:
-    """Return the parts of a text, as a flag or a variable holds a list."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _check_join(endpoints: tuple[str, ...]) -> tuple[str, ...]:
-    addresses = []
-    for endpoint in endpoints:
-        if not _has_port(endpoint) or (address := Address.parse(endpoint)) != address.reachable:
-            raise ValueError(f"{endpoint!r} is not where another host listens for workers: write tcp://HOST:PORT")
-        addresses.append(address.endpoint)
-    return tuple(dict.fromkeys(addresses))
-
-
-def check_host_name(name: str | None) -> str | None:
-    """Return the name of a host; raise :class:`ValueError` if it is none."""
-    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name):
-        raise ValueError("not the name of a host: use up to 63 letters, digits, dots, hyphens and underscores")
-    return name
-
-
-def _check_host_address(text: str | None) -> str | None:
-    if text is None:
-        return None
-    bracketed = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
-    if not _has_port(f"{bracketed}:1") or bracketed != Address.parse(f"{bracketed}:1").reachable.host:
-        raise ValueError("not an address that other hosts can reach: write a name or an IP address, without a port")
-    return bracketed
-
-
-def _check_topic(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) or name in {".", ".."}:
-        raise ValueError("not the name of a topic: use up to 249 letters, digits, dots, hyphens and underscores")
-    return name
-
-
-def _table_of(value: object) -> object:
-    """Return the properties in a text of lines ``name=value``, as in Kafka's own files; numbers and booleans as librdkafka writes them."""
-    if isinstance(value, str):
-        lines = [line.strip() for line in value.splitlines()]
-        pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-        if any(not equals for _, equals, _ in pairs):
-            raise ValueError("not properties: write a line NAME=VALUE for each")
-        return {name.strip(): text.strip() for name, _, text in pairs}
-    if isinstance(value, dict):
-        return {name: str(each).lower() if isinstance(each, (bool, int)) else each for name, each in value.items()}
-    return value
-
-
-def _check_properties(table: dict[str, str]) -> dict[str, str]:
-    KafkaSettings(bootstrap_servers="", topic="", partitions=1, properties=table)  # it has the rule, and its errors no values
-    return table
-
-
-class Hosts(Section):
-    """``[hosts]``. Hosts that serve one cluster together, on a log that is replicated. Without ``kafka`` nothing of it is used."""
-
-    kafka: Annotated[str | None, AfterValidator(_check_brokers)] = None
-    """Brokers of the Kafka that keeps the log, `HOST:PORT,HOST:PORT`: this host is then started with [`fila-cluster node`](hosts.md). Default: none,
-    the shards are on this host's disk alone."""
-    topic: Annotated[str, AfterValidator(_check_topic)] = "fila.log"
-    """The topic of the log, of which each cluster has its own. The first host makes it, with a partition for each shard and one more."""
-    replicas: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] = 3
-    """How many brokers keep each record. With 1, a lost broker is a lost log."""
-    in_sync: Annotated[int | None, Field(ge=1, le=REPLICAS_MAX)] = None
-    """How many brokers must have a record before it is confirmed. Default: more than half of `replicas`."""
-    properties: Annotated[
-        dict[str, str], Field(repr=False), BeforeValidator(_table_of), AfterValidator(_check_properties)
-    ] = {}
-    """Properties of librdkafka for TLS, SASL and sockets, a table like `{"security.protocol" = "SASL_SSL"}`; in the variable a line `NAME=VALUE` for each.
-    Paths of files are absolute."""
-    name: Annotated[str | None, AfterValidator(check_host_name)] = None
-    """By which the cluster tells its hosts apart; fixed at the first start. Default: the name of this machine."""
-    address: Annotated[str | None, AfterValidator(_check_host_address)] = None
-    """Where clients of other hosts reach this one: a name or an IP address. Default: the host of `listen_addr`, or the name if that means all addresses."""
-    worker_listen_addr: ConfiguredAddress | None = None
-    """Where the workers of other hosts connect. Other than loopback only with `[auth] enabled`, or with `--insecure`. Default: port 5556 at the host of
-    `listen_addr`."""
-    join: Annotated[tuple[str, ...], Field(max_length=HOSTS_MAX), BeforeValidator(_listed), AfterValidator(_check_join)] = ()
-    """Where the routers of the other hosts listen for workers, `HOST:PORT` each. This host's own is skipped if it is written as its `address`."""
-    checkpoints: Annotated[str | None, Field(min_length=1)] = None
-    """Where [checkpoints](checkpoints.md) of the shards are kept, the same for all hosts: a folder that they share, or a URL like `s3://bucket/folder`.
-    Default: none are made, and the topic is kept whole."""
-    checkpoint_bytes: Annotated[int, Field(ge=CHECKPOINT_BYTES_MIN, le=COUNT_MAX)] = 1024**3
-    """A shard's checkpoint is due after so many bytes of changes."""
-    checkpoint_every: Annotated[int, Field(ge=BACKUP_EVERY_MS_MIN, le=DELAY_MS_MAX), BeforeValidator(_milliseconds)] = 900_000
-    """It is due after so many milliseconds, too, if anything has changed; or a duration with a unit: `15m`."""
-
-    @field_validator("in_sync")
-    @classmethod
-    def _check_in_sync(cls, in_sync: int | None, info: ValidationInfo) -> int | None:
-        replicas = info.data.get("replicas", REPLICAS_MAX)
-        if in_sync is not None and in_sync > replicas:
-            raise ValueError(f"more than there are: replicas is {replicas}")
-        return in_sync
 
 
 class Settings(BaseSettings):
@@ -333,4 +193,5 @@ class Settings(BaseSettings):
     dashboard: Dashboard = Dashboard()
     http: Http = Http()
     backup: Backup = Backup()
+    replication: Replication = Replication()
     hosts: Hosts = Hosts()

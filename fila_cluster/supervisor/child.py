@@ -75,7 +75,7 @@ PRIVATE = 0o077
 """The umask of children: logs, tables and sockets are private, whatever mode the data directory has."""
 
 
-SECRET_VARIABLES = ("FILA_API_KEY", "FILA_WORKER_TOKEN", "FILA_HOSTS__PROPERTIES")
+SECRET_VARIABLES = ("FILA_API_KEY", "FILA_WORKER_TOKEN", "FILA_REPLICATION__PROPERTIES")
 """What a user's environment may hold for clients and commands. Parts of a cluster get their secrets on their standard input."""
 
 

@@ -1,82 +1,105 @@
 """This host as one of several that serve a cluster together: its name, and where it and the others are."""
 
+import secrets
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import ModuleType
 
 from fila_cluster.backup.target import target_at
 from fila_cluster.config.address import Address
-from fila_cluster.config.settings import Hosts, Settings, check_host_name
+from fila_cluster.config.replication import Replication as ReplicationSettings
+from fila_cluster.config.replication import check_host_name
+from fila_cluster.config.settings import Settings
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.data_dir import DataDir
+from fila_cluster.supervisor.layout import cores
 from fila_proto_zmq.errors import InvalidConfigError
 from fila_worker.copies.cutting import CheckpointSettings
-from fila_worker.log.kafka.settings import KafkaSettings, partitions_for
+from fila_worker.log.kafka.settings import KafkaSettings, partitions_for, shards_in
+from fila_worker.log.leadership import LeadershipLimits
 from fila_worker.settings import Replication
 
-WORKER_PORT = 5556
-"""Where workers of other hosts connect, unless the settings say otherwise."""
+PORT = 5555
+"""Of a host's only router on its machine."""
 
 _EVERYWHERE = {"0.0.0.0", "[::]"}
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One host of several. ``others``: where the routers of the others listen for workers; ``checkpoints``: where they are kept, if at all."""
+    """One host of several. ``router``: where workers of other hosts reach its router; ``others``: where the routers of others listen for
+    workers, as far as the settings say; ``checkpoints``: where they are kept, if at all."""
 
     name: str
     address: str
+    router: str
     others: tuple[str, ...]
     kafka: KafkaSettings
+    takeover_after_ms: int = LeadershipLimits().silence_ms
+    standbys: int = 1
     cutting: CheckpointSettings | None = None
     checkpoints: str | None = None
 
     @property
     def replication(self) -> Replication:
         """What its workers are to know of the log."""
-        return Replication(kafka=self.kafka, host=self.name, address=self.address, checkpoints=self.cutting)
+        return Replication(
+            kafka=self.kafka,
+            host=self.name,
+            address=self.address,
+            router=self.router,
+            standbys=self.standbys,
+            leadership=LeadershipLimits(silence_ms=self.takeover_after_ms),
+            checkpoints=self.cutting,
+        )
 
     def prepare_log(self) -> None:
         """Make the topic of the log, or check it. Waits for the brokers; raises :class:`CannotStartError` or ``UnfitStoreError``."""
-        try:
-            from fila_worker.log.kafka.topic import prepare_topic  # noqa: PLC0415  # needs the extra `hosts`
-        except ImportError as error:
-            raise CannotStartError(str(error)) from None
-        prepare_topic(self.kafka)
+        _topic_module().prepare_topic(self.kafka)
+
+    def listening(self, worker_listen: Address) -> "Member":
+        """Return this host with the port where its router listens for workers: port 0 was a free one."""
+        return replace(self, router=Address(self.address, worker_listen.port).endpoint)
 
 
 def member(settings: Settings, data_dir: DataDir, shards: int) -> Member:
     """Return this host. Raise :class:`CannotStartError` if its data directory is another host's."""
-    name = _name(settings.hosts, data_dir)
-    address = settings.hosts.address or _address(settings.server.listen_addr, name)
+    replication, hosts = settings.replication, settings.hosts
+    name = _name(settings, data_dir)
+    address = hosts.address or _address(settings.server.listen_addr, name)
     own = Address(address, worker_listen(settings).port).endpoint
-    others = tuple(endpoint for endpoint in settings.hosts.join if endpoint != own)
-    return Member(name, address, others, _kafka(settings.hosts, shards), *_checkpoints(settings.hosts))
+    others = tuple(endpoint for endpoint in hosts.join if endpoint != own)
+    return Member(
+        name, address, own, others, kafka_of(replication, shards), replication.takeover_after_ms, replication.standbys,
+        *_checkpoints(replication),
+    )  # fmt: skip
 
 
 def worker_listen(settings: Settings) -> Address:
-    """Return where workers of other hosts connect."""
-    return settings.hosts.worker_listen_addr or Address(settings.server.listen_addr.host, WORKER_PORT)
+    """Return where workers of other hosts connect. Port 0 is a free one."""
+    listen = settings.server.listen_addr
+    return settings.hosts.worker_listen_addr or Address(listen.host, listen.port and listen.port % 65535 + 1)
 
 
 def refuse_membership(settings: Settings) -> None:
     """Raise :class:`InvalidConfigError` if the settings are those of one host of several."""
-    if settings.hosts.kafka is not None:
+    if settings.replication.log is not None:
         raise InvalidConfigError(
-            "[hosts] kafka is set, so this host is one of several: start it with `fila-cluster node`, "
-            "or remove [hosts] for a cluster on this host alone"
+            "[replication] log is set, so this host is one of several: start it with `fila-cluster node`, "
+            "or remove [replication] for a cluster on this host alone"
         )
 
 
 def check_membership(settings: Settings) -> None:
     """Raise :class:`InvalidConfigError` if these are no settings for one host of several."""
-    if settings.hosts.kafka is None:
+    if settings.replication.log is None:
         raise InvalidConfigError(
-            "a host of several needs the brokers of their log: add --kafka HOST:PORT,HOST:PORT, or set [hosts] kafka; "
+            "a host of several needs their log: add --log kafka://HOST:PORT,HOST:PORT, or set [replication] log; "
             "`fila-cluster up` runs a cluster on one host, without Kafka"
         )
     if settings.storage.durability != "os":
         raise InvalidConfigError(
-            "[storage] durability is for a cluster on one host: remove it. What a node confirms is on [hosts] in_sync brokers; "
+            "[storage] durability is for a cluster on one host: remove it. What a node confirms is on [replication] in_sync brokers; "
             "have them sync each record with flush.messages=1 on the topic"
         )
     if settings.backup.target is not None:
@@ -84,22 +107,32 @@ def check_membership(settings: Settings) -> None:
 
 
 def shards_of_cluster(settings: Settings, data_dir: DataDir) -> int:
-    """Return the number of shards, which all hosts share. Raise :class:`CannotStartError` if it is not known, or another one."""
+    """Return the number of shards, which all hosts share: as fixed here or asked, else as the log has them, else one for each worker.
+
+    Wait for the log's brokers if only they can know. Raise :class:`CannotStartError` or ``UnfitStoreError``.
+    """
     asked, fixed = settings.server.shards, data_dir.shards
-    if fixed is None and asked is None:
-        raise CannotStartError(
-            f"{data_dir.path} is new, and does not say how many shards the cluster has: add --shards N, the same on all hosts"
-        )
     if fixed is not None and asked not in {None, fixed}:
         raise CannotStartError(
-            f"this host's cluster has {fixed} shards, not {asked}: leave the number out. The topic {settings.hosts.topic} fixes it; "
-            "a cluster with another number needs another topic, and new data directories"
+            f"this host's cluster has {fixed} shards, not {asked}: leave the number out. The topic {settings.replication.topic} fixes it; "
+            "a cluster with another number needs another [replication] cluster, and new data directories"
         )
-    return fixed or asked or 1
+    if (shards := fixed or asked) is not None:
+        return shards
+    found = _topic_module().find_partitions(kafka_of(settings.replication, 1))
+    return (settings.server.workers or cores()) if found is None else shards_in(found)
 
 
-def _name(hosts: Hosts, data_dir: DataDir) -> str:
-    name = hosts.name or data_dir.host or socket.gethostname()
+def _topic_module() -> ModuleType:
+    try:
+        from fila_worker.log.kafka import topic  # noqa: PLC0415  # needs the extra `hosts`
+    except ImportError as error:
+        raise CannotStartError(str(error)) from None
+    return topic
+
+
+def _name(settings: Settings, data_dir: DataDir) -> str:
+    name = settings.hosts.name or data_dir.host or _machine(settings.server.listen_addr.port)
     if data_dir.host not in {None, name}:
         raise CannotStartError(
             f"{data_dir.path} is that of host {data_dir.host!r}, not {name!r}: start it with --name {data_dir.host}; "
@@ -112,26 +145,31 @@ def _name(hosts: Hosts, data_dir: DataDir) -> str:
     return name
 
 
+def _machine(port: int) -> str:
+    """Return the name of this machine. There may be more than one host on it: their ports differ."""
+    own = {PORT: "", 0: f"-{secrets.token_hex(3)}"}.get(port, f"-{port}")
+    return f"{socket.gethostname()}{own}"
+
+
 def _address(listen: Address, name: str) -> str:
     return name if listen.host in _EVERYWHERE else listen.host
 
 
-def _checkpoints(hosts: Hosts) -> tuple[CheckpointSettings, str] | tuple[None, None]:
+def _checkpoints(replication: ReplicationSettings) -> tuple[CheckpointSettings, str] | tuple[None, None]:
     """Return when a shard's checkpoint is due, and the place where they are kept; nothing if there is none."""
-    if hosts.checkpoints is None:
+    if replication.checkpoint is None:
         return None, None
-    return CheckpointSettings(bytes=hosts.checkpoint_bytes, every_ms=hosts.checkpoint_every), target_at(
-        hosts.checkpoints
-    ).name
+    cutting = CheckpointSettings(bytes=replication.checkpoint_bytes, every_ms=replication.checkpoint_every)
+    return cutting, target_at(replication.checkpoint).name
 
 
-def _kafka(hosts: Hosts, shards: int) -> KafkaSettings:
-    assert hosts.kafka is not None
+def kafka_of(replication: ReplicationSettings, shards: int) -> KafkaSettings:
+    """Return how to reach the log of a cluster with so many shards, and what it must be like."""
     return KafkaSettings(
-        bootstrap_servers=hosts.kafka,
-        topic=hosts.topic,
+        bootstrap_servers=replication.brokers,
+        topic=replication.topic,
         partitions=partitions_for(shards),
-        replicas=hosts.replicas,
-        in_sync_min=hosts.in_sync,
-        properties=hosts.properties,
+        replicas=replication.replicas,
+        in_sync_min=replication.in_sync,
+        properties=replication.properties,
     )

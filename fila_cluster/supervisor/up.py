@@ -77,6 +77,8 @@ def serve(
     tls = settings.http.certificate is not None
     is_new = data_dir.shards is None
     if member is not None:
+        assert worker_endpoint.address is not None
+        member = member.listening(worker_endpoint.address)
         member.prepare_log()
     data_dir.claim(layout.shards, member.name if member else None)
     forget_moves(data_dir.path)  # the shards are dealt anew

@@ -54,6 +54,10 @@ class Books:
         """Calls that took longer than their timeout."""
         self.refused: list[str] = []
         """Errors that clients saw. Faults excuse them; what does not count as a fault has none."""
+        self.confirmed = 0
+        """Messages whose enqueue was confirmed."""
+        self.acked = 0
+        """Messages whose ack was confirmed."""
 
     # --- what clients do ----------------------------------------------------------------------------------------------
 
@@ -61,6 +65,7 @@ class Books:
         """An enqueue was answered with an id."""
         with self.lock:
             page = self.pages[payload]
+            self.confirmed += not page.confirmed
             page.confirmed = True
             page.ids.add(message_id)
 
@@ -97,6 +102,7 @@ class Books:
         with self.lock:
             handed.settled = True
             if verb == "ack":
+                self.acked += page.acked_at is None
                 page.acked_at = time.time()
             else:
                 page.attempts_at_least = max(page.attempts_at_least, delivery.attempts + 1)
@@ -113,18 +119,6 @@ class Books:
                 self.faults.append((began, time.time()))
 
     # --- what must hold -----------------------------------------------------------------------------------------------
-
-    @property
-    def confirmed(self) -> int:
-        """Messages whose enqueue was confirmed."""
-        with self.lock:
-            return sum(page.confirmed for page in self.pages.values())
-
-    @property
-    def acked(self) -> int:
-        """Messages whose ack was confirmed."""
-        with self.lock:
-            return sum(page.acked_at is not None for page in self.pages.values())
 
     def lost(self) -> list[bytes]:
         """Confirmed messages that are not there when nothing is left in the queues."""
@@ -159,6 +153,9 @@ class Books:
 
 FLIGHT_S = 0.1
 """A lease is dated when its turn began."""
+
+BACKLOG_MAX = 10_000
+"""Messages that wait, above which producers pause: at the end all of them are consumed."""
 
 SLOW_MACHINE_S = 5.0
 """How late a thread of this process may be woken."""
@@ -201,6 +198,8 @@ class Load:
         sent = 0
         with Client(self._endpoint, timeout=self._timeout) as client:
             while not self._stop_producing.wait(pause):
+                if self.books.confirmed - self.books.acked > BACKLOG_MAX:
+                    continue
                 if not batch:
                     queue = choice.choice(self.queues)
                     batch = [self._message(number, sent + index, choice) for index in range(choice.choice((1, 5, 20)))]
@@ -290,13 +289,15 @@ class Load:
         self._stop.set()
 
     def stop(self, patience_s: float = 60.0) -> None:
-        """End the producers, let the consumers empty the queues, end them too."""
+        """End the producers, let the consumers empty the queues, end them too. ``patience_s``: without an ack."""
         self._stop_producing.set()
         for thread in self._producers:
             thread.join()
-        give_up_at = time.monotonic() + patience_s
+        acked, since = self.books.acked, time.monotonic()
         with Client(self._endpoint, timeout=self._timeout) as client:
-            while not self._empty(client) and time.monotonic() < give_up_at and not self.crashed:
+            while not self._empty(client) and time.monotonic() - since < patience_s and not self.crashed:
+                if self.books.acked > acked:
+                    acked, since = self.books.acked, time.monotonic()
                 time.sleep(0.1)
             emptied = self._empty(client)
         self._stop.set()

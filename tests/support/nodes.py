@@ -255,8 +255,8 @@ def cluster_of_nodes(
             own = {
                 "server": {"listen_addr": str(listen := place(number, 5555)), "data_dir": str(directory / name / "data"),
                            "shards": shards, "workers": workers},
-                "hosts": {"name": name, "address": addresses[number], "kafka": kafka.bootstrap, "replicas": min(3, brokers),
-                          "in_sync": min(2, brokers), "join": [each.endpoint for each in joins if each != joins[number]]},
+                "replication": {"log": f"kafka://{kafka.bootstrap}", "replicas": min(3, brokers), "in_sync": min(2, brokers)},
+                "hosts": {"name": name, "address": addresses[number]},
                 "dashboard": {"enabled": False},
             }  # fmt: skip
             merged = {section: {**own.get(section, {}), **settings.get(section, {})} for section in {**own, **settings}}

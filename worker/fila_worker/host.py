@@ -10,7 +10,7 @@ There are no sockets and no clock here, so a test, or an application that embeds
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from fila_admission.refusals import moved, too_busy, unavailable
 from fila_admission.requests import OF_WORKERS
@@ -116,6 +116,14 @@ SHARD_CACHE_MAX: Final = 100_000
 """Queue names whose shard is cached."""
 
 
+class Place(NamedTuple):
+    """A host among others: its name, where the others reach it, and how many of them should be ready to take over each of its shards."""
+
+    host: str
+    address: str
+    standbys: int = 1
+
+
 class Host:
     """Several shards behind one link to the router. ``shards``: those that are open, by index."""
 
@@ -131,12 +139,12 @@ class Host:
         suspects: Suspects | None = None,
         checkpoints: Checkpoints | None = None,
         departures: Departures | None = None,
-        place: tuple[str, str] | None = None,
+        place: Place | None = None,
         links: int = 1,
         replicated: ReplicatedShards | None = None,
     ) -> None:
-        """``opening``: slots of shards that :meth:`turn` opens, a step a turn. ``place``: the name and the address of the host, if
-        other hosts have copies of the shards.
+        """``opening``: slots of shards that :meth:`turn` opens, a step a turn. ``place``: of the host, if other hosts have
+        copies of the shards.
 
         ``checkpoints``: for backups; None without a disk. ``departures``: for shards that move; None if they cannot. ``links``: how
         many routers there are. ``replicated``: the slots on a replicated log, which are opened, too.
@@ -504,7 +512,8 @@ class Host:
         if self._place is None:
             return None
         copies = [copy for slot in self.slots.values() if (copy := slot.copy_view()) is not None]
-        return HostWorker(self._place[0], self._name, self._place[1], copies, self.draining)
+        place = self._place
+        return HostWorker(place.host, self._name, place.address, copies, self.draining, place.standbys)
 
     def _heed(self, command: Command, now_ms: int) -> None:
         """Apply a command of the bank, of another shard, or about where shards are.
@@ -529,6 +538,15 @@ class Host:
         elif isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.slots:
             told = command
             self._guarded(self.slots[told.to_shard], now_ms, lambda shard: shard.on_peer_message(told, now_ms))
+
+    def add_link(self) -> None:
+        """Note that there is one router more."""
+        self._taken.append(0)
+
+    @property
+    def routers(self) -> set[str]:
+        """Where the routers of the cluster listen for workers, as far as the log says so."""
+        return set() if self._replicated is None else self._replicated.routers
 
     def bank_proof(self) -> Proof | None:
         """Return the proof that this process may lend the token bank: that it leads shard 0, if that stands on a replicated log."""

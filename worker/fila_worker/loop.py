@@ -26,7 +26,7 @@ from fila_worker.departures import Departures
 from fila_worker.direct.clients import DOOR_BYTES, DirectClients
 from fila_worker.direct.door import open_door
 from fila_worker.direct.limits import limits_here
-from fila_worker.host import LOG_FULL_MS, Host
+from fila_worker.host import LOG_FULL_MS, Host, Place
 from fila_worker.links.links import PULSE_MS, Links
 from fila_worker.log.wakeup import Wakeup
 from fila_worker.lua import compile_hooks
@@ -70,7 +70,7 @@ def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -
     links = 1 + len(settings.other_routers)
     if settings.replication is not None:
         replicated = replicated_shards(settings, settings.replication, wake)
-        place = settings.replication.host, settings.replication.address
+        place = Place(settings.replication.host, settings.replication.address, settings.replication.standbys)
         return Host([], settings.shards_total, now_ms, settings.name, replicated=replicated, place=place, links=links)
     memory, data_dir = SharedMemory(), Path(settings.data_dir)
     residence = Residence(data_dir, settings.name, settings.shards_total)
@@ -176,6 +176,8 @@ class Loop:
         self._heartbeat = heartbeat
         self._wakeup = wakeup
         self._data_dir = Path(settings.data_dir)
+        self._finds_routers = settings.replication is not None and not settings.other_routers
+        self._own_router = "" if settings.replication is None else settings.replication.router
         shard = settings.shard
         self._clients = DirectClients(
             host,
@@ -243,6 +245,10 @@ class Loop:
             self._host.look_for_arrivals()
         self._host.measured(shutil.disk_usage(self._data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
         self._door.tick(now_ms)
+        if self._finds_routers:
+            for descriptor in self._links.join(self._host.routers - {self._own_router}, now_ms):
+                self._apart.register(descriptor, selectors.EVENT_READ)
+                self._door.watch(descriptor)
 
     def _sleep_ms(self, now_ms: int) -> int:
         """Return how long the worker may sleep."""

@@ -268,6 +268,11 @@ class ReplicatedShards:
                 f"give each host a name of its own ([hosts] name)"
             )
 
+    @property
+    def routers(self) -> set[str]:
+        """Where the routers of all hosts that are heard listen for workers."""
+        return self._placing.routers
+
     def retire(self) -> None:
         """Leave all shards to other hosts: the process is about to end."""
         self._placing.retire(self._steady_ms())
@@ -293,7 +298,7 @@ def replicated_shards(settings: WorkerSettings, replication: Replication, wake: 
 
     def make_placing(members: Callable[[], dict[int, Member]]) -> Placing:
         control = KafkaPartition(kafka, kafka.control_partition, wake)
-        return Placing(node, settings.shards_total, members, control, steady_ms(), replication.placement)
+        return Placing(node, settings.shards_total, members, control, steady_ms(), replication.placement, replication.router)
 
     def make_slot(index: int, placing: Placing) -> ReplicatedSlot:
         partition = KafkaPartition(kafka, index, wake)

@@ -27,6 +27,10 @@ class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     host: str
     address: str = ""
     """Where clients of other hosts reach this one, a name or an IP address; empty: where they reach the router."""
+    router: str = ""
+    """Where workers of other hosts reach this host's router, ``tcp://HOST:PORT``: they hear of it through the log. Empty: they don't."""
+    standbys: int = 1
+    """How many other hosts should be ready to take over each shard."""
     leadership: LeadershipLimits = LeadershipLimits()
     checkpoints: CheckpointSettings | None = None
     """When checkpoints are made, which shorten the log. None: no process beside the worker keeps them, so the log has to keep everything."""
@@ -39,7 +43,7 @@ class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     name: str
     router: str
     other_routers: list[str] = []
-    """The endpoints of further routers of the same cluster. All routers are alike; clients may be at any of them."""
+    """The endpoints of further routers of the same cluster, as far as they are known. All routers are alike; clients may be at any of them."""
     data_dir: str
     keys: JoinKeys | None = None
     shards: list[int]

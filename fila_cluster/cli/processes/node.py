@@ -15,19 +15,23 @@ from fila_cluster.supervisor.node import node
     "--join",
     metavar="ENDPOINT",
     multiple=True,
-    help="The --worker-listen of another host, tcp://HOST:PORT; may be repeated, or a list with commas.",
+    help="The --worker-listen of another host, tcp://HOST:PORT; may be repeated, or a list with commas. Hosts also find each other.",
 )
-@click.option("--kafka", metavar="SERVERS", help="Brokers of the log: HOST:PORT,HOST:PORT.")
-@click.option("--name", metavar="NAME", help="This host's name, fixed at the first start. Default: the name of this machine.")
+@click.option("--log", metavar="URL", help="The log of the cluster: kafka://HOST:PORT,HOST:PORT, some of its brokers.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="This host's name, fixed at the first start. Default: the machine's, and the port if not 5555.",
+)
 @click.option("--address", metavar="HOST", help="Where other hosts and their clients reach this one. Default: as --listen.")
 @click.option("--listen", metavar="ADDR", help="Where clients connect. Default: tcp://127.0.0.1:5555.")
 @click.option(
     "--worker-listen",
     metavar="ADDR",
-    help="Where workers of other hosts connect. Default: port 5556 at the host of --listen.",
+    help="Where workers of other hosts connect. Default: the port behind that of --listen.",
 )
 @click.option(
-    "--shards", type=int, metavar="N", help="Shards of the cluster, the same on all hosts; fixed at the first start."
+    "--shards", type=int, metavar="N", help="Shards of the cluster; fixed by the first host. Default: as many as workers."
 )
 @click.option("--workers", type=int, metavar="N", help="Worker processes. Default: CPU cores, at most the shards.")
 @click.option("--data-dir", metavar="DIR", help="Where this host's copies are kept. Default: ./fila-data.")
@@ -43,7 +47,7 @@ from fila_cluster.supervisor.node import node
 )
 def command(
     join: tuple[str, ...],
-    kafka: str | None,
+    log: str | None,
     name: str | None,
     address: str | None,
     listen: str | None,
@@ -64,12 +68,7 @@ def command(
     flags: Flags = {
         "server": {"workers": workers, "shards": shards, "listen_addr": listen, "data_dir": data_dir},
         "dashboard": {"listen_addr": dashboard, "enabled": False if no_dashboard else None},
-        "hosts": {
-            "kafka": kafka,
-            "name": name,
-            "address": address,
-            "worker_listen_addr": worker_listen,
-            "join": ",".join(join) or None,
-        },
+        "replication": {"log": log},
+        "hosts": {"name": name, "address": address, "worker_listen_addr": worker_listen, "join": ",".join(join) or None},
     }
     sys.exit(node(load(flags, config), insecure=insecure, announce=announce))

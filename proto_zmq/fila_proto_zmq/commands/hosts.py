@@ -55,6 +55,8 @@ class HostWorker(Struct):
     copies: list[HostCopy]
     draining: bool = False
     """Whether it gives up its shards, and takes none over."""
+    standbys: int = 1
+    """How many other hosts should be ready to take over each shard, as it was configured."""
 
 
 class HostList(Reply):

@@ -66,8 +66,8 @@ def has_ipv6() -> bool:
     ],
 )
 def test_with_brokers_a_host_is_one_of_several(tmp_path: Path, data_dir: Path, arguments: tuple[object, ...]):
-    error = refused(*arguments, "--data-dir", data_dir, cwd=tmp_path, FILA_HOSTS__KAFKA="k:9092")
-    assert "[hosts] kafka is set" in error
+    error = refused(*arguments, "--data-dir", data_dir, cwd=tmp_path, FILA_REPLICATION__LOG="kafka://k:9092")
+    assert "[replication] log is set" in error
     assert "`fila-cluster node`" in error
     assert not data_dir.exists()
 
@@ -76,14 +76,14 @@ def test_a_host_of_several_that_could_not_start_is_refused(tmp_path: Path, data_
     def line(*arguments: object) -> str:
         return refused("node", "--data-dir", data_dir, *arguments, cwd=tmp_path)
 
-    kafka = ("--kafka", "k:9092")
-    assert "add --kafka" in line()
-    assert "add --shards N" in line(*kafka)
+    kafka = ("--log", "kafka://k:9092", "--shards", 2)
+    assert "add --log" in line()
+    assert "--log k:9092: not a log that fila-cluster can use" in line("--log", "k:9092")
     assert "--join b: 'b' is not where another host listens" in line(*kafka, "--join", "b")
     assert "--worker-listen b: not an address" in line(*kafka, "--worker-listen", "b")
     assert "0.0.0.0:5555 can be reached from other machines" in line(*kafka, "--listen", "*:5555")
     assert "0.0.0.0:1 can be reached from other machines" in line(*kafka, "--worker-listen", "*:1")
-    same = ("--listen", "127.0.0.1:5556")
+    same = ("--listen", "127.0.0.1:5556", "--worker-listen", "127.0.0.1:5556")
     assert "--listen 127.0.0.1:5556 and --worker-listen 127.0.0.1:5556 are the same" in line(*kafka, *same)
     assert not data_dir.exists()
 

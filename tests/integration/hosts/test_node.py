@@ -19,16 +19,17 @@ SHARDS = 2
 class Node:
     """A host with an address of the loopback's own, through all its lives."""
 
-    def __init__(self, home: Path, address: Address, other: Address, bootstrap: str) -> None:
-        self.address, self._home, self._other, self._bootstrap = address, home, other, bootstrap
+    def __init__(self, home: Path, address: Address, bootstrap: str) -> None:
+        self.address, self._home, self._bootstrap = address, home, bootstrap
         self.running: Cluster | None = None
 
     def start(self, *flags: object) -> Cluster:
         """Start it, and wait until it is ready."""
         self.close()
+        where = ("--worker-listen", self.address)
         self.running = Cluster(
-            self._home, "--kafka", self._bootstrap, "--worker-listen", self.address, "--join", self._other, *flags,
-            listen=f"{self.address.host}:0", env={"FILA_HOSTS__REPLICAS": "1"}, logged="info", verb="node",
+            self._home, "--log", f"kafka://{self._bootstrap}", *where, *flags,
+            listen=f"{self.address.host}:0", env={"FILA_REPLICATION__REPLICAS": "1"}, logged="info", verb="node",
         )  # fmt: skip
         return self.running
 
@@ -43,7 +44,7 @@ def two_nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
         kafka = stack.enter_context(kafka_cluster(tmp_path / "kafka", brokers=1))
         ports = stack.enter_context(Ports())
         first, second = (ports.reserve(Address(f"127.0.0.{number}", 0), "") for number in (1, 2))
-        a, b = Node(tmp_path / "a", first, second, kafka.bootstrap), Node(tmp_path / "b", second, first, kafka.bootstrap)
+        a, b = Node(tmp_path / "a", first, kafka.bootstrap), Node(tmp_path / "b", second, kafka.bootstrap)
         stack.callback(a.close)
         stack.callback(b.close)
         yield a, b

@@ -84,6 +84,20 @@ def test_shards_without_a_standby_are_one_sentence_with_their_number():
     assert texts(hosts(1, a=[leads(0)])) == [("no_standby", "one more loss makes shard 0 wait for a recovery from the log")]
 
 
+@pytest.mark.parametrize(("standbys", "code"), [(0, None), (1, None), (2, "few_standbys")])
+def test_fewer_standbys_than_configured_are_a_risk(standbys: int, code: str | None):
+    found = hosts(1, a=[leads(0)], b=[follows(0)])
+    for each in found.workers:
+        each.host.standbys = standbys
+    assert [risk.code for risk in at_risk(found)] == ([] if code is None else [code])
+
+
+def test_without_a_wish_for_standbys_one_host_alone_is_well():
+    alone = hosts(1, a=[leads(0)])
+    alone.workers[0].host.standbys = 0
+    assert at_risk(alone) == []
+
+
 def test_a_host_that_catches_up_is_named_with_its_worst_copy():
     behind = hosts(2, a=[leads(0), leads(1)], b=[follows(0), follows(1)], c=[follows(0, 12_000), follows(1, 300)])
     assert texts(behind) == [("copy_behind", "c catches up with shards 0–1, up to 12,000 records behind")]

@@ -58,9 +58,9 @@ def host(arguments: list[str], env: dict[str, str], tmp_path: Path) -> tuple[Mem
 
 
 def find_each_other(hosts: list[Member]) -> None:
-    places = {f"tcp://{each.address}:5556" for each in hosts}
-    assert len(places) == len(hosts) == len({each.name for each in hosts})
-    assert [{*each.others} for each in hosts] == [places - {f"tcp://{each.address}:5556"} for each in hosts]
+    assert [each.router for each in hosts] == [f"tcp://{each.address}:5556" for each in hosts]
+    assert len({each.address for each in hosts}) == len(hosts) == len({each.name for each in hosts})
+    assert not any(each.others for each in hosts), "they hear of each other through the log"
     assert len({str(each.kafka) for each in hosts}) == 1
 
 
@@ -113,8 +113,8 @@ def test_the_service_of_systemd_and_the_documented_settings_fit(tmp_path: Path):
     (tmp_path / "etc" / "fila.toml").write_text(text)
     made, settings = host(shlex.split(line)[1:], {}, tmp_path)
     assert (made.name, made.address) == ("a", "a.example.org")
-    assert made.others == ("tcp://b.example.org:5556", "tcp://c.example.org:5556")
-    assert made.kafka.properties == tomllib.loads(text)["hosts"]["properties"]
+    assert (made.router, made.others) == ("tcp://a.example.org:5556", ())
+    assert made.kafka.properties == tomllib.loads(text)["replication"]["properties"]
     assert settings.auth.enabled
     assert settings.server.data_dir == Path("/var/lib/fila")
 

@@ -230,32 +230,33 @@ def test_metrics_are_not_sent_more_often_than_makes_sense():
 
 def test_a_host_of_several_has_its_brokers_its_name_and_the_others(monkeypatch: pytest.MonkeyPatch):
     Path("fila.toml").write_text(
-        "[hosts]\nkafka = 'k1:9092, k2:9092'\njoin = ['tcp://b:5556', 'c:5556', 'b:5556']\naddress = '::1'\n"
-        "[hosts.properties]\n'security.protocol' = 'SASL_SSL'\n'enable.ssl.certificate.verification' = true\n"
+        "[hosts]\njoin = ['tcp://b:5556', 'c:5556', 'b:5556']\naddress = '::1'\n"
+        "[replication]\nlog = 'kafka://k1:9092, k2:9092'\ncheckpoint = 's3://bucket'\ntakeover_after_ms = '10s'\n"
+        "[replication.properties]\n'security.protocol' = 'SASL_SSL'\n'enable.ssl.certificate.verification' = true\n"
     )
-    hosts = load({"hosts": {"name": "a", "worker_listen_addr": "*:1"}}).hosts
-    assert (hosts.kafka, hosts.join) == ("k1:9092,k2:9092", ("tcp://b:5556", "tcp://c:5556"))
+    settings = load({"hosts": {"name": "a", "worker_listen_addr": "*:1"}})
+    hosts, replication = settings.hosts, settings.replication
+    assert (replication.log, replication.brokers) == ("kafka://k1:9092,k2:9092", "k1:9092,k2:9092")
+    assert (replication.checkpoint, replication.takeover_after_ms, replication.standbys) == ("s3://bucket", 10_000, 1)
+    assert hosts.join == ("tcp://b:5556", "tcp://c:5556")
     assert (hosts.name, hosts.address, hosts.worker_listen_addr) == ("a", "[::1]", Address("0.0.0.0", 1))
-    assert hosts.properties == {"security.protocol": "SASL_SSL", "enable.ssl.certificate.verification": "true"}
-    assert (hosts.topic, hosts.replicas, hosts.in_sync) == ("fila.log", 3, None)
+    assert replication.properties == {"security.protocol": "SASL_SSL", "enable.ssl.certificate.verification": "true"}
+    assert (replication.cluster, replication.topic, replication.replicas, replication.in_sync) == (
+        "main",
+        "fila.main",
+        3,
+        None,
+    )
     monkeypatch.setenv("FILA_HOSTS__JOIN", "d:1,tcp://e:2")
-    monkeypatch.setenv("FILA_HOSTS__PROPERTIES", "# of Kafka\nsasl.username=fila\n\nsasl.password=a=b\n")
-    hosts = load().hosts
-    assert hosts.join == ("tcp://d:1", "tcp://e:2")
-    assert hosts.properties == {"sasl.username": "fila", "sasl.password": "a=b"}
+    monkeypatch.setenv("FILA_REPLICATION__PROPERTIES", "# of Kafka\nsasl.username=fila\n\nsasl.password=a=b\n")
+    settings = load()
+    assert settings.hosts.join == ("tcp://d:1", "tcp://e:2")
+    assert settings.replication.properties == {"sasl.username": "fila", "sasl.password": "a=b"}
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("kafka = 'k1'", "not the addresses of brokers"),
-        ("kafka = ''", "not the addresses of brokers"),
-        ("kafka = 'http://k1:9092'", "not the addresses of brokers"),
-        ("kafka = 'k1:0'", "not the addresses of brokers"),
-        ("topic = 'my log'", "not the name of a topic"),
-        ("topic = '..'", "not the name of a topic"),
-        ("in_sync = 4", "more than there are: replicas is 3"),
-        ("replicas = 0", "greater than or equal to 1"),
         ("name = 'a/b'", "not the name of a host"),
         ("name = ''", "not the name of a host"),
         ("address = 'a:5555'", "not an address that other hosts can reach"),
@@ -274,26 +275,49 @@ def test_a_host_that_could_not_join_is_refused(line: str, expected: str):
 
 
 @pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("log = 'k1:9092'", "write kafka://HOST:PORT,HOST:PORT"),
+        ("log = 'kafka://k1'", "not a log"),
+        ("log = ''", "not a log"),
+        ("log = 'http://k1:9092'", "not a log"),
+        ("log = 'kafka://k1:9092,kafka://k2:9092'", "not a log"),
+        ("log = 'kafka://k1:0'", "not a log"),
+        ("cluster = 'my cluster'", "not the name of a cluster"),
+        ("cluster = ''", "not the name of a cluster"),
+        ("standbys = -1", "greater than or equal to 0"),
+        ("takeover_after_ms = 4999", "greater than or equal to 5000"),
+        ("in_sync = 4", "more than there are: replicas is 3"),
+        ("replicas = 0", "greater than or equal to 1"),
+    ],
+)
+def test_a_log_that_could_not_be_used_is_refused(line: str, expected: str):
+    error = wrong(f"[replication]\n{line}")
+    assert error.startswith(f"fila.toml: [replication] {line.partition(' ')[0]} = ")
+    assert expected in error
+
+
+@pytest.mark.parametrize(
     "text",
     [
-        "[hosts.properties]\n'acks' = 'hidden'\n'sasl.password' = 'hidden'",
-        "[hosts.properties]\n'sasl.password' = ['hidden']",
-        "[hosts]\nproperties = 'hidden'",
-        "[hosts]\nproperties = ['hidden']",
+        "[replication.properties]\n'acks' = 'hidden'\n'sasl.password' = 'hidden'",
+        "[replication.properties]\n'sasl.password' = ['hidden']",
+        "[replication]\nproperties = 'hidden'",
+        "[replication]\nproperties = ['hidden']",
     ],
 )
 def test_the_values_of_properties_are_in_no_error(text: str, monkeypatch: pytest.MonkeyPatch):
     error = wrong(text)
-    assert error.startswith("fila.toml: [hosts] properties: ")
+    assert error.startswith("fila.toml: [replication] properties: ")
     assert "hidden" not in error
     Path("fila.toml").unlink()
-    monkeypatch.setenv("FILA_HOSTS__PROPERTIES", "sasl.password hidden")
-    assert wrong() == "FILA_HOSTS__PROPERTIES: not properties: write a line NAME=VALUE for each"
+    monkeypatch.setenv("FILA_REPLICATION__PROPERTIES", "sasl.password hidden")
+    assert wrong() == "FILA_REPLICATION__PROPERTIES: not properties: write a line NAME=VALUE for each"
 
 
 def test_the_values_of_properties_are_in_no_text_of_the_settings():
-    Path("fila.toml").write_text("[hosts.properties]\n'sasl.password' = 'hidden'")
+    Path("fila.toml").write_text("[replication.properties]\n'sasl.password' = 'hidden'")
     settings = load()
-    assert settings.hosts.properties == {"sasl.password": "hidden"}
+    assert settings.replication.properties == {"sasl.password": "hidden"}
     assert "hidden" not in repr(settings)
     assert "hidden" not in str(settings)

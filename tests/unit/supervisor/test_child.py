@@ -38,11 +38,11 @@ def test_one_that_was_deposed_is_restarted_at_once_and_was_well(tmp_path: Path):
 
 
 def test_a_part_has_no_secrets_in_its_environment(monkeypatch: pytest.MonkeyPatch):
-    names = ("FILA_API_KEY", "FILA_WORKER_TOKEN", "FILA_HOSTS__PROPERTIES", "fila_hosts__properties")
-    for name in (*names, "FILA_HOSTS__KAFKA"):
+    names = ("FILA_API_KEY", "FILA_WORKER_TOKEN", "FILA_REPLICATION__PROPERTIES", "fila_replication__properties")
+    for name in (*names, "FILA_REPLICATION__LOG"):
         monkeypatch.setenv(name, "sasl.password=hidden")
     assert not {*names} & without_secrets().keys()
-    assert "FILA_HOSTS__KAFKA" in without_secrets()
+    assert "FILA_REPLICATION__LOG" in without_secrets()
 
 
 def test_an_exit_is_said_in_words():

@@ -1,12 +1,15 @@
 """One host of several: what it is called, where it is, and settings with which it does not start."""
 
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fila_cluster.config.address import Address
-from fila_cluster.config.settings import Backup, Hosts, Server, Settings, Storage
+from fila_cluster.config.replication import Hosts, Replication
+from fila_cluster.config.settings import Backup, Server, Settings, Storage
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor import member as module
 from fila_cluster.supervisor.auth import init_auth, open_auth
@@ -15,9 +18,15 @@ from fila_cluster.supervisor.member import check_membership, member, refuse_memb
 from fila_proto_zmq.errors import InvalidConfigError
 
 
-def settings(listen: str = "127.0.0.1:5555", shards: int | None = None, **hosts: object) -> Settings:
+def settings(listen: str = "127.0.0.1:5555", shards: int | None = None, **options: object) -> Settings:
     server = Server(listen_addr=Address.parse(listen), shards=shards)
-    return Settings(server=server, hosts=Hosts.model_validate({"kafka": "k:9092"} | hosts))
+    hosts = {name: value for name, value in options.items() if name in Hosts.model_fields}
+    replication = {name: value for name, value in options.items() if name not in Hosts.model_fields}
+    return Settings(
+        server=server,
+        hosts=Hosts.model_validate(hosts),
+        replication=Replication.model_validate({"log": "kafka://k:9092"} | replication),
+    )
 
 
 @pytest.fixture
@@ -36,6 +45,8 @@ def berlin(tmp_path: Path) -> DataDir:
 def test_a_name_is_that_of_the_machine_until_one_is_fixed(fresh: DataDir, berlin: DataDir, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module.socket, "gethostname", lambda: "paris")
     assert member(settings(), fresh, 4).name == "paris"
+    assert member(settings("127.0.0.1:7001"), fresh, 4).name == "paris-7001", "there may be others on this machine"
+    assert re.fullmatch("paris-[0-9a-f]{6}", member(settings("127.0.0.1:0"), fresh, 4).name)
     assert member(settings(name="rome"), fresh, 4).name == "rome"
     assert member(settings(), berlin, 4).name == "berlin"
     assert member(settings(name="berlin"), berlin, 4).name == "berlin"
@@ -66,31 +77,46 @@ def test_others_reach_it_where_it_listens_or_as_said(fresh: DataDir, listen: str
 def test_its_own_place_may_be_among_those_to_join(fresh: DataDir):
     everyone = ["a:5556", "b:5556", "c:5557"]
     assert member(settings(address="a", join=everyone), fresh, 4).others == ("tcp://b:5556", "tcp://c:5557")
+    assert member(settings("10.0.0.1:7001"), fresh, 4).router == "tcp://10.0.0.1:7002", "the port behind that for clients"
     at_another_port = settings(address="a", join=everyone, worker_listen_addr=Address("0.0.0.0", 5557))
     assert member(at_another_port, fresh, 4).others == ("tcp://a:5556", "tcp://b:5556", "tcp://c:5557")
 
 
 def test_a_log_has_a_partition_for_each_shard_and_one_more(fresh: DataDir):
-    kafka = member(settings(topic="t", replicas=5, properties={"client.id": "x"}), fresh, 4).kafka
-    assert (kafka.bootstrap_servers, kafka.topic, kafka.partitions, kafka.replicas, kafka.in_sync) == ("k:9092", "t", 5, 5, 3)
+    kafka = member(settings(cluster="t", replicas=5, properties={"client.id": "x"}), fresh, 4).kafka
+    assert (kafka.bootstrap_servers, kafka.topic, kafka.partitions, kafka.replicas, kafka.in_sync) == (
+        "k:9092",
+        "fila.t",
+        5,
+        5,
+        3,
+    )
     assert kafka.properties == {"client.id": "x"}
     assert member(settings(in_sync=1), fresh, 4).kafka.in_sync == 1
 
 
 def test_the_number_of_shards_is_said_once(fresh: DataDir, berlin: DataDir):
-    with pytest.raises(CannotStartError, match="add --shards N, the same on all hosts"):
-        shards_of_cluster(settings(), fresh)
     assert shards_of_cluster(settings(shards=3), fresh) == 3
     assert shards_of_cluster(settings(), berlin) == 4
     assert shards_of_cluster(settings(shards=4), berlin) == 4
-    with pytest.raises(CannotStartError, match=r"this host's cluster has 4 shards, not 3: .*The topic fila\.log fixes it"):
+    with pytest.raises(CannotStartError, match=r"this host's cluster has 4 shards, not 3: .*The topic fila\.main fixes it"):
         shards_of_cluster(settings(shards=3), berlin)
+
+
+@pytest.mark.parametrize(("partitions", "workers", "shards"), [(None, 3, 3), (5, None, 4), (5, 3, 4)])
+def test_a_new_host_that_is_told_no_number_takes_that_of_the_log(
+    fresh: DataDir, monkeypatch: pytest.MonkeyPatch, partitions: int | None, workers: int | None, shards: int
+):
+    topic = SimpleNamespace(find_partitions=lambda kafka: partitions)
+    monkeypatch.setattr(module, "_topic_module", lambda: topic)
+    asked = settings().model_copy(update={"server": Server(workers=workers)})
+    assert shards_of_cluster(asked, fresh) == shards
 
 
 def test_what_is_for_one_host_alone_is_refused():
     check_membership(settings())
-    with pytest.raises(InvalidConfigError, match="add --kafka"):
-        check_membership(settings(kafka=None))
+    with pytest.raises(InvalidConfigError, match="add --log"):
+        check_membership(settings(log=None))
     with pytest.raises(InvalidConfigError, match=r"flush\.messages=1"):
         check_membership(settings().model_copy(update={"storage": Storage(durability="fsync")}))
     with pytest.raises(InvalidConfigError, match="a node makes no backups"):

@@ -42,7 +42,7 @@ from fila_worker.copies.cutting import CheckpointSettings, Cutting
 from fila_worker.copies.exchange import Exchange
 from fila_worker.core.effects import Post
 from fila_worker.core.settings import ShardSettings
-from fila_worker.host import Host
+from fila_worker.host import Host, Place
 from fila_worker.log.bodies import Leaves, Node
 from fila_worker.log.bodies import decode_body as decode_log_body
 from fila_worker.log.member import Member
@@ -81,7 +81,7 @@ class Machine:
             return Placing(self._node, len(self.partitions), members, self.control, town.clock(), town.placement)
 
         shards = ReplicatedShards(range(len(self.partitions)), self._slot, make_placing, self.town.clock)
-        place = self.name, f"{self.name}.example"
+        place = Place(self.name, f"{self.name}.example")
         self.host = Host([], SHARDS_TOTAL, self.town.clock(), self.name, replicated=shards, place=place)
 
     def _slot(self, index: int, placing: Placing) -> ReplicatedSlot:

@@ -89,7 +89,7 @@ class Link:
         self._host = host
         self._clients = clients
         self._doors = doors
-        self._several = bool(settings.other_routers)
+        self._several = bool(settings.other_routers) or settings.replication is not None
         self._pulses: deque[tuple[int, int]] = deque(maxlen=PULSES_MAX)
         """The pulses without an answer, as ``(request, when it was sent)``."""
         self._requests = 0

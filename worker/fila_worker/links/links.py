@@ -7,6 +7,7 @@ away costs nothing: frames for it are dropped, and the worker registers there wh
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import psutil
@@ -26,6 +27,8 @@ PULSE_MS: Final = 250
 Pulses wait for the connection while the only router is away. A router's restart takes longer than this, so a pulse waits when
 the router is back, and reaches it at once.
 """
+LINKS_MAX: Final = 64
+"""Hosts that come and go with new addresses leave a link each."""
 _CHANGES: Final = frozenset((SetConfig.opcode, UndoConfig.opcode))
 
 
@@ -36,8 +39,9 @@ class Links:
         self, settings: WorkerSettings, host: Host, clients: DirectClients, doors: list[str], steady_ms: Callable[[], int]
     ) -> None:
         """``clients``: those at the worker's own door, which clients find at ``doors``. ``steady_ms``: a clock that is never set."""
-        endpoints = [settings.router, *settings.other_routers]
-        self.all = [Link(settings, host, clients, doors, number, endpoint) for number, endpoint in enumerate(endpoints)]
+        self._open = partial(Link, settings, host, clients, doors)
+        self._endpoints = [settings.router, *settings.other_routers]
+        self.all = [self._open(number, endpoint) for number, endpoint in enumerate(self._endpoints)]
         alone = len(self.all) == 1 and settings.replication is None
         self._one = self.all[0] if alone else None
         """The only link; None also on a replicated log, where a router that is alone now may get company, and holds the bank only while it is lent."""
@@ -55,6 +59,19 @@ class Links:
         self._lender = None if silence_ms is None else BankLender(silence_ms)
         if self._one is not None:
             self._one.has_bank = True
+
+    def join(self, routers: Collection[str], now_ms: int) -> list[int]:
+        """Make a link to each router that there is none to; return the descriptors of the new ones. A link stays when its router is gone."""
+        fresh = [endpoint for endpoint in sorted(routers) if endpoint not in self._endpoints]
+        descriptors = []
+        for endpoint in fresh[: LINKS_MAX - len(self.all)]:
+            link = self._open(len(self.all), endpoint)
+            self._endpoints.append(endpoint)
+            self.all.append(link)
+            self._host.add_link()
+            link.register(now_ms)
+            descriptors.append(link.descriptor)
+        return descriptors
 
     # --- frames in ----------------------------------------------------------------------------------------------------
 

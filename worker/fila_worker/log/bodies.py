@@ -84,6 +84,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Shards that it has another copy of, with the number of records that the copy is behind."""
     drains: bool = False
     """Whether it gives up all its shards."""
+    router: Name = ""
+    """Where the router of its host listens for workers, ``tcp://HOST:PORT``."""
 
 
 Body = Marker | Beat | Leaves | Wish | NodeState

@@ -367,7 +367,7 @@ def test_without_a_target_a_new_host_follows_a_whole_log_and_else_says_what_to_d
     world.logs[SHARD].trim(world.logs[SHARD].end - 1)
     late = world.fresh("four")
     world.until(lambda: state_of(late)[0] == "beginning")
-    assert "[hosts] checkpoints" in state_of(late)[1]
+    assert "[replication] checkpoint" in state_of(late)[1]
     world.close()
 
 

@@ -20,6 +20,11 @@ def partitions_for(shards: int) -> int:
     return shards + 1
 
 
+def shards_in(partitions: int) -> int:
+    """Return how many shards a cluster has whose topic has so many partitions."""
+    return max(1, partitions - 1)
+
+
 class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The log of a cluster: ``topic`` has a partition for each shard, and behind them the control partition."""
 

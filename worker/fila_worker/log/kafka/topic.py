@@ -57,6 +57,11 @@ def prepare_topic(settings: KafkaSettings) -> None:
     _Preparation(settings).run()
 
 
+def find_partitions(settings: KafkaSettings) -> int | None:
+    """Return how many partitions the topic has; None: there is none yet. Waits for the brokers; raises :class:`TopicError`."""
+    return _Preparation(settings).partitions()
+
+
 def log_of(settings: KafkaSettings) -> str:
     """Return the name of the log that the topic is now: a topic of the same name that is made anew is another one. Raise :class:`TopicError`."""
     return _Preparation(settings).log()
@@ -79,6 +84,13 @@ class _Preparation:
             self._check(topic)
         except kafka.KafkaException as error:
             raise self._refused(text_of(error)) from None
+
+    def partitions(self) -> int | None:
+        try:
+            topic = self._look()
+        except kafka.KafkaException as error:
+            raise self._refused(text_of(error)) from None
+        return None if topic is None else len(topic.partitions)
 
     def log(self) -> str:
         topics = kafka.TopicCollection([self._settings.topic])

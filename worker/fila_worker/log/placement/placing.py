@@ -40,12 +40,13 @@ class Placing:
         partition: Partition,
         now_ms: int,
         limits: PlacementLimits | None = None,
+        router: str = "",
     ) -> None:
-        """``partition``: the control partition."""
+        """``partition``: the control partition. ``router``: where the router of this host listens for workers of others."""
         self.limits = limits or PlacementLimits()
         self.drains = False
         """Whether it gives up all its shards, one after the other. The owner sets it."""
-        self._node, self._copies = node, copies
+        self._node, self._copies, self._router = node, copies, router
         self._control = ControlPartition(partition, now_ms, self.limits, node)
         self._placement = Placement(node.name, node.host, range(shards_total), now_ms, self.limits)
         self._views: list[NodeView] = []
@@ -61,6 +62,11 @@ class Placing:
         """
         copy.leadership.rank = copy.leadership.limits.ranks_max - weight(shard, self._node.host) % 3
         copy.may_give = partial(self.may_give, shard)
+
+    @property
+    def routers(self) -> set[str]:
+        """Where the routers of all hosts that are heard listen for workers."""
+        return {view.router for view in self._views if view.router}
 
     @property
     def twin(self) -> Node | None:
@@ -105,7 +111,7 @@ class Placing:
             for shard, copy in copies.items()
             if shard not in leads
         }
-        return NodeState(self._node, leads, follows, self.drains or self._retires)
+        return NodeState(self._node, leads, follows, self.drains or self._retires, self._router)
 
     def _give_one_up(self, now_ms: int) -> None:
         successors = self._placement.successors(self._views)

@@ -18,13 +18,16 @@ class NodeView:
     follows: Mapping[int, int] = field(default_factory=dict)
     """All shards that it has a copy of, with the number of records that the copy is behind."""
     drains: bool = False
+    router: str = ""
+    """Where the router of its host listens for workers."""
 
     @classmethod
     def of(cls, state: NodeState) -> "NodeView":
         """Return the view of a node that has just said this."""
         return cls(
-            state.node.name, state.node.host, state.leads, {**state.follows, **dict.fromkeys(state.leads, 0)}, state.drains
-        )
+            state.node.name, state.node.host, state.leads, {**state.follows, **dict.fromkeys(state.leads, 0)}, state.drains,
+            state.router,
+        )  # fmt: skip
 
     def lags(self, shard: int, limits: PlacementLimits) -> bool:
         """Return whether its copy of a shard has not caught up."""
