@@ -45,6 +45,8 @@ class HostsNature:
     """How much faster each host's steady clock runs."""
     several: bool = False
     """Whether each host has a router."""
+    finds: bool = False
+    """Whether workers hear in the log where the routers of other hosts are, instead of being told at their start."""
 
     @property
     def leadership(self) -> LeadershipLimits:
@@ -80,4 +82,5 @@ def draw_hosts(random: Random) -> HostsNature:
         flush_records=random.choice([5, 50, 10_000]),
         apart_us=tuple(random.choice([-60_000_000, 0, 60_000_000]) if apart else 0 for _ in range(hosts)),
         drift=tuple(random.uniform(-0.01, 0.01) for _ in range(hosts)),
+        finds=random.random() < 0.5,
     )

@@ -149,14 +149,20 @@ class HostedCluster(Cluster):
         return WorkerSettings(
             name=f"{machine.name}/worker-{number}",
             router=own,
-            other_routers=others,
+            other_routers=[] if nature.finds else others,
             data_dir=f"/{machine.name}",
             shards=list(shards),
             shards_total=self.shards,
             shard=settings,
             auth=self.key_file is not None,
             doors=[f"tcp://{machine.name}-{number}:0"] if "direct" in self.options.features else [],
-            replication=Replication(kafka=kafka, host=machine.name, leadership=nature.leadership, placement=nature.placement),
+            replication=Replication(
+                kafka=kafka,
+                host=machine.name,
+                router=own if nature.finds and nature.several else "",
+                leadership=nature.leadership,
+                placement=nature.placement,
+            ),
         )
 
     def _make_routers(self) -> list[RouterProcess]:
