@@ -216,8 +216,9 @@ class HostedCluster(Cluster):
         """Let the product's replicated shards stand on the logs and copies of this cluster."""
         world, nature = self.world, self.nature
 
-        def make_partition(kafka: KafkaSettings, number: int, wake: Callable[[], None]) -> SimPartition:
-            return SimPartition(world.current.machine, self.partitions[number], kafka, wake)
+        def make_log(kafka: KafkaSettings, wake: Callable[[], None]) -> SimpleNamespace:
+            machine = world.current.machine
+            return SimpleNamespace(partition=lambda number: SimPartition(machine, self.partitions[number], kafka, wake))
 
         def exit_now(code: int) -> None:
             raise Killed
@@ -230,7 +231,7 @@ class HostedCluster(Cluster):
             return machine.steady_ms()
 
         kafka = {
-            "fila_worker.log.kafka.partition": SimpleNamespace(KafkaPartition=make_partition, steady_ms=steady_ms),
+            "fila_worker.log.kafka.partition": SimpleNamespace(KafkaLog=make_log, steady_ms=steady_ms),
             "fila_worker.log.kafka.topic": SimpleNamespace(
                 prepare_topic=lambda settings: None, log_of=lambda settings: "log"
             ),

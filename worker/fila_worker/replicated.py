@@ -287,21 +287,21 @@ def replicated_shards(settings: WorkerSettings, replication: Replication, wake: 
 
     ``wake``: called in any thread when the log has news.
     """
-    from fila_worker.log.kafka.partition import KafkaPartition, steady_ms  # noqa: PLC0415  # needs the extra `hosts`
+    from fila_worker.log.kafka.partition import KafkaLog, steady_ms  # noqa: PLC0415  # needs the extra `hosts`
     from fila_worker.log.kafka.topic import log_of, prepare_topic  # noqa: PLC0415  # the same
 
     kafka, data_dir, memory = replication.kafka, Path(settings.data_dir), SharedMemory()
     prepare_topic(kafka)
     checkpoints, shards, one_at_a_time = replication.checkpoints, settings.shards_total, Lock()
-    log = None if checkpoints is None else log_of(kafka)
+    log, partitions = None if checkpoints is None else log_of(kafka), KafkaLog(kafka, wake)
     node = Node(settings.name, replication.host, replication.address, f"{random_64():x}")
 
     def make_placing(members: Callable[[], dict[int, Member]]) -> Placing:
-        control = KafkaPartition(kafka, kafka.control_partition, wake)
+        control = partitions.partition(kafka.control_partition)
         return Placing(node, settings.shards_total, members, control, steady_ms(), replication.placement, replication.router)
 
     def make_slot(index: int, placing: Placing) -> ReplicatedSlot:
-        partition = KafkaPartition(kafka, index, wake)
+        partition = partitions.partition(index)
         exchange = Exchange(data_dir, index)
 
         def make_member(now_ms: int) -> Member:

@@ -5,7 +5,7 @@ from time import monotonic_ns
 
 from fila_worker.log.kafka.appender import KafkaAppender
 from fila_worker.log.kafka.clients import new_admin
-from fila_worker.log.kafka.library import kafka
+from fila_worker.log.kafka.library import admin, kafka
 from fila_worker.log.kafka.questions import Questions
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.tail import KafkaTail
@@ -25,12 +25,18 @@ class KafkaPartition:
     """
 
     def __init__(
-        self, settings: KafkaSettings, number: int, wake: Callable[[], None], now_ms: Callable[[], int] = steady_ms
+        self,
+        settings: KafkaSettings,
+        number: int,
+        wake: Callable[[], None],
+        now_ms: Callable[[], int] = steady_ms,
+        client: admin.AdminClient | None = None,
     ) -> None:
+        """``client``: for questions; by default one of its own."""
         assert 0 <= number < settings.partitions, f"the topic has no partition {number}"
         self._settings, self._number = settings, number
         self._wake, self._now_ms = wake, now_ms
-        self._client = new_admin(settings)  # kept: its questions fail with it
+        self._client = client or new_admin(settings)  # kept: its questions fail with it
         self._trimmer = Trimmer(settings, number, self._client)
 
     def appender(self) -> KafkaAppender:
@@ -46,3 +52,15 @@ class KafkaPartition:
     def trim(self, offset: int) -> None:
         """Let the log forget the records before ``offset``."""
         self._trimmer.trim(offset)
+
+
+class KafkaLog:
+    """The partitions of a cluster's topic, for one process. They share a client for questions, which has a thread for each broker."""
+
+    def __init__(self, settings: KafkaSettings, wake: Callable[[], None]) -> None:
+        """``wake``: see :class:`KafkaPartition`."""
+        self._settings, self._wake, self._client = settings, wake, new_admin(settings)
+
+    def partition(self, number: int) -> KafkaPartition:
+        """Return one of them."""
+        return KafkaPartition(self._settings, number, self._wake, client=self._client)
