@@ -152,7 +152,11 @@ def _machine(port: int) -> str:
 
 
 def _address(listen: Address, name: str) -> str:
-    return name if listen.host in _EVERYWHERE else listen.host
+    """Return where others reach this host: where it listens, or by its name, which may be the machine's with a port behind."""
+    if listen.host not in _EVERYWHERE:
+        return listen.host
+    machine = socket.gethostname()
+    return machine if name.startswith(f"{machine}-") else name
 
 
 def _checkpoints(replication: ReplicationSettings) -> tuple[CheckpointSettings, str] | tuple[None, None]:

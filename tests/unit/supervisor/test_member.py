@@ -74,6 +74,12 @@ def test_others_reach_it_where_it_listens_or_as_said(fresh: DataDir, listen: str
     assert (made.address, made.replication.address, made.replication.host) == (expected, expected, "rome")
 
 
+def test_one_of_several_on_a_machine_is_reached_by_the_name_of_the_machine(fresh: DataDir, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module.socket, "gethostname", lambda: "paris")
+    made = member(settings("*:7001"), fresh, 4)
+    assert (made.name, made.address, made.router) == ("paris-7001", "paris", "tcp://paris:7002")
+
+
 def test_its_own_place_may_be_among_those_to_join(fresh: DataDir):
     everyone = ["a:5556", "b:5556", "c:5557"]
     assert member(settings(address="a", join=everyone), fresh, 4).others == ("tcp://b:5556", "tcp://c:5557")
