@@ -157,5 +157,5 @@ class Hosts(Section):
     """Where the workers of other hosts connect. Other than loopback only with `[auth] enabled`, or with `--insecure`. Default: the port behind that of
     `listen_addr`."""
     join: Annotated[tuple[str, ...], Field(max_length=HOSTS_MAX), BeforeValidator(_listed), AfterValidator(_check_join)] = ()
-    """Where the routers of other hosts listen for workers, `HOST:PORT` each. They find each other through the log, so it may be empty; this
-    host's own is skipped."""
+    """Where the routers of the other hosts listen for workers, `HOST:PORT` each; this host's own is skipped. Default: hosts find each other through
+    the log. If it is set, workers join these and no others."""

@@ -15,7 +15,7 @@ from fila_cluster.supervisor.node import node
     "--join",
     metavar="ENDPOINT",
     multiple=True,
-    help="The --worker-listen of another host, tcp://HOST:PORT; may be repeated, or a list with commas. Hosts also find each other.",
+    help="The --worker-listen of another host, tcp://HOST:PORT; may be repeated, or a list with commas. Default: hosts find each other.",
 )
 @click.option("--log", metavar="URL", help="The log of the cluster: kafka://HOST:PORT,HOST:PORT, some of its brokers.")
 @click.option(
