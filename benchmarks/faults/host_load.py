@@ -15,6 +15,8 @@ from tests.support.nodes import Nodes
 from tests.support.rules import OrderedLoad, ThrottledLoad
 
 PRODUCERS, CONSUMERS = 4, 8
+PAUSE_S = 0.1
+"""Of a producer between two batches. Clients, hosts and brokers share one machine: more load would measure how long processes wait for a core."""
 RATE, BURST = 100, 40
 EXCESS_MAX = 15
 """Deliveries over the limit: one is dated when its turn began, which may be before the tokens came that it used."""
@@ -81,7 +83,7 @@ class Clients:
     def start(self) -> None:
         """Begin."""
         self._prober.start()
-        self._load.start(PRODUCERS, CONSUMERS)
+        self._load.start(PRODUCERS, CONSUMERS, PAUSE_S)
         self._ordered.start()
         with self.nodes.client() as client:
             self._throttled.start(client)
