@@ -7,6 +7,7 @@ import click
 
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.figures import ranged
+from fila_proto_zmq.outages import BEGINNING, FOLLOWING, QUARANTINED
 
 if TYPE_CHECKING:
     from fila_cluster import Client
@@ -35,7 +36,7 @@ def command(invocation: Invocation, name: str, undo: bool) -> None:
         for worker in workers:
             client.request(DrainWorker(worker, undo))
         statuses = [_status(client, worker) if undo else _wait(client, worker) for worker in workers]
-    shards = sorted(shard for status in statuses for shard in status.shards)
+    shards = sorted(shard for status in statuses for shard in _served(status))
     takes = "takes shards again" if undo else "is drained: it has no shards, and takes none"
     shown = {"shards": shards, "draining": all(status.draining for status in statuses)}
     if workers == [name]:
@@ -51,17 +52,22 @@ def _named(client: "Client", name: str) -> list[str]:
 
 
 def _wait(client: "Client", worker: str) -> "WorkerStatus":
-    while (status := _status(client, worker)).shards:
+    while left := _served(status := _status(client, worker)):
         if not status.draining:
             raise click.ClickException(f"{worker} was restarted, or its drain was undone, with shards left: drain it again")
-        if all(shard in _quarantined(status) for shard in status.shards):
-            raise click.ClickException(f"{worker} keeps {ranged(status.shards)}: a shard can only be moved while it serves")
+        if left <= _out_with(status, QUARANTINED):
+            raise click.ClickException(f"{worker} keeps {ranged(sorted(left))}: a shard can only be moved while it serves")
         time.sleep(LOOK_S)
     return status
 
 
-def _quarantined(status: "WorkerStatus") -> set[int]:
-    return {outage.shard for outage in status.outages if outage.state == "quarantined"}
+def _served(status: "WorkerStatus") -> set[int]:
+    """Return the shards that a worker serves, or should serve; of several hosts each has a copy of all others."""
+    return {*status.shards} - _out_with(status, FOLLOWING, BEGINNING)
+
+
+def _out_with(status: "WorkerStatus", *states: str) -> set[int]:
+    return {outage.shard for outage in status.outages if outage.state in states}
 
 
 def _status(client: "Client", worker: str) -> "WorkerStatus":
