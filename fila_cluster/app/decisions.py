@@ -76,7 +76,7 @@ class Backoff:
     def pause_s(self, attempts: int) -> float:
         """Return the pause after a failure that ``attempts`` others came before."""
         try:
-            return min(self.most, self.first * self.factor**attempts)
+            return min(self.most, self.first * float(self.factor) ** attempts)
         except OverflowError:  # of the power
             return self.most if self.first else 0.0
 
@@ -114,7 +114,7 @@ def text_of(error: BaseException) -> str:
     """Return an exception as the error text of an attempt."""
     try:
         said = str(error)
-    except Exception:  # noqa: BLE001  # an exception whose __str__ fails must be settled, too
+    except Exception:  # an exception whose __str__ fails must be settled, too
         said = "(its text cannot be made)"
     name = type(error).__name__
     return checks.error_text(f"{name}: {said}" if said else name)

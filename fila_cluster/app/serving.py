@@ -192,10 +192,10 @@ async def serve(
 
 
 async def _until_asked(slots: "set[asyncio.Task[None]]", stop: Stop) -> None:
-    """Wait until asked to stop. A slot that fails is a fault of ours: it is raised, after the drain."""
+    """Wait until asked to stop. No slot ends before that, unless it fails: a fault of ours, raised after the drain."""
     asked = asyncio.create_task(stop.asked.wait())
     try:
-        done, _ = await asyncio.wait({asked, *slots}, return_when=asyncio.FIRST_EXCEPTION)
+        done, _ = await asyncio.wait({asked, *slots}, return_when=asyncio.FIRST_COMPLETED)
         for task in done - {asked}:
             task.result()
     finally:

@@ -36,7 +36,7 @@ async def settle(delivery: Delivery, verdict: Verdict, sleep: Sleep = asyncio.sl
             return False
         except FilaError as error:
             if not error.retryable:
-                _log.error(  # noqa: TRY400  # the text says it all
+                _log.error(  # the text says it all
                     "message %s of %r: the broker refused the %s: %s",
                     delivery.id, delivery.queue, verdict.verb.name.lower(), error,
                 )  # fmt: skip

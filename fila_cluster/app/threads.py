@@ -30,7 +30,7 @@ class Threads:
             result, raised = None, None
             try:
                 result = context.run(function)
-            except BaseException as error:  # noqa: BLE001  # it is the caller's
+            except BaseException as error:  # it is the caller's
                 raised = error
             self._idle.release()  # before the caller knows: it may start the next function at once
             with suppress(RuntimeError):  # the loop has ended meanwhile

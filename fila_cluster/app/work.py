@@ -84,7 +84,7 @@ class Work:
         try:
             with span_of(handler, delivery):
                 await self._through_middleware(handler, delivery)
-        except Exception as error:  # noqa: BLE001  # whatever a handler raises is an answer
+        except Exception as error:  # whatever a handler raises is an answer
             return judge(error, delivery.attempts, handler.retry), error
         return ACK, None
 
@@ -125,11 +125,11 @@ def _tell(handler: Handler, delivery: Delivery, verdict: Verdict, error: BaseExc
     said = "message %s of %r, attempt %d: %s"
     what = delivery.id, handler.queue, delivery.attempts + 1, verb
     if isinstance(error, PayloadError):
-        _log.error(f"{said}: its payload is not what %s takes; the dead letter's error says where", *what, handler.name)  # noqa: TRY400
+        _log.error(f"{said}: its payload is not what %s takes; the dead letter's error says where", *what, handler.name)
     elif isinstance(error, (RetryAfter, Defer)):
         _log.info(f"{said}, as %s asks", *what, handler.name)
     elif isinstance(error, (Fail, HandlerTimeoutError)):
-        _log.error(f"{said}: %s: %s", *what, handler.name, error)  # noqa: TRY400
+        _log.error(f"{said}: %s: %s", *what, handler.name, error)
     else:
         level = logging.ERROR if verdict.verb is Verb.FAIL else logging.WARNING
         _log.log(level, f"{said}: %s raised", *what, handler.name, exc_info=error)
