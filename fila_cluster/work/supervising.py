@@ -114,11 +114,11 @@ class Supervisor:
 
     def _stop(self) -> None:
         _log.info(("draining", "ending at once", "killing")[min(self._roster.stops, 2)])
-        self._do(self._roster.stop(time.monotonic()))
+        self._happened(self._roster.stop(time.monotonic()))
 
     def _renew(self, why: str) -> None:
         _log.info("restarting the processes, one after the other: %s", why)
-        self._do(self._roster.renew(time.monotonic()))
+        self._happened(self._roster.renew(time.monotonic()))
 
     def _changed(self, paths: list[str]) -> None:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -129,12 +129,17 @@ class Supervisor:
         if isinstance(line, wire.Counted):
             self._board.counted(number, line.tallies, now)
             return
-        self._do(self._roster.ready(number, now))
+        self._happened(self._roster.ready(number, now))
         if self._roster.was_ready and not self._announced:
             self._announced = True
             self._crew.serves(self._crew.processes, line.queues)
 
     # --- what is to be done -------------------------------------------------------------------------------------------
+
+    def _happened(self, actions: list[Action]) -> None:
+        """Do what follows from an event, and look at the deadlines again."""
+        self._do(actions)
+        self._news.set()
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
@@ -154,7 +159,6 @@ class Supervisor:
                     )
                 case Renewed():
                     _log.info("all processes are new")
-        self._news.set()
 
     def _task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.ensure_future(coroutine)
@@ -202,7 +206,7 @@ class Supervisor:
         self._over(number, code)
 
     def _over(self, number: int, code: int) -> None:
-        self._do(self._roster.ended(number, code, time.monotonic()))
+        self._happened(self._roster.ended(number, code, time.monotonic()))
 
     async def _listen(self, number: int, ours: socket.socket) -> None:
         reader, writer = await asyncio.open_connection(sock=ours, limit=wire.LINE_BYTES_MAX)
