@@ -7,13 +7,9 @@ unfinished and handled again counts twice. At last SIGTERM ends the app while me
 Nothing may be lost, and nothing handled twice: a restart takes back no message that a handler has.
 """
 
-import json
-import signal
-import subprocess
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,12 +18,14 @@ from benchmarks.faults.counting_app import COROUTINE, FUNCTION
 from benchmarks.harness.results import Verified
 from benchmarks.harness.workload import Benchmark, Run, number
 from fila_cluster import Client, Message
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
+from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.working import WorkingApp
 
 ROOT: Final = Path(__file__).parents[2]
+APP: Final = "benchmarks.faults.counting_app:app"
 QUEUES: Final = (COROUTINE, FUNCTION)
 BATCH: Final = 10
-RENEWED, ALL = "all processes are new", "Messages"
+ALL = "Messages"
 
 
 @dataclass(frozen=True)
@@ -59,68 +57,12 @@ class Producer:
                 self.stop.wait(self.pause_s)
 
 
-class WorkingApp:
-    """A running ``fila-cluster work``; ``log`` has its lines."""
-
-    def __init__(self, endpoint: str, notes: Path, processes: int) -> None:
-        self.log: list[str] = []
-        self._process = subprocess.Popen(
-            command("--endpoint", endpoint, "work", "benchmarks.faults.counting_app:app", "--processes", processes),
-            cwd=ROOT,
-            env=environment(COUNTING_NOTES=str(notes)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        assert line.startswith("ready: "), (line, self.log)
-
-    def renew(self) -> None:
-        """Restart the processes one after the other, and wait until all are new."""
-        before = self._count(RENEWED)
-        self._process.send_signal(signal.SIGHUP)
-        eventually(lambda: self._count(RENEWED) > before, "new processes")
-
-    def end(self) -> None:
-        """Drain it; it must end well."""
-        self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(PATIENCE_S)
-        self._reader.join(PATIENCE_S)
-        assert code == 0, (code, self.log)
-
-    def close(self) -> None:
-        """Leave nothing behind: processes whose supervisor is gone drain by themselves."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait(PATIENCE_S)
-        for stream in (self._process.stdout, self._process.stderr):
-            assert stream
-            stream.close()
-
-    def _count(self, event: str) -> int:
-        return sum(_event(line) == event for line in list(self.log))
-
-    def _read(self) -> None:
-        assert self._process.stderr
-        for line in self._process.stderr:
-            self.log.append(line.rstrip())
-
-
-def _event(line: str) -> str:
-    with suppress(ValueError):
-        return str(json.loads(line)["event"])
-    return ""
-
-
 def restarted(scale: Scale, cluster: Cluster, notes: Path) -> tuple[int, float]:
     """Run the app and its restarts. Return how many messages were sent, and the seconds of a restart."""
     producer = Producer(cluster.endpoint, scale.pause_ms / 1000)
     thread = threading.Thread(target=producer.run)
-    first = WorkingApp(cluster.endpoint, notes, scale.processes)
+    env = {"COUNTING_NOTES": str(notes)}
+    first = WorkingApp(cluster.endpoint, APP, ROOT, "--processes", scale.processes, env=env)
     try:
         thread.start()
         began = time.monotonic()
@@ -132,7 +74,7 @@ def restarted(scale: Scale, cluster: Cluster, notes: Path) -> tuple[int, float]:
         producer.stop.set()
         thread.join()
         first.close()
-    last = WorkingApp(cluster.endpoint, notes, 1)
+    last = WorkingApp(cluster.endpoint, APP, ROOT, env=env)
     try:
         with cluster.client() as client:
             eventually(lambda: all(client.queue_stats(queue).depth == 0 for queue in QUEUES), "empty queues")

@@ -86,7 +86,8 @@ class App:
 
         It sees the handler's exceptions, and what it raises or returns in their place counts.
         """
-        if not inspect.iscoroutinefunction(function):
+        is_coroutine: bool = inspect.iscoroutinefunction(function)
+        if not is_coroutine:
             raise TypeError(f"middleware {function!r} is no coroutine: async def middleware(call, call_next)")
         self._middleware.append(function)
         return function

@@ -42,7 +42,7 @@ class AwaitedDelivery(AsyncDelivery):
 
     _of: Delivery | None = None
 
-    async def extend(self, seconds: float) -> None:
+    async def extend(self, seconds: float) -> None:  # type: ignore[override]  # as of every AsyncDelivery
         """Let the lease end ``seconds`` from now."""
         assert self._of is not None
         self._of.extend(seconds)

@@ -71,6 +71,6 @@ def span_of(handler: "Handler", delivery: "Delivery") -> Iterator[None]:
         return
     said = {"messaging.destination.name": handler.queue, "messaging.message.id": delivery.id, "fila.handler": handler.name}
     with processing(delivery):
-        own = trace.get_tracer(NAME, CLIENT_VERSION)
+        own = trace.get_tracer(NAME, CLIENT_VERSION, getattr(tracer.installed, "provider", None))
         with own.start_as_current_span(f"handle {handler.queue}", attributes=said, set_status_on_exception=True):
             yield

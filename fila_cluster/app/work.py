@@ -22,7 +22,8 @@ from fila_proto_zmq.commands import Verb
 
 _log = logging.getLogger("fila_cluster.app")
 
-FAILED = (Verb.NACK, Verb.RETRY, Verb.FAIL)
+OURS = "fila_cluster.app."
+"""Where frames of a traceback are of no interest to the application."""
 
 
 class Work:
@@ -64,12 +65,12 @@ class Work:
         outcome = "given_back"
         try:
             with bound_contextvars(message_id=delivery.id, queue=handler.queue, handler=handler.name):
-                verdict, error = await self._outcome(handler, delivery)
-                if delivery._settled:  # by the handler, or it was delivered at most once
+                judged, error = await self._outcome(handler, delivery)
+                verdict = None if delivery._settled else judged
+                if verdict is None:  # by the handler, or it was delivered at most once
                     outcome = "own"
                     _tell_of_own(handler, delivery, error)
-                    verdict = None
-                elif verdict is not None:
+                else:
                     _tell(handler, delivery, verdict, error)
                     outcome = verdict.verb.name.lower() if await settle(delivery, verdict) else "lost"
         finally:
@@ -132,12 +133,20 @@ def _tell(handler: Handler, delivery: Delivery, verdict: Verdict, error: BaseExc
         _log.error(f"{said}: %s: %s", *what, handler.name, error)
     else:
         level = logging.ERROR if verdict.verb is Verb.FAIL else logging.WARNING
-        _log.log(level, f"{said}: %s raised", *what, handler.name, exc_info=error)
+        _log.log(level, f"{said}: %s raised", *what, handler.name, exc_info=_of_the_handler(error))
 
 
 def _tell_of_own(handler: Handler, delivery: Delivery, error: BaseException | None) -> None:
     if error is not None:
         _log.error(
             "message %s of %r: %s raised after the message was settled: nothing follows from it",
-            delivery.id, handler.queue, handler.name, exc_info=error,
+            delivery.id, handler.queue, handler.name, exc_info=_of_the_handler(error),
         )  # fmt: skip
+
+
+def _of_the_handler(error: BaseException) -> BaseException:
+    """Return an error whose traceback begins with the application's own code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(OURS):
+        trace = trace.tb_next
+    return error if trace is None else error.with_traceback(trace)

@@ -2,10 +2,12 @@
 
 import logging
 import sys
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor
+
+FIRST: Final = ("timestamp", "level", "event", "process", "pid", "message_id", "queue", "handler")
 
 
 def set_up(process: str, *, for_people: bool, pid: int, stream: TextIO | None = None) -> None:
@@ -53,4 +55,9 @@ def set_up(process: str, *, for_people: bool, pid: int, stream: TextIO | None = 
 def _last(*, for_people: bool) -> list[Processor]:
     if for_people:  # a plain traceback: the other kind shows local variables, and payloads among them
         return [structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)]
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    return [structlog.processors.format_exc_info, _in_order, structlog.processors.JSONRenderer(default=str)]
+
+
+def _in_order(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Put the fields that all lines have first, as in the broker's logs."""
+    return {name: event[name] for name in FIRST if name in event} | dict(event)

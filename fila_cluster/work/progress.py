@@ -33,7 +33,7 @@ class Board:
     def __init__(self) -> None:
         self._past: Counter[str] = Counter()
         self._now: dict[int, Counter[str]] = {}
-        self._ended: deque[tuple[float, int]] = deque([(0.0, 0)])
+        self._ended: deque[tuple[float, int]] = deque()
 
     def counted(self, number: int, tallies: dict[str, Tally], now: float) -> None:
         """Note what a process has told."""
@@ -56,8 +56,10 @@ class Board:
 
     def rate(self) -> float:
         """Return how many deliveries a second have ended lately."""
+        if len(self._ended) < 2:
+            return 0.0
         (since, before), (until, after) = self._ended[0], self._ended[-1]
-        return (after - before) / (until - since) if before and until > since else 0.0
+        return (after - before) / (until - since) if until > since else 0.0
 
     def text(self, processes: int) -> str:
         """Return the line."""

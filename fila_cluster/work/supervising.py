@@ -7,11 +7,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from rich.console import Console
@@ -160,10 +160,10 @@ class Supervisor:
                 case Renewed():
                     _log.info("all processes are new")
 
-    def _task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.ensure_future(coroutine)
-        self._tasks.add(task)  # type: ignore[arg-type]
-        task.add_done_callback(self._tasks.discard)  # type: ignore[arg-type]
+    def _task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _signal(self, number: int, what: signal.Signals) -> None:
         process = self._running.get(number)

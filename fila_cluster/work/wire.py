@@ -29,4 +29,5 @@ _decoder = msgspec.json.Decoder(Line)
 
 def decode(line: bytes) -> Line:
     """Read a line; :class:`msgspec.MsgspecError` if it is none."""
-    return _decoder.decode(line)
+    found: Line = _decoder.decode(line)
+    return found

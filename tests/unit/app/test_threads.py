@@ -44,9 +44,7 @@ def test_errors_are_the_callers() -> None:
 
     async def test() -> list[object]:
         threads = Threads()
-        found = await asyncio.gather(
-            threads.start(lambda: 1 // 0), threads.start(stops), return_exceptions=True
-        )
+        found = await asyncio.gather(threads.start(lambda: 1 // 0), threads.start(stops), return_exceptions=True)
         threads.close()
         return list(found)
 

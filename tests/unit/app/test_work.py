@@ -336,9 +336,7 @@ def test_dependencies_live_around_their_message_or_around_the_app(app: App, desk
         return f"user in {session}"
 
     @app.handler("orders")
-    def order(
-        payload: bytes, who: Annotated[str, Depends(user)], session: Annotated[str, Depends(session)]
-    ) -> None:
+    def order(payload: bytes, who: Annotated[str, Depends(user)], session: Annotated[str, Depends(session)]) -> None:
         events.append((who, session))
 
     desk.put("orders", b"a", b"b")
