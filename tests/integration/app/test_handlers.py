@@ -140,3 +140,27 @@ def test_a_queue_that_does_not_exist_is_told_at_the_start(queue: str, shared_clu
     app.handler(f"{queue}-missing")(lambda payload: None)
     with pytest.raises(QueueNotFoundError, match=f"{queue}-missing"):
         asyncio.run(app.work())
+
+
+def test_leases_are_renewed_during_a_drain(client: Client, shared_cluster: Cluster) -> None:
+    app, began, queue = App(shared_cluster.endpoint), threading.Event(), "short-leases-during-a-drain"
+    client.create_queue(queue, visibility_timeout=0.5)
+
+    @app.handler(queue)
+    async def handle(payload: bytes) -> None:
+        began.set()
+        await until(lambda: client.queue_stats(queue).consumers == 0)
+        await asyncio.sleep(2)  # several leases, which is what this is about
+
+    client.enqueue(queue, b"a")
+
+    async def working() -> None:
+        stop = Stop()
+        task = asyncio.create_task(app.work(stop=stop))
+        await until(began.is_set)
+        stop.ask()
+        await task
+
+    asyncio.run(working())
+    stats = client.queue_stats(queue)
+    assert (stats.acked, stats.expired, stats.depth) == (1, 0, 0)
