@@ -6,6 +6,7 @@ coroutine that does not end when it is cancelled.
 """
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 from fila_cluster.app.dependencies import enter, enter_async
 from fila_cluster.app.handlers import Handler
-from fila_cluster.app.recipes import Need, Recipe, recipe_of_dependency
+from fila_cluster.app.recipes import Need, Recipe, name_of, recipe_of_dependency
 from fila_cluster.app.threads import Threads
 from fila_cluster.client.protocol.delivery import Delivery
 
@@ -85,9 +86,13 @@ def _called(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overr
         for need in recipe.needs:
             arguments[need.parameter] = _make(stack, need, delivery, shared, overrides, values)
         try:
-            return recipe.make(**arguments)
+            result = recipe.make(**arguments)
         except SystemExit as error:
             raise HandlerExitError(f"the handler called sys.exit({error.code!r})") from error
+        if inspect.iscoroutine(result):
+            result.close()
+            raise TypeError(f"{name_of(recipe.make)} is no coroutine function, but returned a coroutine: make it async def")
+        return result
 
 
 async def _awaited(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overrides) -> Any:

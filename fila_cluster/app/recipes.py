@@ -111,7 +111,7 @@ def _parameters(function: Callable[..., Any], what: str) -> Iterator[tuple[inspe
         if parameter.kind in _NO_KEYWORD:
             raise TypeError(f"{what}: its parameter {parameter.name!r} is positional-only; handlers are called by keyword")
         if parameter.kind not in _COLLECTING:
-            yield parameter, hints.get(parameter.name, inspect.Parameter.empty)
+            yield parameter, hints.get(parameter.name, parameter.annotation)
 
 
 def _hints(function: Callable[..., Any], what: str) -> dict[str, Any]:

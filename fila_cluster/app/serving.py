@@ -62,6 +62,7 @@ class Line:
         self._consumer: AsyncConsumer | None = None
         self._replacing = asyncio.Lock()
         self._failures = 0
+        self._closed = False
         self.waiting: set[asyncio.Task[Any]] = set()
         """Slots whose call is over its time limit and goes on: they have nothing to settle."""
         self.left: list[AsyncDelivery] = []
@@ -85,9 +86,12 @@ class Line:
         """Handle one delivery after the other, until asked to stop."""
         while not self._stop.asked.is_set():
             consumer = await self._current()
+            if consumer is None:
+                return
             try:
                 delivery = await anext(consumer)
-            except StopAsyncIteration:  # closed, by the drain or by whoever replaced it
+            except StopAsyncIteration:  # closed, by the drain or with its client
+                await self._replace(consumer, FilaError("its consumer was closed"))
                 continue
             except FilaError as error:
                 await self._replace(consumer, error)
@@ -100,6 +104,7 @@ class Line:
         for task in self.waiting:
             task.cancel()
         async with self._replacing:
+            self._closed = True
             if self._consumer is not None:
                 await self._consumer.close()
 
@@ -130,8 +135,11 @@ class Line:
             handler.tally.overdue -= 1
             instruments().overdue.add(-1, about)
 
-    async def _current(self) -> AsyncConsumer:
+    async def _current(self) -> AsyncConsumer | None:
+        """Return the consumer, a new one after a failure; None in a drain."""
         async with self._replacing:
+            if self._closed:
+                return None
             if self._consumer is None:
                 self._consumer = self._client.consume(self.handler.queue, prefetch=self.handler.prefetch)
             return self._consumer
@@ -139,7 +147,7 @@ class Line:
     async def _replace(self, failed: AsyncConsumer, error: FilaError) -> None:
         """Let go of a consumer that failed; the first slot that notices waits, the others wait for it."""
         async with self._replacing:
-            if self._consumer is failed:
+            if self._consumer is failed and not self._closed:
                 await self._pause(self._failures, error)
                 self._failures += 1
                 self._consumer = None
@@ -177,7 +185,7 @@ async def serve(
             stop.asked.set()
 
     lines = [Line(client, handler, work, stop, note_stuck) for handler in handlers]
-    await asyncio.gather(*(line.check() for line in lines))
+    await _check(lines)
     slots = {asyncio.create_task(line.slot()) for line in lines for _ in range(line.handler.concurrency)}
     if not stop.asked.is_set():
         ready()
@@ -189,6 +197,15 @@ async def serve(
     if stuck:
         raise StuckError(f"the handler of queue {stuck[0].queue!r} is stuck: {stuck[0].name}")
     return [delivery for line in lines for delivery in line.left]
+
+
+async def _check(lines: Sequence[Line]) -> None:
+    checks = [asyncio.create_task(line.check()) for line in lines]
+    try:
+        await asyncio.gather(*checks)
+    finally:
+        for check in checks:
+            check.cancel()
 
 
 async def _until_asked(slots: "set[asyncio.Task[None]]", stop: Stop) -> None:

@@ -130,6 +130,10 @@ class FakeAsyncClient(FakeClient):
 
     kind = AsyncDelivery
 
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.consumers: list[FakeConsumer] = []
+
     async def receive_any(self, queues: dict[str, int], *, wait: float = 0.0) -> Any:  # type: ignore[override]
         """Take what is there."""
         return super().receive_any(queues)
@@ -151,7 +155,8 @@ class FakeAsyncClient(FakeClient):
 
     def consume(self, queue: str, *, prefetch: int) -> "FakeConsumer":
         """Consume a queue."""
-        return FakeConsumer(self, queue)
+        self.consumers.append(FakeConsumer(self, queue))
+        return self.consumers[-1]
 
     async def close(self) -> None:
         """Give back what is held."""

@@ -9,7 +9,7 @@ import pytest
 
 from fila_cluster.app import App, Stop
 from fila_cluster.app.serving import StuckError
-from fila_cluster.errors import PermissionDeniedError, QueueNotFoundError, ShardUnavailableError
+from fila_cluster.errors import FilaError, PermissionDeniedError, QueueNotFoundError, ShardUnavailableError
 from fila_proto_zmq.commands import Verb
 from tests.support.handled import Desk, FakeAsyncClient
 
@@ -259,6 +259,45 @@ def test_a_queue_that_is_deleted_and_made_again_is_consumed_again(app: App, desk
         await turns()
         desk.put("orders", b"b")
         await until(lambda: len(desk.settled) == 2)
+        stop.ask()
+        await task
+
+    run(test())
+
+
+def test_a_client_that_is_closed_meanwhile_ends_the_work(app: App, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.handler("orders", concurrency=2)(lambda payload: None)
+    desk.put("orders", b"a")
+
+    async def test() -> None:
+        client, task = working(app, desk, Stop())
+        await until(lambda: len(desk.settled) == 1)
+
+        def consume(queue: str, *, prefetch: int) -> Any:
+            raise FilaError("this client is closed: open another one")
+
+        monkeypatch.setattr(client, "consume", consume)
+        await client.consumers[0].close()
+        with pytest.raises(FilaError, match="this client is closed"):
+            await task
+
+    run(test())
+
+
+def test_a_stop_while_the_queue_cannot_be_consumed_ends_at_once(
+    app: App, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fila_cluster.app.serving.PAUSES_S", (1000.0,))
+    app.handler("orders", concurrency=3)(lambda payload: None)
+    desk.put("orders", b"a")
+
+    async def test() -> None:
+        stop = Stop()
+        _, task = working(app, desk, stop)
+        await until(lambda: len(desk.settled) == 1)
+        del desk.queues["orders"]
+        desk.wake()
+        await turns()
         stop.ask()
         await task
 

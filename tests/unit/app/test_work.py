@@ -1,6 +1,7 @@
 """Handlers on deliveries of both kinds of client: what they get, what becomes of the message, and what middleware sees."""
 
 import asyncio
+import functools
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -494,6 +495,39 @@ def test_a_handler_that_could_never_be_called_is_refused(app: App, function: Any
 def test_options_are_checked_when_a_handler_is_made(app: App, options: dict[str, Any], said: str) -> None:
     with pytest.raises((ValueError, TypeError), match=said):
         app.handler(**{"queue": "orders"} | options)(lambda payload: None)
+
+
+def test_a_function_that_returns_a_coroutine_is_told_and_its_message_not_acked(app: App, desk: Desk) -> None:
+    async def order(payload: bytes) -> None: ...
+
+    def wrapped(payload: bytes) -> Any:
+        return order(payload)
+
+    app.handler("orders", retry=backoff())(wrapped)
+    desk.put("orders", b"a")
+    work_off(app, FakeClient(desk))
+    assert desk.settled[0][1].verb is Verb.RETRY
+    assert "is no coroutine function, but returned a coroutine" in desk.settled[0][1].error
+
+
+def test_annotations_of_a_partial_function_count(app: App, desk: Desk) -> None:
+    got: list[Any] = []
+
+    def order(found: list[Any], body: dict[str, int]) -> None:
+        found.append(body)
+
+    app.handler("orders")(functools.partial(order, got))
+    desk.put("orders", b'{"n": 1}')
+    work_off(app, FakeClient(desk))
+    assert got == [{"n": 1}]
+
+
+def test_blocking_within_an_event_loop_is_refused(app: App, desk: Desk) -> None:
+    async def test() -> None:
+        with pytest.raises(RuntimeError, match=r"await app\.work_until_idle"):
+            app.run_until_idle(FakeClient(desk))  # type: ignore[arg-type]
+
+    asyncio.run(test())
 
 
 def test_a_queue_has_one_handler(app: App) -> None:
