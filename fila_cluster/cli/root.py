@@ -19,6 +19,7 @@ FOLDERS = {
         "worker": "Run a worker alone.",
         "shard": "Move shards from one worker to another.",
         "drain": "Move all shards of a worker, or of a host, to the others.",
+        "work": "Run the handlers of an app, MODULE:APP, in processes.",
     },
     "": {
         "status": "Show the cluster and its workers.",

@@ -54,6 +54,13 @@ def test_a_queue_is_copied_with_pipelines(shared_cluster: Cluster) -> None:
     assert "0 left, 20,000 in the copy" in output
 
 
+def test_handlers_of_an_access_log(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/handlers.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
+    assert "9,331 requests: 8,958 2xx, 163 3xx, 209 4xx, 1 5xx" in output
+    assert "205 reports of missing pages, each at its second attempt" in output
+    assert "669 dead letters, such as: the payload is no Request: Expected `int`, got `str` - at `$.size`" in output
+
+
 def test_rate_limits_of_a_provider(shared_cluster: Cluster) -> None:
     output = output_of(ROOT / "examples/rate_limits.py", endpoint=shared_cluster.endpoint)
     assert "132 calls, 50 a second and 10 at once; 1 was refused" in output

@@ -1,0 +1,61 @@
+"""Handlers: functions and coroutines that work on the messages of queues.
+
+::
+
+    app = App()
+
+    @app.handler("orders", concurrency=8, retry=backoff(first=1, most=300, attempts=10), timeout=30)
+    async def charge(order: Order, db: Annotated[Session, Depends(session)]) -> None: ...
+
+``fila-cluster work module:app`` runs it in processes; ``app.run()`` in this one. A handler that returns has its message acked. One
+that raises has it nacked, or retried by its ``retry`` policy; :class:`RetryAfter`, :class:`Fail` and :class:`Defer` say what else to
+do. A payload that does not fit the handler's annotation is dead-lettered.
+
+Reading order: :mod:`decisions` (what becomes of a message; no I/O) · :mod:`payloads` · :mod:`recipes` and :mod:`dependencies` (what a
+handler is called with) · :mod:`calling` (one call, in a thread or awaited) · :mod:`work` (one delivery, from the handler to its
+settlement) · :mod:`serving` (consumers, slots, drain) · :mod:`application` (what users see).
+
+The seam for tests, and for whoever has a client already (all of it public):
+
+- ``app.queues``: the names of the queues that have handlers.
+- ``app.run_until_idle(client) -> int``: blocks; handles with a :class:`~fila_cluster.Client` (or anything with its ``receive_any``)
+  everything that is deliverable now, what handlers enqueue meanwhile included; returns how many deliveries it handled. Functions run
+  in the calling thread, coroutines in an event loop that lasts for the call; no thread is started. It waits for nothing that is due
+  later: move the clock and call it again. More than ``most`` deliveries (10,000) are a :class:`RuntimeError`: two handlers that
+  enqueue for each other never end.
+- ``await app.work_until_idle(client) -> int``: the same within an event loop, with a ``Client`` or an ``AsyncClient``. Functions run
+  in the loop's thread with a ``Client``, and in threads with an ``AsyncClient``.
+- ``async with app.opened() as work: verdict = await work.handle(delivery)``: one delivery of either client, settled. The
+  :class:`Verdict` says how: ``verb``, ``error``, ``after_s``. App-wide dependencies live as long as the context.
+- ``await app.work(client=…, stop=Stop())``: consume until ``stop.ask()``.
+"""
+
+from fila_cluster.app.application import App
+from fila_cluster.app.calling import HandlerTimeoutError
+from fila_cluster.app.decisions import Backoff, Defer, Fail, RetryAfter, Verdict, backoff
+from fila_cluster.app.dependencies import Depends
+from fila_cluster.app.handlers import Call, CallNext, Handler, Middleware
+from fila_cluster.app.payloads import PayloadError
+from fila_cluster.app.serving import Stop
+from fila_cluster.app.telemetry import Tally
+from fila_cluster.app.work import Work
+
+__all__ = [
+    "App",
+    "Backoff",
+    "Call",
+    "CallNext",
+    "Defer",
+    "Depends",
+    "Fail",
+    "Handler",
+    "HandlerTimeoutError",
+    "Middleware",
+    "PayloadError",
+    "RetryAfter",
+    "Stop",
+    "Tally",
+    "Verdict",
+    "Work",
+    "backoff",
+]

@@ -1,0 +1,220 @@
+"""What users make: an app with its handlers, middleware and dependencies."""
+
+import asyncio
+import inspect
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Final, TypeVar
+
+from fila_cluster.app.calling import Overrides, make_shared
+from fila_cluster.app.decisions import Backoff
+from fila_cluster.app.handlers import Handler, Middleware, handler_of
+from fila_cluster.app.serving import Stop, serve
+from fila_cluster.app.threads import Threads
+from fila_cluster.app.work import Work
+from fila_cluster.client.asynchronous.client import AsyncClient
+from fila_cluster.client.blocking.client import Client
+
+GRACE_S: Final = 25.0
+"""How long handlers may go on after a SIGTERM: a little less than the 30 s that container platforms give by default."""
+
+DELIVERIES_MAX: Final = 10_000
+"""Of one ``run_until_idle``."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=Middleware)
+
+
+class App:
+    """Handlers by queue. ``endpoint`` and the rest are those of :class:`~fila_cluster.AsyncClient`.
+
+    Making one connects nowhere. ``fila-cluster work module:app`` or :meth:`run` does.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        api_key: str | None = None,
+        server_key: str | None = None,
+        timeout: float = 5.0,
+        direct: bool | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self._client_options: dict[str, Any] = {
+            "api_key": api_key,
+            "server_key": server_key,
+            "timeout": timeout,
+            "direct": direct,
+        }
+        self._handlers: dict[str, Handler] = {}
+        self._middleware: list[Middleware] = []
+        self._overrides: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+    # --- declaring ----------------------------------------------------------------------------------------------------
+
+    def handler(
+        self,
+        queue: str,
+        *,
+        concurrency: int = 1,
+        retry: Backoff | None = None,
+        timeout: float | None = None,
+        prefetch: int | None = None,
+    ) -> Callable[[F], F]:
+        """Make a function or coroutine the handler of a queue. It stays callable as it is.
+
+        ``concurrency``: how many messages a process works on at once; functions run in as many threads. ``retry``: what an exception
+        means, a :func:`backoff`; without it a nack, and the queue decides. ``timeout`` in seconds: a coroutine is cancelled then. A
+        function cannot be stopped: its message is nacked (or retried), and the function goes on and keeps its slot until it ends.
+        ``prefetch``: how many messages are leased to a process; more than ``concurrency`` saves a round trip for short work.
+        """
+
+        def register(function: F) -> F:
+            made = handler_of(function, queue, concurrency, retry, timeout, prefetch)
+            if made.queue in self._handlers:
+                raise ValueError(f"queue {made.queue!r} has a handler already: {self._handlers[made.queue].name}")
+            self._handlers[made.queue] = made
+            return function
+
+        return register
+
+    def middleware(self, function: M) -> M:
+        """Have ``await function(call, call_next)`` around every call of a handler; the first one registered is the outermost.
+
+        It sees the handler's exceptions, and what it raises or returns in their place counts.
+        """
+        is_coroutine: bool = inspect.iscoroutinefunction(function)
+        if not is_coroutine:
+            raise TypeError(f"middleware {function!r} is no coroutine: async def middleware(call, call_next)")
+        self._middleware.append(function)
+        return function
+
+    @contextmanager
+    def override(self, make: Callable[..., Any], replacement: Callable[..., Any]) -> Iterator[None]:
+        """Within the block, make a dependency by another function: for tests. Enter it before the app is opened."""
+        before = self._overrides.get(make)
+        self._overrides[make] = replacement
+        try:
+            yield
+        finally:
+            if before is None:
+                del self._overrides[make]
+            else:
+                self._overrides[make] = before
+
+    @property
+    def handlers(self) -> tuple[Handler, ...]:
+        """The handlers, in the order of their registration."""
+        return tuple(self._handlers.values())
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that have handlers."""
+        return tuple(self._handlers)
+
+    # --- working ------------------------------------------------------------------------------------------------------
+
+    def run(self, *, grace: float = GRACE_S) -> None:
+        """Work in this process until SIGTERM or Ctrl-C; then drain for ``grace`` seconds at most. A second signal: stop at once.
+
+        In another thread than the main one signals do not arrive: use :meth:`work` there, with a :class:`Stop`.
+        """
+        asyncio.run(self._run(grace))
+
+    async def _run(self, grace: float) -> None:
+        stop = Stop()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, stop.ask)
+        await self.work(stop=stop, grace=grace)
+
+    async def work(
+        self,
+        *,
+        client: AsyncClient | None = None,
+        stop: Stop | None = None,
+        grace: float = GRACE_S,
+        ready: Callable[[], None] = lambda: None,
+        end_when_stuck: bool = False,
+    ) -> None:
+        """Consume the queues until ``stop`` is asked, then drain: give back what no handler has, and finish what they have.
+
+        What is not done after ``grace`` seconds is cancelled, and goes back when the client closes. A client that is given stays open:
+        close it soon, it may hold such messages. ``ready`` is called once the broker has answered for all queues. Raises what does not
+        pass by itself at the start: a queue that does not exist, a missing permission, a dependency that cannot be made.
+        """
+        if not self._handlers:
+            raise ValueError("this app has no handlers: register functions with @app.handler(queue)")
+        async with self.opened(threads=True) as work:
+            own = client is None
+            used = self.connect() if client is None else client
+            try:
+                left = await serve(
+                    used,
+                    self.handlers,
+                    work,
+                    Stop() if stop is None else stop,
+                    grace_s=grace,
+                    ready=ready,
+                    end_when_stuck=end_when_stuck,
+                )
+            finally:
+                if own:
+                    await used.close()
+            del left  # given back by now, if the client is ours
+
+    def connect(self) -> AsyncClient:
+        """Return a client of the app's endpoint, with its options; close it."""
+        return AsyncClient(self.endpoint, **self._client_options)
+
+    @asynccontextmanager
+    async def opened(self, *, threads: bool = False) -> AsyncIterator[Work]:
+        """Make the app-wide dependencies; within the context, handle deliveries one by one with ``work.handle(delivery)``.
+
+        ``threads``: call functions in threads, for deliveries of an ``AsyncClient``. Without it they are called in the loop's thread.
+        """
+        pool = Threads() if threads else None
+        overrides: Overrides = dict(self._overrides)
+        needs = [need for handler in self.handlers for need in handler.recipe.all_needs()]
+        try:
+            async with AsyncExitStack() as stack:
+                shared = await make_shared(stack, needs, overrides)
+                yield Work(self._handlers, self._middleware, shared, overrides, pool)
+        finally:
+            if pool is not None:
+                pool.close()
+
+    # --- until idle ---------------------------------------------------------------------------------------------------
+
+    def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
+        """Handle everything that is deliverable now, what handlers enqueue meanwhile included; return the number of deliveries.
+
+        Functions run in this thread; no thread is started. What is due later stays. :class:`RuntimeError` after ``most`` deliveries.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.work_until_idle(client, most=most))
+        raise RuntimeError("run_until_idle() blocks, and an event loop runs here: await app.work_until_idle(client)")
+
+    async def work_until_idle(self, client: Client | AsyncClient, *, most: int = DELIVERIES_MAX) -> int:
+        """Do the same as :meth:`run_until_idle` within an event loop. With an ``AsyncClient`` functions run in threads."""
+        handled, wanted = 0, dict.fromkeys(self.queues, 1)
+        async with self.opened(threads=inspect.iscoroutinefunction(client.receive_any)) as work:
+            while wanted:
+                found = client.receive_any(wanted)
+                deliveries = await found if inspect.isawaitable(found) else found
+                if not deliveries:
+                    break
+                for delivery in deliveries:
+                    await work.handle(delivery)
+                handled += len(deliveries)
+                if handled >= most:
+                    raise RuntimeError(
+                        f"{handled} deliveries, and there are more: do handlers enqueue for each other without end, or is a failing message "
+                        "nacked for ever? Give the queue max_attempts, or pass a larger most="
+                    )
+        return handled

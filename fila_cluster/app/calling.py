@@ -1,0 +1,151 @@
+"""One call of a handler: its arguments made, within its time limit, in a thread or awaited.
+
+A coroutine that is out of time is cancelled. A function cannot be stopped: its message is settled as timed out while it goes on, and
+whoever called it is told to keep its slot taken until it ends (:class:`HandlerTimeoutError.still_running`). The same holds for a
+coroutine that does not end when it is cancelled.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
+from typing import Any, TypeAlias
+
+from fila_cluster.app.dependencies import enter, enter_async
+from fila_cluster.app.handlers import Handler
+from fila_cluster.app.recipes import Need, Recipe, name_of, recipe_of_dependency
+from fila_cluster.app.threads import Threads
+from fila_cluster.client.protocol.delivery import Delivery
+
+CANCEL_S = 5.0
+"""How long a coroutine may take to end after it was cancelled."""
+
+Function: TypeAlias = Callable[..., Any]
+Values: TypeAlias = dict[Function, Any]
+Overrides: TypeAlias = Mapping[Function, Function]
+
+
+class HandlerTimeoutError(TimeoutError):
+    """A handler did not end within its ``timeout``. ``still_running``: what goes on all the same; None if it was cancelled."""
+
+    def __init__(self, seconds: float, still_running: "asyncio.Future[Any] | None") -> None:
+        goes_on = "" if still_running is None else ": it goes on, because a function cannot be stopped"
+        super().__init__(f"did not end within {seconds:g} s{goes_on}")
+        self.still_running = still_running
+
+
+class HandlerExitError(RuntimeError):
+    """A handler called ``sys.exit``: that ends no process here, or one message could end them all."""
+
+
+async def call(handler: Handler, delivery: Delivery, shared: Values, overrides: Overrides, threads: Threads | None) -> Any:
+    """Call a handler for one delivery. ``shared``: the app-wide dependencies; ``threads`` None: functions are called here."""
+    if handler.is_coroutine:
+        work = _awaited(handler.recipe, delivery, shared, overrides)
+        if handler.timeout is None:
+            return await work
+        return await _within(handler.timeout, asyncio.ensure_future(work), is_coroutine=True)
+    function = partial(_called, handler.recipe, delivery, shared, overrides)
+    if threads is None:
+        return function()
+    return await _within(handler.timeout, threads.start(function), is_coroutine=False)
+
+
+async def make_shared(stack: AsyncExitStack, needs: list[Need], overrides: Overrides) -> Values:
+    """Make the app-wide dependencies, for ``stack`` to close."""
+    shared: Values = {}
+    for need in needs:
+        if need.scope == "app":
+            await _make_async(stack, need, None, shared, overrides, shared)
+    return shared
+
+
+async def _within(seconds: float | None, running: "asyncio.Future[Any]", *, is_coroutine: bool) -> Any:
+    try:
+        done, _ = await asyncio.wait({running}, timeout=seconds)
+        if not done and is_coroutine:
+            running.cancel()
+            done, _ = await asyncio.wait({running}, timeout=CANCEL_S)
+            if done and (running.cancelled() or running.exception() is not None):
+                raise HandlerTimeoutError(seconds or 0, None)
+    except asyncio.CancelledError:  # nobody waits any longer
+        if is_coroutine and not running.done():
+            running.cancel()
+            await asyncio.wait({running}, timeout=CANCEL_S)
+        raise
+    if not done:
+        raise HandlerTimeoutError(seconds or 0, running)
+    return running.result()
+
+
+def _called(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overrides) -> Any:
+    with ExitStack() as stack:
+        arguments = _plain_arguments(recipe, delivery)
+        values: Values = {}
+        for need in recipe.needs:
+            arguments[need.parameter] = _make(stack, need, delivery, shared, overrides, values)
+        try:
+            result = recipe.make(**arguments)
+        except SystemExit as error:
+            raise HandlerExitError(f"the handler called sys.exit({error.code!r})") from error
+        if inspect.iscoroutine(result):
+            result.close()
+            raise TypeError(f"{name_of(recipe.make)} is no coroutine function, but returned a coroutine: make it async def")
+        return result
+
+
+async def _awaited(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overrides) -> Any:
+    async with AsyncExitStack() as stack:
+        arguments = _plain_arguments(recipe, delivery)
+        values: Values = {}
+        for need in recipe.needs:
+            arguments[need.parameter] = await _make_async(stack, need, delivery, shared, overrides, values)
+        try:
+            return await _coroutine(recipe.make, arguments)
+        except SystemExit as error:
+            raise HandlerExitError(f"the handler called sys.exit({error.code!r})") from error
+
+
+def _coroutine(make: Function, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+    coroutine: Coroutine[Any, Any, Any] = make(**arguments)
+    return coroutine
+
+
+def _plain_arguments(recipe: Recipe, delivery: Delivery | None) -> dict[str, Any]:
+    arguments: dict[str, Any] = dict.fromkeys(recipe.deliveries, delivery)
+    if recipe.payload is not None and delivery is not None:
+        parameter, read = recipe.payload
+        arguments[parameter] = read(delivery.payload)
+    return arguments
+
+
+def _recipe_for(need: Need, overrides: Overrides) -> Recipe:
+    replacement = overrides.get(need.recipe.make)
+    return need.recipe if replacement is None else recipe_of_dependency(replacement)
+
+
+def _make(stack: ExitStack, need: Need, delivery: Delivery, shared: Values, overrides: Overrides, values: Values) -> Any:
+    known = shared if need.scope == "app" else values
+    make = need.recipe.make
+    if make not in known:
+        recipe = _recipe_for(need, overrides)
+        arguments = _plain_arguments(recipe, delivery)
+        for inner in recipe.needs:
+            arguments[inner.parameter] = _make(stack, inner, delivery, shared, overrides, values)
+        known[make] = enter(stack, recipe.make, arguments)
+    return known[make]
+
+
+async def _make_async(
+    stack: AsyncExitStack, need: Need, delivery: Delivery | None, shared: Values, overrides: Overrides, values: Values
+) -> Any:
+    known = shared if need.scope == "app" else values
+    make = need.recipe.make
+    if make not in known:
+        recipe = _recipe_for(need, overrides)
+        arguments = _plain_arguments(recipe, delivery)
+        for inner in recipe.needs:
+            arguments[inner.parameter] = await _make_async(stack, inner, delivery, shared, overrides, values)
+        known[make] = await enter_async(stack, recipe.make, arguments)
+    return known[make]

@@ -1,0 +1,111 @@
+"""A payload as its handler's annotation wants it.
+
+``bytes`` as it is, ``str`` from UTF-8, a pydantic model by pydantic, and whatever msgspec reads from JSON: ``dict``, ``list``, numbers,
+``msgspec.Struct``, dataclasses, ``TypedDict``, unions of these. Texts of errors say where a payload does not fit. They leave out the
+value wherever the library lets us.
+"""
+
+import sys
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any, TypeAlias
+
+import msgspec
+
+from fila_cluster.app.decisions import Fail
+
+Reader: TypeAlias = Callable[[bytes], Any]
+"""Makes the handler's argument of a payload, or raises :class:`PayloadError`."""
+
+
+class PayloadError(Fail):
+    """The payload is not what the handler's annotation says: the message is dead-lettered, because trying again cannot help."""
+
+
+def reader_of(annotation: Any) -> Reader:
+    """Return how to read payloads for this annotation; none is ``bytes``. :class:`TypeError` if there is no way."""
+    if annotation in (bytes, Parameter.empty):
+        return _as_it_is
+    if annotation is str:
+        return _text
+    if _is_model(annotation):
+        return _model_reader(annotation)
+    try:
+        custom = isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType)
+        decoder = msgspec.json.Decoder(annotation, dec_hook=_hook)
+    except TypeError as error:
+        raise TypeError(f"{_name(annotation)} cannot be read from JSON: {error}") from None
+    if custom:
+        raise TypeError(
+            f"{_name(annotation)} cannot be read from JSON: use bytes, str, dict, a msgspec.Struct, a dataclass or a pydantic model"
+        )
+    return _json_reader(decoder, annotation)
+
+
+def _as_it_is(payload: bytes) -> bytes:
+    return payload
+
+
+def _text(payload: bytes) -> str:
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        raise PayloadError(f"the payload is no UTF-8 text: byte {error.start} of {len(payload)} is wrong") from None
+
+
+def _json_reader(decoder: msgspec.json.Decoder[Any], annotation: Any) -> Reader:
+    def read(payload: bytes) -> Any:
+        try:
+            return decoder.decode(payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise PayloadError(f"the payload is no {_name(annotation)}: {error}") from None
+
+    return read
+
+
+def _model_reader(model: Any) -> Reader:
+    def read(payload: bytes) -> Any:
+        try:
+            return model.model_validate_json(payload)
+        except ValueError as error:
+            raise PayloadError(f"the payload is no {_name(model)}: {_misfit(error)}") from None
+
+    return read
+
+
+def _hook(kind: type, value: Any) -> Any:
+    """Make a pydantic model within another type, for msgspec."""
+    if not _is_model(kind):
+        raise TypeError(f"{_name(kind)} cannot be read from JSON")
+    try:
+        return kind.model_validate(value)  # type: ignore[attr-defined]
+    except ValueError as error:
+        raise ValueError(_misfit(error)) from None
+
+
+def _is_model(annotation: Any) -> bool:
+    """Return whether this is a pydantic model. Who has one has imported pydantic."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel)
+
+
+MISFITS_MAX = 5
+
+
+def _misfit(error: ValueError) -> str:
+    """Return what pydantic has found, without the values."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return str(error)
+    found = errors(include_input=False, include_url=False, include_context=False)
+    shown = [f"{one['msg']} - at `${''.join(map(_step, one['loc']))}`" for one in found[:MISFITS_MAX]]
+    more = [f"and {len(found) - MISFITS_MAX} more"] if len(found) > MISFITS_MAX else []
+    return "; ".join([*shown, *more])
+
+
+def _step(place: object) -> str:
+    return f"[{place}]" if isinstance(place, int) else f".{place}"
+
+
+def _name(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)

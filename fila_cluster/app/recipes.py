@@ -1,0 +1,138 @@
+"""What to call a function with, read from its signature once, when it is registered."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from fila_cluster.app.dependencies import ASYNC, Depends, manner_of
+from fila_cluster.app.payloads import Reader, reader_of
+from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
+
+_NO_KEYWORD = {inspect.Parameter.POSITIONAL_ONLY}
+_COLLECTING = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A dependency that a parameter asks for."""
+
+    parameter: str
+    recipe: "Recipe"
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A handler or a dependency, and what it is called with. ``payload``: the parameter and how to read it; None: not wanted."""
+
+    make: Callable[..., Any]
+    payload: tuple[str, Reader] | None
+    deliveries: tuple[str, ...]
+    needs: tuple[Need, ...]
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is made by awaiting."""
+        return manner_of(self.make) in ASYNC
+
+    def all_needs(self) -> Iterator[Need]:
+        """Yield what it needs, and what that needs."""
+        for need in self.needs:
+            yield need
+            yield from need.recipe.all_needs()
+
+
+def recipe_of_handler(function: Callable[..., Any]) -> Recipe:
+    """Return how to call a handler. :class:`TypeError` if it has parameters that nothing fits."""
+    recipe = _recipe(function, f"handler {name_of(function)}", of_handler=True)
+    if not recipe.is_async:
+        for need in recipe.all_needs():
+            if need.scope == "message" and need.recipe.is_async:
+                raise TypeError(
+                    f"handler {name_of(function)} is a plain function, but its dependency {name_of(need.recipe.make)} is async: "
+                    'make the handler a coroutine (async def), or the dependency of scope="app"'
+                )
+    return recipe
+
+
+def recipe_of_dependency(make: Callable[..., Any]) -> Recipe:
+    """Return how to make a dependency. :class:`TypeError` if it has parameters that nothing fits."""
+    return _recipe(make, f"dependency {name_of(make)}", of_handler=False)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return what to call a function in texts."""
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _recipe(function: Callable[..., Any], what: str, *, of_handler: bool) -> Recipe:
+    payload: tuple[str, Reader] | None = None
+    deliveries, needs = [], []
+    for parameter, annotation in _parameters(function, what):
+        depends = _depends_of(annotation)
+        if depends is not None:
+            needs.append(_need(parameter.name, depends, what))
+        elif _is_delivery(annotation):
+            deliveries.append(parameter.name)
+        elif of_handler and payload is None:
+            try:
+                payload = parameter.name, reader_of(annotation)
+            except TypeError as error:
+                raise TypeError(f"{what}, parameter {parameter.name!r}: {error}") from None
+        elif parameter.default is inspect.Parameter.empty:
+            takes = "one payload, Deliveries and dependencies" if of_handler else "Deliveries and dependencies"
+            raise TypeError(
+                f"{what} cannot be called: nothing fits its parameter {parameter.name!r}. It may take {takes}: "
+                f"{parameter.name}: Annotated[…, Depends(…)]"
+            )
+    return Recipe(function, payload, tuple(deliveries), tuple(needs))
+
+
+def _need(parameter: str, depends: Depends, what: str) -> Need:
+    recipe = recipe_of_dependency(depends.make)
+    if depends.scope == "app":
+        wrong = recipe.deliveries or [need.parameter for need in recipe.all_needs() if need.scope != "app"]
+        if wrong:
+            raise TypeError(
+                f'{what}: {name_of(depends.make)} has scope="app", but its parameter {wrong[0]!r} lives for one message only: '
+                'give it scope="message", or give what it needs scope="app"'
+            )
+    return Need(parameter, recipe, depends.scope)
+
+
+def _parameters(function: Callable[..., Any], what: str) -> Iterator[tuple[inspect.Parameter, Any]]:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a class or function of C without one
+        return
+    hints = _hints(function, what)
+    for parameter in signature.parameters.values():
+        if parameter.kind in _NO_KEYWORD:
+            raise TypeError(f"{what}: its parameter {parameter.name!r} is positional-only; handlers are called by keyword")
+        if parameter.kind not in _COLLECTING:
+            yield parameter, hints.get(parameter.name, parameter.annotation)
+
+
+def _hints(function: Callable[..., Any], what: str) -> dict[str, Any]:
+    annotated = function.__init__ if isinstance(function, type) else inspect.unwrap(function)  # type: ignore[misc]
+    if not hasattr(annotated, "__annotations__") and callable(function):
+        annotated = getattr(type(function), "__call__", annotated)  # noqa: B004  # an object with __call__
+    try:
+        return get_type_hints(annotated, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"{what}: its annotations cannot be read: {error}; define {error.name!r} at the module's level"
+        ) from None
+    except TypeError:  # of C: no annotations
+        return {}
+
+
+def _depends_of(annotation: Any) -> Depends | None:
+    if get_origin(annotation) is not Annotated:
+        return None
+    return next((extra for extra in get_args(annotation)[1:] if isinstance(extra, Depends)), None)
+
+
+def _is_delivery(annotation: Any) -> bool:
+    return annotation is Delivery or annotation is AsyncDelivery

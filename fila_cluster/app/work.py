@@ -1,0 +1,152 @@
+"""One delivery, from its handler to its settlement. No consumers here: who has a delivery has it handled."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from structlog.contextvars import bound_contextvars
+
+from fila_cluster.app.calling import HandlerTimeoutError, Overrides, Values, call
+from fila_cluster.app.decisions import ACK, Defer, Fail, RetryAfter, Verdict, judge
+from fila_cluster.app.deliveries import for_coroutine, for_thread
+from fila_cluster.app.handlers import Call, Handler, Middleware
+from fila_cluster.app.payloads import PayloadError
+from fila_cluster.app.settling import settle
+from fila_cluster.app.telemetry import instruments, span_of
+from fila_cluster.app.threads import Threads
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_proto_zmq.commands import Verb
+
+_log = logging.getLogger("fila_cluster.app")
+
+OURS = "fila_cluster.app."
+"""Where frames of a traceback are of no interest to the application."""
+
+
+class Work:
+    """Handlers that are ready: their app-wide dependencies are there. ``threads`` None: functions are called in the loop's thread."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        middleware: Sequence[Middleware],
+        shared: Values,
+        overrides: Overrides,
+        threads: Threads | None,
+    ) -> None:
+        self._handlers = handlers
+        self._middleware = middleware
+        self._shared = shared
+        self._overrides = overrides
+        self._threads = threads
+
+    async def handle(self, delivery: Delivery) -> Verdict | None:
+        """Have a delivery handled, and settle it; return how. None: its handler has settled it, or could not (at most once).
+
+        Raises no error of the handler. :class:`LookupError` if its queue has no handler. A call that goes on after its time limit is
+        left to itself; :meth:`serve` tells of it.
+        """
+        verdict, _ = await self.serve(delivery)
+        return verdict
+
+    async def serve(self, delivery: Delivery) -> "tuple[Verdict | None, asyncio.Future[Any] | None]":
+        """Do what :meth:`handle` does; return also the call that is over its time limit and goes on, if it is."""
+        handler = self._handlers.get(delivery.queue)
+        if handler is None:
+            known = ", ".join(self._handlers) or "no queue"
+            raise LookupError(f"no handler for queue {delivery.queue!r}: this app works on {known}")
+        tally, meters, about = handler.tally, instruments(), {"queue": handler.queue, "handler": handler.name}
+        began = time.monotonic()
+        tally.in_hand += 1
+        meters.in_hand.add(1, about)
+        outcome = "given_back"
+        try:
+            with bound_contextvars(message_id=delivery.id, queue=handler.queue, handler=handler.name):
+                judged, error = await self._outcome(handler, delivery)
+                verdict = None if delivery._settled else judged
+                if verdict is None:  # by the handler, or it was delivered at most once
+                    outcome = "own"
+                    _tell_of_own(handler, delivery, error)
+                else:
+                    _tell(handler, delivery, verdict, error)
+                    outcome = verdict.verb.name.lower() if await settle(delivery, verdict) else "lost"
+        finally:
+            tally.in_hand -= 1
+            meters.in_hand.add(-1, about)
+            setattr(tally, outcome, getattr(tally, outcome) + 1)
+            meters.messages.add(1, about | {"outcome": outcome})
+            meters.seconds.record(time.monotonic() - began, about | {"outcome": outcome})
+        return verdict, _still_running(error)
+
+    async def _outcome(self, handler: Handler, delivery: Delivery) -> tuple[Verdict, BaseException | None]:
+        try:
+            with span_of(handler, delivery):
+                await self._through_middleware(handler, delivery)
+        except Exception as error:  # whatever a handler raises is an answer
+            return judge(error, delivery.attempts, handler.retry), error
+        return ACK, None
+
+    async def _through_middleware(self, handler: Handler, delivery: Delivery) -> Any:
+        async def last(of: Call) -> Any:
+            if handler.is_coroutine or self._threads is None:
+                return await call(handler, given, self._shared, self._overrides, self._threads)
+            return await call(handler, for_thread(delivery), self._shared, self._overrides, self._threads)
+
+        given = for_coroutine(delivery) if handler.is_coroutine else delivery
+        step = last
+        for middleware in reversed(self._middleware):
+
+            async def step(of: Call, middleware: Middleware = middleware, following: Any = step) -> Any:
+                return await middleware(of, following)
+
+        return await step(Call(handler, for_coroutine(delivery)))
+
+
+def _still_running(error: BaseException | None) -> "asyncio.Future[Any] | None":
+    """Return the call that goes on. Its exception, should it end with one, is nobody's: what it means was decided."""
+    running = error.still_running if isinstance(error, HandlerTimeoutError) else None
+    if running is not None:
+        running.add_done_callback(_look)
+    return running
+
+
+def _look(running: "asyncio.Future[Any]") -> None:
+    with suppress(asyncio.CancelledError):
+        running.exception()
+
+
+def _tell(handler: Handler, delivery: Delivery, verdict: Verdict, error: BaseException | None) -> None:
+    """Log what was not simply acked. Texts of payload errors stay out of the log: they may quote a payload."""
+    if error is None:
+        return
+    verb = {Verb.NACK: "nacked", Verb.FAIL: "dead-lettered"}.get(verdict.verb) or f"again in {verdict.after_s:g} s"
+    said = "message %s of %r, attempt %d: %s"
+    what = delivery.id, handler.queue, delivery.attempts + 1, verb
+    if isinstance(error, PayloadError):
+        _log.error(f"{said}: its payload is not what %s takes; the dead letter's error says where", *what, handler.name)
+    elif isinstance(error, (RetryAfter, Defer)):
+        _log.info(f"{said}, as %s asks", *what, handler.name)
+    elif isinstance(error, (Fail, HandlerTimeoutError)):
+        _log.error(f"{said}: %s: %s", *what, handler.name, error)
+    else:
+        level = logging.ERROR if verdict.verb is Verb.FAIL else logging.WARNING
+        _log.log(level, f"{said}: %s raised", *what, handler.name, exc_info=_of_the_handler(error))
+
+
+def _tell_of_own(handler: Handler, delivery: Delivery, error: BaseException | None) -> None:
+    if error is not None:
+        _log.error(
+            "message %s of %r: %s raised after the message was settled: nothing follows from it",
+            delivery.id, handler.queue, handler.name, exc_info=_of_the_handler(error),
+        )  # fmt: skip
+
+
+def _of_the_handler(error: BaseException) -> BaseException:
+    """Return an error whose traceback begins with the application's own code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(OURS):
+        trace = trace.tb_next
+    return error if trace is None else error.with_traceback(trace)

@@ -1,0 +1,309 @@
+"""Consuming until asked to stop: slots, the drain, calls over their limit, and a broker that is away."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from fila_cluster.app import App, Stop
+from fila_cluster.app.serving import StuckError
+from fila_cluster.errors import FilaError, PermissionDeniedError, QueueNotFoundError, ShardUnavailableError
+from fila_proto_zmq.commands import Verb
+from tests.support.handled import Desk, FakeAsyncClient
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def app() -> App:
+    return App("tcp://nowhere:1")
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fila_cluster.app.serving.PAUSES_S", (0.0,))
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run a test that hangs for a minute at most."""
+    asyncio.run(asyncio.wait_for(test, PATIENCE_S))
+
+
+async def until(condition: Any) -> None:
+    """Wait until a condition holds."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def turns() -> None:
+    """Let all tasks go on as far as they can."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def working(app: App, desk: Desk, stop: Stop, **options: Any) -> tuple[FakeAsyncClient, "asyncio.Task[None]"]:
+    """Start an app on a desk."""
+    client = FakeAsyncClient(desk)
+    return client, asyncio.create_task(app.work(client=client, stop=stop, **options))  # type: ignore[arg-type]
+
+
+def test_it_works_until_it_is_asked_to_stop(app: App, desk: Desk) -> None:
+    app.handler("orders", concurrency=3)(lambda payload: None)
+    desk.put("orders", *[b"%d" % number for number in range(20)])
+
+    async def test() -> None:
+        stop, ready = Stop(), asyncio.Event()
+        _, task = working(app, desk, stop, ready=ready.set)
+        await ready.wait()
+        await until(lambda: len(desk.settled) == 20)
+        desk.put("orders", b"late")
+        await until(lambda: len(desk.settled) == 21)
+        stop.ask()
+        await task
+
+    run(test())
+    assert {verb for _, verb in desk.verbs()} == {Verb.ACK}
+
+
+def test_a_handler_has_as_many_messages_as_it_has_slots(app: App, desk: Desk) -> None:
+    go_on = asyncio.Event()
+
+    @app.handler("orders", concurrency=3)
+    async def order(payload: bytes) -> None:
+        await go_on.wait()
+
+    desk.put("orders", *[b"%d" % number for number in range(10)])
+
+    async def test() -> None:
+        stop = Stop()
+        _, task = working(app, desk, stop)
+        await until(lambda: app.handlers[0].tally.in_hand == 3)
+        await turns()
+        assert len(desk.queues["orders"]) == 7
+        go_on.set()
+        await until(lambda: len(desk.settled) == 10)
+        stop.ask()
+        await task
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_coroutine", [True, False])
+def test_the_drain_finishes_what_is_in_hand_and_takes_no_more(app: App, desk: Desk, is_coroutine: bool) -> None:
+    go_on = threading.Event()
+
+    def order(payload: bytes) -> None:
+        go_on.wait(PATIENCE_S)
+
+    async def order_async(payload: bytes) -> None:
+        await until(go_on.is_set)
+
+    app.handler("orders", concurrency=2)(order_async if is_coroutine else order)
+    desk.put("orders", b"a", b"b", b"c")
+
+    async def test() -> None:
+        stop = Stop()
+        _, task = working(app, desk, stop)
+        await until(lambda: app.handlers[0].tally.in_hand == 2)
+        stop.ask()
+        await turns()
+        assert desk.settled == []
+        go_on.set()
+        await task
+
+    run(test())
+    assert sorted(desk.verbs()) == [(b"a", Verb.ACK), (b"b", Verb.ACK)]
+    assert [stored.payload for stored in desk.queues["orders"]] == [b"c"]
+
+
+@pytest.mark.parametrize("is_coroutine", [True, False])
+@pytest.mark.parametrize("hurried", [True, False])
+def test_what_is_not_done_in_time_is_left_to_go_back(app: App, desk: Desk, is_coroutine: bool, hurried: bool) -> None:
+    end = threading.Event()
+
+    def order(payload: bytes) -> None:
+        end.wait(PATIENCE_S)
+
+    async def order_async(payload: bytes) -> None:
+        await asyncio.sleep(1000)
+
+    app.handler("orders")(order_async if is_coroutine else order)
+    desk.put("orders", b"a")
+
+    async def test() -> None:
+        stop = Stop()
+        client, task = working(app, desk, stop, grace=1000 if hurried else 0)
+        await until(lambda: app.handlers[0].tally.in_hand == 1)
+        stop.ask()
+        if hurried:
+            await turns()
+            assert not task.done()
+            stop.ask()
+        await task
+        assert [stored.payload for _, stored in client.held.values()] == [b"a"]
+        await client.close()
+        end.set()
+
+    run(test())
+    assert desk.settled == []
+    assert app.handlers[0].tally.given_back == 1
+
+
+def test_a_stop_before_it_serves_ends_it(app: App, desk: Desk) -> None:
+    app.handler("orders")(lambda payload: None)
+    desk.put("orders")
+    desk.queues["orders"].clear()
+
+    async def test() -> None:
+        stop = Stop()
+        stop.ask()
+        await working(app, desk, stop)[1]
+
+    run(test())
+
+
+def test_a_function_over_its_limit_keeps_its_slot_until_it_ends(app: App, desk: Desk) -> None:
+    may_end = threading.Event()
+
+    @app.handler("orders", concurrency=2, timeout=0.05)
+    def order(payload: bytes) -> None:
+        if payload == b"hang":
+            may_end.wait(PATIENCE_S)
+
+    desk.put("orders", b"hang")
+
+    async def test() -> None:
+        stop = Stop()
+        _, task = working(app, desk, stop)
+        tally = app.handlers[0].tally
+        await until(lambda: tally.overdue == 1)
+        assert desk.verbs() == [(b"hang", Verb.NACK)]  # it is pending again, and taken by the other slot
+        await until(lambda: tally.overdue == 2)
+        desk.put("orders", b"a")
+        await turns()
+        assert desk.queues["orders"]
+        may_end.set()
+        await until(lambda: (b"a", Verb.ACK) in desk.verbs())
+        assert tally.overdue == 0
+        stop.ask()
+        await task
+
+    run(test())
+
+
+def test_a_process_whose_slots_all_hang_ends_if_another_one_can_take_over(app: App, desk: Desk) -> None:
+    may_end = threading.Event()
+
+    @app.handler("orders", timeout=0.01)
+    def order(payload: bytes) -> None:
+        may_end.wait(PATIENCE_S)
+
+    desk.put("orders", b"hang")
+
+    async def test() -> None:
+        _, task = working(app, desk, Stop(), end_when_stuck=True)
+        with pytest.raises(StuckError, match="the handler of queue 'orders' is stuck"):
+            await task
+
+    run(test())
+    may_end.set()
+    assert desk.verbs() == [(b"hang", Verb.NACK)]
+
+
+@pytest.mark.parametrize("error", [QueueNotFoundError("queue 'orders' does not exist"), PermissionDeniedError("not yours")])
+def test_what_does_not_pass_by_itself_is_raised_at_the_start(app: App, desk: Desk, error: Exception) -> None:
+    app.handler("orders")(lambda payload: None)
+    desk.put("orders")
+    desk.refusals.append(error)  # type: ignore[arg-type]
+
+    async def test() -> None:
+        with pytest.raises(type(error)):
+            await working(app, desk, Stop())[1]
+
+    run(test())
+
+
+def test_a_broker_that_is_away_at_the_start_is_waited_for(app: App, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    app.handler("orders")(lambda payload: None)
+    desk.put("orders", b"a")
+    desk.refusals.extend([ShardUnavailableError("shard 3 is away")] * 3)
+
+    async def test() -> None:
+        stop = Stop()
+        _, task = working(app, desk, stop)
+        await until(lambda: desk.verbs() == [(b"a", Verb.ACK)])
+        stop.ask()
+        await task
+
+    run(test())
+    assert caplog.text.count("queue 'orders' cannot be consumed now: shard 3 is away") == 3
+
+
+def test_a_queue_that_is_deleted_and_made_again_is_consumed_again(app: App, desk: Desk) -> None:
+    app.handler("orders", concurrency=4)(lambda payload: None)
+    desk.put("orders", b"a")
+
+    async def test() -> None:
+        stop = Stop()
+        _, task = working(app, desk, stop)
+        await until(lambda: len(desk.settled) == 1)
+        del desk.queues["orders"]
+        desk.wake()
+        await turns()
+        desk.put("orders", b"b")
+        await until(lambda: len(desk.settled) == 2)
+        stop.ask()
+        await task
+
+    run(test())
+
+
+def test_a_client_that_is_closed_meanwhile_ends_the_work(app: App, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.handler("orders", concurrency=2)(lambda payload: None)
+    desk.put("orders", b"a")
+
+    async def test() -> None:
+        client, task = working(app, desk, Stop())
+        await until(lambda: len(desk.settled) == 1)
+
+        def consume(queue: str, *, prefetch: int) -> Any:
+            raise FilaError("this client is closed: open another one")
+
+        monkeypatch.setattr(client, "consume", consume)
+        await client.consumers[0].close()
+        with pytest.raises(FilaError, match="this client is closed"):
+            await task
+
+    run(test())
+
+
+def test_a_stop_while_the_queue_cannot_be_consumed_ends_at_once(
+    app: App, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fila_cluster.app.serving.PAUSES_S", (1000.0,))
+    app.handler("orders", concurrency=3)(lambda payload: None)
+    desk.put("orders", b"a")
+
+    async def test() -> None:
+        stop = Stop()
+        _, task = working(app, desk, stop)
+        await until(lambda: len(desk.settled) == 1)
+        del desk.queues["orders"]
+        desk.wake()
+        await turns()
+        stop.ask()
+        await task
+
+    run(test())
+
+
+def test_an_app_without_handlers_is_refused(app: App) -> None:
+    with pytest.raises(ValueError, match="this app has no handlers"):
+        asyncio.run(app.work())

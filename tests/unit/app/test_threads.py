@@ -1,0 +1,70 @@
+"""Threads for functions: as many as functions at once, no more."""
+
+import asyncio
+import contextvars
+import threading
+
+from fila_cluster.app.threads import Threads
+
+here: contextvars.ContextVar[str] = contextvars.ContextVar("here")
+
+
+def test_a_thread_is_used_again() -> None:
+    async def test() -> set[int]:
+        threads = Threads()
+        seen = {await threads.start(threading.get_ident) for _ in range(50)}
+        threads.close()
+        return seen
+
+    assert len(asyncio.run(test())) == 1
+
+
+def test_functions_at_once_have_threads_of_their_own_and_the_callers_context() -> None:
+    barrier = threading.Barrier(4)
+
+    def together() -> tuple[int, str]:
+        barrier.wait(60)
+        return threading.get_ident(), here.get()
+
+    async def test() -> list[tuple[int, str]]:
+        here.set("in a test")
+        threads = Threads()
+        found = await asyncio.gather(*(threads.start(together) for _ in range(4)))
+        threads.close()
+        return found
+
+    found = asyncio.run(test())
+    assert len({thread for thread, _ in found}) == 4
+    assert {context for _, context in found} == {"in a test"}
+
+
+def test_errors_are_the_callers() -> None:
+    def stops() -> None:
+        raise StopIteration
+
+    async def test() -> list[object]:
+        threads = Threads()
+        found = await asyncio.gather(threads.start(lambda: 1 // 0), threads.start(stops), return_exceptions=True)
+        threads.close()
+        return list(found)
+
+    division, stopped = asyncio.run(test())
+    assert isinstance(division, ZeroDivisionError)
+    assert isinstance(stopped, RuntimeError)
+
+
+def test_a_result_that_nobody_waits_for_is_dropped() -> None:
+    may_end, ended = threading.Event(), threading.Event()
+
+    def hangs() -> None:
+        may_end.wait(60)
+        ended.set()
+
+    async def test() -> None:
+        threads = Threads()
+        threads.start(hangs).cancel()
+        threads.close()
+
+    asyncio.run(test())
+    may_end.set()
+    assert ended.wait(60)
