@@ -88,7 +88,9 @@ def _plain(value: Any) -> Any:
 
 def _due(message: Message, now: datetime) -> datetime | None:
     """Return when a message may be delivered, as an instant: a relay may take it much later than it was added."""
-    delayed = now + timedelta(milliseconds=checks.milliseconds("delay", message.delay, DELAY_MS_MAX)) if message.delay else None
+    delayed = (
+        now + timedelta(milliseconds=checks.milliseconds("delay", message.delay, DELAY_MS_MAX)) if message.delay else None
+    )
     instants = [instant.astimezone(UTC) for instant in (delayed, message.deliver_at) if instant is not None]
     return max(instants, default=None)
 
@@ -99,7 +101,9 @@ def _check_session(session: object) -> None:
             f"an {type(session).__name__} is awaited: use `await session.run_sync(outbox.add, queue, payload, …)`"
         )
     if not isinstance(session, Session | scoped_session | Connection):
-        raise InvalidArgumentError(f"session is a {type(session).__name__}: pass the Session or Connection of your transaction")
+        raise InvalidArgumentError(
+            f"session is a {type(session).__name__}: pass the Session or Connection of your transaction"
+        )
 
 
 def _dialect_of(session: "Session | scoped_session[Any] | Connection") -> str:

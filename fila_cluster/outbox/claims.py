@@ -136,7 +136,9 @@ def note_sent(connection: Connection, numbers: Sequence[int], *, keep: bool) -> 
     if not numbers:
         return
     these = outbox.c.number.in_(numbers)
-    connection.execute(update(outbox).where(these).values(sent_at=datetime.now(UTC), due_at=None) if keep else delete(outbox).where(these))
+    connection.execute(
+        update(outbox).where(these).values(sent_at=datetime.now(UTC), due_at=None) if keep else delete(outbox).where(these)
+    )
 
 
 def note_refused(connection: Connection, refused: Mapping[int, tuple[str, timedelta | None]]) -> None:
@@ -145,7 +147,9 @@ def note_refused(connection: Connection, refused: Mapping[int, tuple[str, timede
     for number, (error, pause) in refused.items():
         values = {"attempts": outbox.c.attempts + 1, "error": error[:ERROR_CHARACTERS_MAX].replace("\0", "")}
         due = {} if pause is None else {"due_at": now + pause}
-        connection.execute(update(outbox).where(outbox.c.number == number, outbox.c.sent_at.is_(None)).values(**values, **due))
+        connection.execute(
+            update(outbox).where(outbox.c.number == number, outbox.c.sent_at.is_(None)).values(**values, **due)
+        )
 
 
 _SIZES: Final = select(outbox.c.number, outbox.c.size_bytes)

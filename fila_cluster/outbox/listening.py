@@ -31,7 +31,9 @@ class Pauses:
         try:
             self._listener = _listening(self._engine)
         except _driver_error() as error:  # the turn that follows says it, too, unless only this connection is one too many
-            _log.warning("cannot listen to PostgreSQL, so the outbox is looked at each %g s: %s", self._poll_s, type(error).__name__)
+            _log.warning(
+                "cannot listen to PostgreSQL, so the outbox is looked at each %g s: %s", self._poll_s, type(error).__name__
+            )
 
     def wait(self, at_most_s: float) -> None:
         """Return when there is news, or at the next look, or when the relay is to stop."""
@@ -73,4 +75,3 @@ def _driver_error() -> type[Exception]:
     import psycopg  # noqa: PLC0415 # only where its connection is in use
 
     return psycopg.Error
-

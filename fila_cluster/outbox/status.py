@@ -65,7 +65,9 @@ def _queues(connection: Connection) -> list[WaitingQueue]:
     known = outbox.c.queue, count, func.count(case((REFUSED, 1))), func.min(outbox.c.created_at)
     asked = select(*known).where(outbox.c.sent_at.is_(None)).group_by(outbox.c.queue)
     busiest = asked.order_by(count.desc(), outbox.c.queue).limit(QUEUES_SHOWN)
-    return [WaitingQueue(queue, waiting, refused, _age(oldest)) for queue, waiting, refused, oldest in connection.execute(busiest)]
+    return [
+        WaitingQueue(queue, waiting, refused, _age(oldest)) for queue, waiting, refused, oldest in connection.execute(busiest)
+    ]
 
 
 def _refused(connection: Connection) -> list[RefusedRow]:

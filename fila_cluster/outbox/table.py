@@ -10,7 +10,20 @@ which keeps the order within a fairness key; relays share the strands.
 from typing import Final
 from zlib import crc32
 
-from sqlalchemy import JSON, BigInteger, Column, DateTime, Identity, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    DateTime,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 
 from fila_proto_zmq.limits import DEDUP_ID_BYTES_MAX, QUEUE_NAME_BYTES_MAX
 

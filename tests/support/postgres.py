@@ -51,7 +51,9 @@ def postgres() -> Iterator[str]:
         make = (initdb, "-D", data, "-U", "fila", "-A", "trust", "-E", "UTF8", "--no-sync")
         subprocess.run(make, check=True, capture_output=True, cwd=folder, env=environment, timeout=PATIENCE_S, **user)
         with (folder / "log").open("w") as log:
-            running = subprocess.Popen((server, "-D", data, "-k", folder, *FLAGS), stdout=log, stderr=log, cwd=folder, env=environment, **user)
+            running = subprocess.Popen(
+                (server, "-D", data, "-k", folder, *FLAGS), stdout=log, stderr=log, cwd=folder, env=environment, **user
+            )
         try:
             url = f"postgresql+psycopg://fila@/postgres?host={folder}"
             eventually(lambda: _answers(url), f"PostgreSQL ({(folder / 'log').read_text()})")

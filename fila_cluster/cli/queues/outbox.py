@@ -42,10 +42,17 @@ def command() -> None:
 @click.option("--batch", type=click.IntRange(1, 10_000), default=500, metavar="N", help="Messages of a turn. Default: 500.")
 @click.option("--poll", type=DURATION, default=1.0, metavar="D", help="How often to look while nothing comes. Default: 1s.")
 @click.option(
-    "--retention", type=DURATION, default=3600.0, metavar="D", help="How long to keep sent rows; 0: delete at once. Default: 1h."
+    "--retention",
+    type=DURATION,
+    default=3600.0,
+    metavar="D",
+    help="How long to keep sent rows; 0: delete at once. Default: 1h.",
 )
 @click.option(
-    "--dedup-window", type=DURATION, metavar="D", help="How long the broker knows a message again. Default: as it is configured."
+    "--dedup-window",
+    type=DURATION,
+    metavar="D",
+    help="How long the broker knows a message again. Default: as it is configured.",
 )
 @click.pass_obj
 def relay_command(

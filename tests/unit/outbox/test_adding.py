@@ -87,7 +87,9 @@ def test_every_option_of_a_message_comes_through(engine: Engine) -> None:
     }
     found = message(engine, headers={"kind": "order"}, delay=0.0, **given)
     assert (found.payload, found.headers, found.ttl) == (b"payload", {"kind": "order"}, pytest.approx(3600, abs=60))
-    same = {"throttle_keys": ["a", "b"], "cost": 2.5} | {name: given[name] for name in given if name not in {"throttle_keys", "cost", "ttl"}}
+    same = {"throttle_keys": ["a", "b"], "cost": 2.5} | {
+        name: given[name] for name in given if name not in {"throttle_keys", "cost", "ttl"}
+    }
     assert {name: getattr(found, name) for name in same} == same
     names = {name for name in Message.__dataclass_fields__ if name not in {"payload", "headers", "delay"}}
     assert names <= given.keys(), "a new option is tried here, too"
@@ -122,7 +124,7 @@ def test_a_time_to_live_counts_from_the_adding(engine: Engine) -> None:
         (("orders", b""), {"cost": 0}, "cost"),
         (("orders", b""), {"cost": Decimal(1)}, "cost"),
         (("orders", b""), {"delay": -1}, "delay"),
-        (("orders", b""), {"deliver_at": datetime(2030, 1, 1)}, "deliver_at"),  # noqa: DTZ001
+        (("orders", b""), {"deliver_at": datetime(2030, 1, 1)}, "deliver_at"),
         (("orders", b""), {"throttle_keys": iter(["a"])}, "throttle_keys"),
         (("orders", b""), {"colour": "red"}, "unexpected keyword argument 'colour'; the options are cost, "),
     ],
@@ -135,5 +137,7 @@ def test_what_no_broker_would_take_is_refused_at_once(engine: Engine, arguments:
 
 def test_a_fairness_key_is_always_in_the_same_strand() -> None:
     assert strand_of("orders", None) == strand_of("orders", "default")
-    assert {strand_of("orders", f"key-{number}") for number in range(10 * LANES)} == {f"orders:{lane:02d}" for lane in range(LANES)}
+    assert {strand_of("orders", f"key-{number}") for number in range(10 * LANES)} == {
+        f"orders:{lane:02d}" for lane in range(LANES)
+    }
     assert strand_of("orders", "acme").rpartition(":")[0] == "orders"
