@@ -32,7 +32,7 @@ class KeyInUse(Protocol):
         ...
 
     holds: int
-    """How much its client holds for others, and must not be closed for: leases of the HTTP door, and requests that wait there."""
+    """How much its client holds for others, and must not be closed for: leases and requests of the HTTP door."""
 
     @property
     def ended(self) -> bool:

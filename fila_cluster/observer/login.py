@@ -77,7 +77,7 @@ class Holder:
         self.client = client
         self.ended = False
         self.holds = 0
-        """Leases and waiting requests of the HTTP door: while there are any, the client stays open."""
+        """Leases and requests of the HTTP door: while there are any, the client stays open."""
         self.trouble = ""
         """Why the router did not say anything; empty if it did."""
         self.used_at = self.checked_at = now

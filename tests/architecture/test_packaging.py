@@ -16,6 +16,8 @@ SPARK = PACKAGES["fila_cluster"] / "spark"
 DASHBOARD = PACKAGES["fila_cluster"] / "dashboard"
 REMOTE = PACKAGES["fila_cluster"] / "backup" / "remote.py"
 KAFKA = PACKAGES["fila_worker"] / "log" / "kafka"
+OUTBOX = PACKAGES["fila_cluster"] / "outbox"
+OUTBOX_COMMANDS = PACKAGES["fila_cluster"] / "cli" / "queues" / "outbox.py"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,11 @@ def used_by(files: list[Path]) -> set[str]:
 
 def test_everything_that_is_imported_is_declared(project: dict) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE, KAFKA} & {file, *file.parents}]
+    files = [
+        file
+        for file in sources(*PACKAGES.values())
+        if not {SPARK, DASHBOARD, REMOTE, KAFKA, OUTBOX, OUTBOX_COMMANDS} & {file, *file.parents}
+    ]
     assert used_by(files) - declared == set()
 
 
@@ -67,6 +73,7 @@ def test_everything_that_is_imported_is_declared(project: dict) -> None:
         ("spark", sources(SPARK)),
         ("dashboard", sources(DASHBOARD)),
         ("backup", [REMOTE]),
+        ("outbox", [*sources(OUTBOX), OUTBOX_COMMANDS]),
         ("hosts", [*sources(KAFKA), REMOTE]),
     ],
 )

@@ -9,9 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import create_engine, text
-from sqlalchemy.exc import OperationalError
-
 from tests.support.cluster import PATIENCE_S, eventually
 
 DEBIAN = Path("/usr/lib/postgresql")
@@ -66,6 +63,9 @@ def postgres() -> Iterator[str]:
 
 
 def _answers(url: str) -> bool:
+    from sqlalchemy import create_engine, text  # noqa: PLC0415 # of an extra: the machine's needs are looked at without it
+    from sqlalchemy.exc import OperationalError  # noqa: PLC0415
+
     engine = create_engine(url)
     try:
         with engine.connect() as connection:

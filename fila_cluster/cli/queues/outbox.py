@@ -71,7 +71,10 @@ def relay_command(
             signal.signal(number, lambda *_: stop.set())
         with invocation.connect() as client:
             shown = engine.url.render_as_string()
-            invocation.show({"url": shown, "endpoint": client.endpoint}, f"relaying from {shown} to {client.endpoint}")
+            if invocation.as_json:
+                invocation.show({"url": shown, "endpoint": client.endpoint})
+            else:
+                click.echo(f"relaying from {shown} to {client.endpoint}")  # on one line: it is read in logs
             relay(
                 engine,
                 client,

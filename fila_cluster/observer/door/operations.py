@@ -118,8 +118,11 @@ async def _settle_one(asked: Asked, how: bodies.AnySettlement) -> FilaError | No
     receiver, token, action = asked.receiver, how.token, type(how).__name__.lower()
     try:
         delivery = receiver.find(token, asked.queue, action)
-        if delivery is None:
-            return None
+    except FilaError as error:
+        return error
+    if delivery is None:
+        return None
+    try:
         await _carry_out(delivery, how)
     except FilaError as error:
         if isinstance(error, LeaseExpiredError):

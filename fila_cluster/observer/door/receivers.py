@@ -64,6 +64,7 @@ class Receiver:
         self.client = client
         self.key = key
         self.bytes = 0
+        self.requests = 0
         self.waiting = 0
         self._held: dict[str, _Held] = {}
         self._settled: OrderedDict[str, str] = OrderedDict()
@@ -198,12 +199,16 @@ class Receivers:
         if self._requests >= self.limits.requests:
             raise OverloadedError(f"{self._requests} requests are under way at this address: try again", retry_after=1.0)
         self._requests += 1
+        receiver.requests += 1
+        self.changed(receiver)
         load = Load(receiver, self)
         try:
             yield load
         finally:
             load.end()
             self._requests -= 1
+            receiver.requests -= 1
+            self.changed(receiver)
 
     def sweep(self) -> None:
         """Forget deliveries whose leases have ended, and keys that have ended: their clients are closed."""
@@ -214,9 +219,9 @@ class Receivers:
         self._count()
 
     def changed(self, receiver: Receiver) -> None:
-        """Note what a receiver holds. The client of a key that holds something stays open."""
+        """Note what a receiver holds. The client of a key stays open while it holds something, or a request is under way."""
         if receiver.key is not None:
-            receiver.key.holds = receiver.leased + receiver.waiting
+            receiver.key.holds = receiver.leased + receiver.requests
         self._count()
 
     def check_wait(self, receiver: Receiver) -> None:

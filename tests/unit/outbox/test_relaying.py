@@ -165,7 +165,9 @@ def test_a_queue_that_takes_nothing_rests_in_order_and_stops_no_other(engine: En
     assert {row.error.partition(":")[0] for row in found.rows} == {"QUEUE_NOT_FOUND"}
     broker.queues |= {queue: [] for queue in away}
     assert drain(engine, broker).sent == queues * STRANDS_SEEN
-    assert {queue: sorted(map(int, broker.queues[queue])) for queue in away} == {queue: list(range(STRANDS_SEEN)) for queue in away}
+    assert {queue: sorted(map(int, broker.queues[queue])) for queue in away} == {
+        queue: list(range(STRANDS_SEEN)) for queue in away
+    }
 
 
 def test_an_overloaded_queue_is_tried_again_in_order(engine: Engine) -> None:
