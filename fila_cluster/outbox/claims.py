@@ -168,11 +168,11 @@ def _fitting(found: Sequence[Row[Any]]) -> list[int]:
     """Return the first of these rows that are not too large together."""
     numbers: list[int] = []
     total = 0
-    for number, size_bytes in found:
-        total += size_bytes
+    for row in found:
+        total += row.size_bytes
         if numbers and total > BATCH_BYTES_MAX:
             break
-        numbers.append(number)
+        numbers.append(row.number)
     return numbers
 
 

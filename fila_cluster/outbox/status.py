@@ -72,9 +72,18 @@ def _queues(connection: Connection) -> list[WaitingQueue]:
 
 def _refused(connection: Connection) -> list[RefusedRow]:
     names = ("number", "queue", "dedup_id", "attempts", "error", "created_at", "due_at")
-    tried = select(*(outbox.c[name] for name in names)).where(outbox.c.sent_at.is_(None), outbox.c.error.is_not(None))
+    columns = [outbox.c[name] for name in names]  # not the payload
+    tried = select(*columns).where(outbox.c.sent_at.is_(None), outbox.c.error.is_not(None))
     return [
-        RefusedRow(*row[:5], in_utc(row.created_at), None if row.due_at is None else in_utc(row.due_at))
+        RefusedRow(
+            row.number,
+            row.queue,
+            row.dedup_id,
+            row.attempts,
+            row.error,
+            in_utc(row.created_at),
+            None if row.due_at is None else in_utc(row.due_at),
+        )
         for row in connection.execute(tried.order_by(outbox.c.number).limit(ROWS_SHOWN))
     ]
 

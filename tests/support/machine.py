@@ -52,6 +52,7 @@ def _no_browser() -> str | None:
 
 JAVA = Need("the Spark tests", "default-jre-headless", cache(what_java_lacks))
 BROWSER = Need("the dashboard's tests", "chromium", _no_browser)
+CURL = Need("the commands of the page about HTTP", "curl jq", _programs("curl jq", "curl", "jq"))
 TMUX = Need("the tests in a real terminal", "tmux", _programs("tmux", "tmux"))
 COMPILER = Need("the tests with faults of disk and clock", "gcc", _programs("gcc", "cc"))
 POSTGRES = Need("the tests of the outbox in PostgreSQL", "postgresql", cache(what_postgres_lacks))
@@ -75,7 +76,7 @@ def _no_namespaces() -> str | None:
 
 NETWORK = Need("the tests that cut hosts off", "iproute2", cache(_no_namespaces))
 KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack, skippable=False)
-NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, COMPILER, NETWORK, KAFKA, *PEERS.values())
+NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, NETWORK, KAFKA, *PEERS.values())
 
 
 def require(need: Need) -> None:

@@ -233,7 +233,9 @@ def message_of_payload(payload: bytes, parameters: Mapping[str, list[str]]) -> M
 
 def delivery_body(delivery: Delivery) -> DeliveryBody:
     """Return a delivery as it travels, without its token."""
-    letter = {} if delivery.reason is None else {"reason": delivery.reason, "source_queue": delivery.source_queue or ""}
+    letter: dict[str, Any] = (
+        {} if delivery.reason is None else {"reason": delivery.reason, "source_queue": delivery.source_queue or ""}
+    )
     dead_lettered_at = delivery.dead_lettered_at
     return DeliveryBody(
         token=None,
