@@ -1,5 +1,5 @@
 # Needs Python 3.11 or later, and a network for the first installation. Changes nothing outside this directory. Some tests need Java 17 or
-# later (Spark), Chromium (the dashboard), tmux, Prometheus or other brokers (benchmarks): if one is missing, these tests are skipped, and
+# later (Spark), Chromium (the dashboard), tmux, Prometheus, PostgreSQL or other brokers (benchmarks): if one is missing, these tests are skipped, and
 # make says how to get it. Tests with Kafka brokers need Java and Maven, and fail without.
 
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
@@ -83,7 +83,7 @@ bench: .venv/.tested
 	@touch $@
 
 .venv/.tested: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust,peers,backup,hosts,reload]" --group dev --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust,peers,backup,hosts,reload,outbox]" --group dev --group bench
 	@touch $@
 
 clean:

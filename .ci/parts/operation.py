@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fila_cluster.analysis.attention import KINDS
 from fila_cluster.observer.catalogue import SCOPES, UP
+from fila_cluster.observer.door.counts import DOOR_SCOPES
 from fila_proto_zmq.events import CATALOGUE
 from fila_proto_zmq.reasons import MEANINGS
 from parts.markdown import codes, prose, table
@@ -27,7 +28,7 @@ def concerns() -> str:
 
 
 def _metrics(prefixes: str) -> str:
-    named = [((), UP), *((scope.labels, metric) for scope in SCOPES for metric in scope.metrics)]
+    named = [((), UP), *((scope.labels, metric) for scope in (*SCOPES, *DOOR_SCOPES) for metric in scope.metrics)]
     rows = (
         (f"`{metric.prometheus_name}`", f"`{metric.name}`", metric.kind, ", ".join(labels), metric.meaning)
         for labels, metric in named
@@ -44,6 +45,7 @@ METRICS: dict[str, Callable[[], str]] = {
     "hooks": partial(_metrics, "lua"),
     "storage": partial(_metrics, "storage"),
     "hosts": partial(_metrics, "copy|log"),
+    "http": partial(_metrics, "http"),
 }
 """The metrics by group."""
 

@@ -31,6 +31,9 @@ class KeyInUse(Protocol):
         """What it may do, as the router said last."""
         ...
 
+    holds: int
+    """How much its client holds for others, and must not be closed for: leases and requests of the HTTP door."""
+
     @property
     def ended(self) -> bool:
         """Whether it has been revoked, has expired, or nobody is logged in with it any more."""

@@ -39,6 +39,7 @@ FOLDERS = {
         "consume": "Take messages out of a queue.",
         "redrive": "Send dead letters back to where they came from.",
         "why": "Say why a queue, a message or a fairness key waits.",
+        "outbox": "Relay the messages that database transactions have added.",
     },
     "data": {
         "check": "Check, repair or salvage a data directory, offline.",

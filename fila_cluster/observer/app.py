@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fila_cluster.analysis.history import History
 from fila_cluster.analysis.watch import Watch
+from fila_cluster.observer.door.answers import denied, is_of_the_door
+from fila_cluster.observer.door.routes import Door
 from fila_cluster.observer.half_hour import half_hour, nothing_known
 from fila_cluster.observer.prometheus import CONTENT_TYPE, exposition
 from fila_cluster.observer.samples import families
@@ -43,6 +45,8 @@ class Guard:
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refusal[:_REASON_MAX]})
+        elif is_of_the_door(scope):
+            await denied(refusal)(scope, receive, send)
         else:
             await PlainTextResponse(refusal + "\n", status_code=403)(scope, receive, send)
 
@@ -111,6 +115,7 @@ _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>fi
 <li><a href="history">/history</a>: the last half hour, as JSON; of one queue with <code>?queue=NAME</code></li>
 <li><a href="readyz">/readyz</a>: whether every shard serves</li>
 <li><a href="healthz">/healthz</a>: whether this process lives</li>
+<li><a href="api">/api</a>: messages in and out by HTTP</li>
 </ul></html>
 """
 
@@ -122,8 +127,10 @@ NOT_LOADED: Final = (
 """Why there is no dashboard, as HTML."""
 
 
-def application(watch: Watch, history: History, no_dashboard: str | None = NOT_INSTALLED) -> Starlette:
-    """Return the pages of the last answer and the history.
+def application(
+    watch: Watch, history: History, no_dashboard: str | None = NOT_INSTALLED, door: Door | None = None
+) -> Starlette:
+    """Return the pages of the last answer and the history, and the HTTP door.
 
     ``no_dashboard``: why there is none, for the page ``/``; None: there is a dashboard, which has that page.
     """
@@ -133,7 +140,8 @@ def application(watch: Watch, history: History, no_dashboard: str | None = NOT_I
 
     # Not async, so that it runs in a thread: with thousands of queues it takes a second, and no other request may wait.
     def metrics(_: Request) -> Response:
-        return Response(exposition(families(watch.latest)), headers=_FRESH | {"Content-Type": CONTENT_TYPE})
+        own = [] if door is None else door.counts.families()
+        return Response(exposition([*families(watch.latest), *own]), headers=_FRESH | {"Content-Type": CONTENT_TYPE})
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n", headers=_FRESH)
@@ -156,4 +164,4 @@ def application(watch: Watch, history: History, no_dashboard: str | None = NOT_I
     pages = {"/metrics": metrics, "/history": remembered, "/healthz": healthz, "/readyz": readyz}
     if no_dashboard is not None:
         pages["/"] = index
-    return Starlette(routes=[Route(path, page) for path, page in pages.items()])
+    return Starlette(routes=[*(Route(path, page) for path, page in pages.items()), *(door.routes() if door else ())])

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from fila_cluster.observer import sources
 from fila_cluster.observer.sources import Sources
-from fila_proto_zmq.commands import Histogram, Metrics
+from fila_proto_zmq.commands import Histogram
 from fila_proto_zmq.commands.hosts import LEADS
 
 COUNTER: Final = "counter"
@@ -41,7 +41,7 @@ class Scope(NamedTuple):
     """Labels, the sources that have them, and the metrics of each source."""
 
     labels: tuple[str, ...]
-    sources: Callable[[Metrics], Sources]
+    sources: Callable[[Any], Sources]
     metrics: tuple[Metric, ...]
 
 

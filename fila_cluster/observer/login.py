@@ -3,7 +3,8 @@
 People log in with the key and get a cookie for 12 hours; programs send it as ``Authorization: Bearer KEY``. The cookie names a session, the
 key stays in this process. Each key has a client of its own, so the broker decides what its pages may ask and do. The router is asked about
 each key at least once a second while it is used, so a key that has ended takes its sessions and their open pages along. ``/metrics`` needs
-a permission on all queues. ``/healthz`` and ``/readyz`` are open.
+a permission on all queues. ``/healthz``, ``/readyz`` and the descriptions of the HTTP door are open. The door itself takes keys only, no
+cookies.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from fila_cluster.analysis.visitor import SCOPE_KEY
 from fila_cluster.client import AsyncClient
 from fila_cluster.client.calls.cluster import ask_own_key
 from fila_cluster.errors import FilaError, OverloadedError, PermissionDeniedError, RequestTimeoutError, UnauthenticatedError
+from fila_cluster.observer.door.answers import failure, is_of_the_door
 from fila_proto_zmq.commands import KeyView
 
 COOKIE: Final = "fila_session"
@@ -50,7 +52,7 @@ ADMITTED_AT_ONCE: Final = 16
 FORM_BYTES_MAX: Final = 4096
 METRICS: Final = "/metrics"
 HISTORY: Final = "/history"
-OPEN: Final = frozenset({"/healthz", "/readyz"})
+OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/api"})
 _POLICY_VIOLATION: Final = 1008
 
 _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -74,6 +76,8 @@ class Holder:
         self.digest = digest
         self.client = client
         self.ended = False
+        self.holds = 0
+        """Leases and requests of the HTTP door: while there are any, the client stays open."""
         self.trouble = ""
         """Why the router did not say anything; empty if it did."""
         self.used_at = self.checked_at = now
@@ -156,8 +160,8 @@ class Keys:
 
     async def _forget_idle(self) -> None:
         while True:
-            oldest = next(iter(self._holders.values()))
-            if len(self._holders) <= KEYS_MAX and self._clock() - oldest.used_at < SESSION_S:
+            oldest = next((holder for holder in self._holders.values() if not holder.holds), None)
+            if oldest is None or (len(self._holders) <= KEYS_MAX and self._clock() - oldest.used_at < SESSION_S):
                 return
             await self._drop(oldest.digest)
 
@@ -250,20 +254,16 @@ class Login:
             if kind.lower() == "bearer":
                 key = await self._keys.admit(secret.strip(), _address(connection))
                 visitor = Visitor(self._keys, key, self._clock() + SESSION_S, self._clock)
+            elif is_of_the_door(connection.scope):  # a cookie is not enough: browsers send it by themselves
+                raise UnauthenticatedError("send an API key: Authorization: Bearer KEY")
             else:
                 visitor = self._visitor_of_session(connection)
                 await visitor.check()
             _check_reader(visitor.key, connection)
-        except UnauthenticatedError as error:
-            if "text/html" in connection.headers.get("accept", "") and not kind:
-                return RedirectResponse("/login", status_code=303)
-            return PlainTextResponse(f"{error}\n", status_code=401, headers={"WWW-Authenticate": "Bearer"})
-        except PermissionDeniedError as error:
-            return PlainTextResponse(f"{error}\n", status_code=403)
-        except OverloadedError as error:
-            return PlainTextResponse(f"{error}\n", status_code=429)
-        except FilaError as error:  # the router is away: nobody can say who this is
-            return PlainTextResponse(f"{error}\n", status_code=503)
+        except FilaError as error:
+            if is_of_the_door(connection.scope):
+                return failure(error)
+            return _refused(error, connection)
         return visitor
 
     def _visitor_of_session(self, connection: HTTPConnection) -> Visitor:
@@ -314,6 +314,21 @@ class Login:
 
 def _page(wrong: str, status: int = 200) -> Response:
     return HTMLResponse(_PAGE.format(wrong=html.escape(wrong)), status_code=status, headers={"Cache-Control": "no-store"})
+
+
+def _refused(error: FilaError, connection: HTTPConnection) -> Response:
+    """Return what a page answers to somebody that it does not show itself to."""
+    match error:
+        case UnauthenticatedError():
+            if "text/html" in connection.headers.get("accept", "") and "authorization" not in connection.headers:
+                return RedirectResponse("/login", status_code=303)
+            return PlainTextResponse(f"{error}\n", status_code=401, headers={"WWW-Authenticate": "Bearer"})
+        case PermissionDeniedError():
+            return PlainTextResponse(f"{error}\n", status_code=403)
+        case OverloadedError():
+            return PlainTextResponse(f"{error}\n", status_code=429)
+        case _:  # the router is away: nobody can say who this is
+            return PlainTextResponse(f"{error}\n", status_code=503)
 
 
 def _address(connection: HTTPConnection) -> str:

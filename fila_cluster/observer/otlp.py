@@ -7,7 +7,7 @@ filled directly, and only its exporter is used.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -48,8 +48,18 @@ _UNITS: Final = {"seconds": "s", "bytes": "By", "us": "us", "ratio": "1"}
 class OtlpExport:
     """Exports the last answer of a watch, at intervals."""
 
-    def __init__(self, watch: Watch, endpoint: str, service_name: str, interval_ms: int, journal: Journal) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        endpoint: str,
+        service_name: str,
+        interval_ms: int,
+        journal: Journal,
+        own: Callable[[], Sequence[Family]] = tuple,
+    ) -> None:
+        """``own``: gives the observer's own numbers."""
         self._watch = watch
+        self._own = own
         self._resource = Resource.create({"service.name": service_name})
         self._interval_s = interval_ms / 1000
         self._shown = without_password(endpoint)
@@ -69,7 +79,7 @@ class OtlpExport:
 
     def export(self) -> None:
         """Export once. A collector that is away is logged once, until it is back."""
-        data = metrics_data(families(self._watch.latest), self._resource, time.time_ns())
+        data = metrics_data([*families(self._watch.latest), *self._own()], self._resource, time.time_ns())
         failed = self._exporter.export(data, timeout_millis=EXPORT_S_MAX * 1000) is not MetricExportResult.SUCCESS
         if failed != self._failing:
             self._failing = failed

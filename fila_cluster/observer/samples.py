@@ -1,10 +1,10 @@
 """The numbers of one moment under their names, before they are encoded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from fila_cluster.observer.catalogue import SCOPES, UP, Metric
+from fila_cluster.observer.catalogue import SCOPES, UP, Metric, Scope
 from fila_proto_zmq.commands import Histogram, Metrics
 
 Number: TypeAlias = float | Histogram
@@ -33,9 +33,14 @@ def families(metrics: Metrics | None) -> list[Family]:
     up = Family(UP, (), [Sample((), float(metrics is not None), 0)])
     if metrics is None:
         return [up]
-    known = [up]
-    for scope in SCOPES:
-        sources = list(scope.sources(metrics))
+    return [up, *families_of(SCOPES, metrics)]
+
+
+def families_of(scopes: Iterable[Scope], told: Any) -> list[Family]:
+    """Return the samples of some scopes; ``told`` is what their sources take their numbers from."""
+    known = []
+    for scope in scopes:
+        sources = list(scope.sources(told))
         for metric in scope.metrics:
             numbers = ((source, metric.read(source.counts)) for source in sources)
             samples = [Sample(each.labels, number, each.since_ms) for each, number in numbers if number is not None]

@@ -23,7 +23,8 @@ from fila_cluster.analysis.history import History
 from fila_cluster.analysis.visitor import CLICK_S_MAX
 from fila_cluster.analysis.watch import ANSWER_S_MAX, Watch, remember
 from fila_cluster.client.calls.cluster import ask_metrics
-from fila_cluster.observer.app import NOT_LOADED, Guard, application
+from fila_cluster.observer.app import NOT_LOADED, Guard, application, is_loopback
+from fila_cluster.observer.door.routes import Door
 from fila_cluster.observer.login import Keys, Login
 from fila_cluster.observer.settings import ObserverSettings, without_password
 from fila_cluster.observer.tls import follow, tls_context
@@ -86,19 +87,31 @@ async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> Non
     if settings.certificate is not None and settings.private_key is not None:
         context = tls_context(settings.certificate, settings.private_key)
     listener = None if settings.host is None else listen(settings.host, settings.port)
-    async with AsyncClient(
-        settings.endpoint, api_key=settings.api_key, server_key=settings.server_key, timeout=ANSWER_S_MAX
-    ) as client:
+    door = None
+    async with (
+        AsyncClient(
+            settings.endpoint, api_key=settings.api_key, server_key=settings.server_key, timeout=ANSWER_S_MAX
+        ) as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
         watch = Watch(lambda: ask_metrics(client))
         parts: list[Part] = [watch.run(), _beat(Heartbeat(stdin))]
         if listener is not None:
             history = History()
-            parts += [remember(watch, history), _show(settings, watch, history, listener, context, journal)]
+            door = await _door(stack, settings)
+            parts += [remember(watch, history), door.run(), _show(settings, watch, history, door, listener, context, journal)]
         if settings.otlp_endpoint is not None:
-            parts.append(_export(settings, settings.otlp_endpoint, watch, journal))
+            parts.append(_export(settings, settings.otlp_endpoint, watch, door, journal))
         address = None if listener is None else f"{settings.host}:{settings.port}"
         journal.tell([ObserverServing(address, settings.otlp_endpoint and without_password(settings.otlp_endpoint))])
         await _run_until(stop, parts, journal)
+
+
+async def _door(stack: contextlib.AsyncExitStack, settings: ObserverSettings) -> Door:
+    """Return the HTTP door. Without authentication it has a client of its own, and is open to this machine only."""
+    if settings.api_key is not None or not is_loopback(settings.host or ""):
+        return Door(None)
+    return Door(await stack.enter_async_context(AsyncClient(settings.endpoint, timeout=CLICK_S_MAX)))
 
 
 async def _beat(heartbeat: Heartbeat) -> None:
@@ -136,10 +149,11 @@ def _stop_event(stdin: int) -> asyncio.Event:
     return stop
 
 
-async def _export(settings: ObserverSettings, endpoint: str, watch: Watch, journal: Journal) -> None:
+async def _export(settings: ObserverSettings, endpoint: str, watch: Watch, door: Door | None, journal: Journal) -> None:
     from fila_cluster.observer.otlp import OtlpExport  # noqa: PLC0415  # 0.3 s and 20 MiB, which most clusters do without
 
-    await OtlpExport(watch, endpoint, settings.service_name, settings.metrics_interval_ms, journal).run()
+    own = door.counts.families if door else list
+    await OtlpExport(watch, endpoint, settings.service_name, settings.metrics_interval_ms, journal, own).run()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -156,6 +170,7 @@ async def _show(
     settings: ObserverSettings,
     watch: Watch,
     history: History,
+    door: Door,
     listener: socket.socket,
     context: ssl.SSLContext | None,
     journal: Journal,
@@ -163,7 +178,7 @@ async def _show(
     """Serve the dashboard if it is installed, else a page that says how to install it; both beside ``/metrics``."""
     assert settings.host is not None
     async with contextlib.AsyncExitStack() as stack:
-        pages = await _pages(stack, settings, watch, history, journal)
+        pages = await _pages(stack, settings, watch, history, door, journal)
         if settings.api_key is not None:
             keys = Keys(
                 lambda key: AsyncClient(settings.endpoint, api_key=key, server_key=settings.server_key, timeout=CLICK_S_MAX)
@@ -177,18 +192,18 @@ async def _show(
 
 
 async def _pages(
-    stack: contextlib.AsyncExitStack, settings: ObserverSettings, watch: Watch, history: History, journal: Journal
+    stack: contextlib.AsyncExitStack, settings: ObserverSettings, watch: Watch, history: History, door: Door, journal: Journal
 ) -> ASGIApp:
     if importlib.util.find_spec("nicegui") is None:
-        return application(watch, history)
+        return application(watch, history, door=door)
     try:
         from fila_cluster.dashboard.serving import dashboard  # noqa: PLC0415  # most of a second, and 60 MiB
 
-        app = application(watch, history, None)
+        app = application(watch, history, None, door)
         await stack.enter_async_context(dashboard(app, watch, history, settings))
     except Exception as error:  # a library of another version: /metrics, let alone the broker, must go on
         journal.tell([DashboardLeftOut(type(error).__name__, where(error))])
-        return application(watch, history, NOT_LOADED)
+        return application(watch, history, NOT_LOADED, door)
     else:
         return app
 

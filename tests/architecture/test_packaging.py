@@ -17,6 +17,10 @@ DASHBOARD = PACKAGES["fila_cluster"] / "dashboard"
 REMOTE = PACKAGES["fila_cluster"] / "backup" / "remote.py"
 KAFKA = PACKAGES["fila_worker"] / "log" / "kafka"
 RELOAD = PACKAGES["fila_cluster"] / "work" / "changes.py"
+OUTBOX = PACKAGES["fila_cluster"] / "outbox"
+OUTBOX_COMMANDS = PACKAGES["fila_cluster"] / "cli" / "queues" / "outbox.py"
+OPTIONAL = {SPARK, DASHBOARD, REMOTE, KAFKA, RELOAD, OUTBOX, OUTBOX_COMMANDS}
+"""What needs an extra."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,7 @@ def used_by(files: list[Path]) -> set[str]:
 def test_everything_that_is_imported_is_declared(project: dict) -> None:
     declared = declared_in(project["project"]["dependencies"])
     files = [
-        file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE, KAFKA, RELOAD} & {file, *file.parents}
+        file for file in sources(*PACKAGES.values()) if not OPTIONAL & {file, *file.parents}
     ]
     assert used_by(files) - declared == set()
 
@@ -70,6 +74,7 @@ def test_everything_that_is_imported_is_declared(project: dict) -> None:
         ("spark", sources(SPARK)),
         ("dashboard", sources(DASHBOARD)),
         ("backup", [REMOTE]),
+        ("outbox", [*sources(OUTBOX), OUTBOX_COMMANDS]),
         ("hosts", [*sources(KAFKA), REMOTE]),
         ("reload", [RELOAD]),
     ],

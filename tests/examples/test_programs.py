@@ -66,6 +66,13 @@ def test_rate_limits_of_a_provider(shared_cluster: Cluster) -> None:
     assert "132 calls, 50 a second and 10 at once; 1 was refused" in output
 
 
+def test_an_outbox_whose_relay_is_killed(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/outbox.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
+    assert "9,000 requests" in output
+    assert "the relay killed 3 times" in output
+    assert "9,000 announcements: 0 missing, 0 twice, 0 of requests that were not booked" in output
+
+
 def test_one_trace_through_two_queues(shared_cluster: Cluster) -> None:
     output = output_of(ROOT / "examples/tracing.py", endpoint=shared_cluster.endpoint)
     assert "13 spans, 1 trace" in output

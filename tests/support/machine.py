@@ -1,4 +1,4 @@
-"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, a C compiler, brokers.
+"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, PostgreSQL, a C compiler, brokers.
 
 Where something is missing, the tests that need it are skipped, with the reason; with ``FILA_REQUIRE_ALL=1`` in the environment they fail
 instead, so that a machine that is meant to run everything can't pass by skipping. Tests of what must not be lost fail in any case. ``python -m tests.support.machine`` says what is
@@ -18,6 +18,7 @@ from benchmarks.peers.programs import find
 from fila_cluster.cli.spark.requirements import what_java_lacks
 from tests.support.brokers.programs import PACKAGES, what_brokers_lack
 from tests.support.network import possible
+from tests.support.postgres import what_postgres_lacks
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -51,8 +52,10 @@ def _no_browser() -> str | None:
 
 JAVA = Need("the Spark tests", "default-jre-headless", cache(what_java_lacks))
 BROWSER = Need("the dashboard's tests", "chromium", _no_browser)
+CURL = Need("the commands of the page about HTTP", "curl jq", _programs("curl jq", "curl", "jq"))
 TMUX = Need("the tests in a real terminal", "tmux", _programs("tmux", "tmux"))
 COMPILER = Need("the tests with faults of disk and clock", "gcc", _programs("gcc", "cc"))
+POSTGRES = Need("the tests of the outbox in PostgreSQL", "postgresql", cache(what_postgres_lacks))
 PROMETHEUS = Need("the tests with a Prometheus server", "prometheus", _programs("prometheus", "prometheus", "promtool"))
 PEERS = {
     name: Need(f"the tests of the benchmark beside {name}", package, _programs(package, program))
@@ -73,7 +76,7 @@ def _no_namespaces() -> str | None:
 
 NETWORK = Need("the tests that cut hosts off", "iproute2", cache(_no_namespaces))
 KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack, skippable=False)
-NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, COMPILER, NETWORK, KAFKA, *PEERS.values())
+NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, NETWORK, KAFKA, *PEERS.values())
 
 
 def require(need: Need) -> None:

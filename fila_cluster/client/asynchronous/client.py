@@ -278,8 +278,8 @@ class AsyncClient(AsyncAdministration):
             await self._io.wait(chunk)
         return bulk.ids()
 
-    async def _receive(self, queues: Mapping[str, int], wait_ms: int) -> list[AsyncDelivery]:
-        receiving = self._io.ask(lambda now: self._session.receive(queues, wait_ms, now))
+    async def _receive(self, queues: Mapping[str, int], wait_ms: int, *, whole: bool = True) -> list[AsyncDelivery]:
+        receiving = self._io.ask(lambda now: self._session.receive(queues, wait_ms, now, whole=whole))
         try:
             await self._io.wait(receiving)
         except self._io.INTERRUPTION:

@@ -277,8 +277,8 @@ class Client(Administration):
             self._io.wait(chunk)
         return bulk.ids()
 
-    def _receive(self, queues: Mapping[str, int], wait_ms: int) -> list[Delivery]:
-        receiving = self._io.ask(lambda now: self._session.receive(queues, wait_ms, now))
+    def _receive(self, queues: Mapping[str, int], wait_ms: int, *, whole: bool = True) -> list[Delivery]:
+        receiving = self._io.ask(lambda now: self._session.receive(queues, wait_ms, now, whole=whole))
         try:
             self._io.wait(receiving)
         except self._io.INTERRUPTION:

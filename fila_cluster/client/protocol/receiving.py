@@ -59,17 +59,23 @@ class Asking(Protocol):
 
 
 class Receiving(Pending["list[Delivery]"]):
-    """Done when there are messages, or none within the time, or an error. ``queues``: how many messages of which queue."""
+    """Done when there are messages, or none within the time, or an error. ``queues``: how many messages of which queue.
 
-    __slots__ = ("_asking", "_deadline", "_errors", "_got", "_hurried", "_open", "_wait_until", "_waits", "_wanted")
+    Without ``whole`` it takes what one frame of each queue carries: then its size is bounded, however large messages are.
+    """
 
-    def __init__(self, asking: Asking, queues: Mapping[str, int], wait_ms: int, timeout_s: float) -> None:
+    __slots__ = ("_asking", "_deadline", "_errors", "_got", "_hurried", "_open", "_wait_until", "_waits", "_wanted", "_whole")
+
+    def __init__(
+        self, asking: Asking, queues: Mapping[str, int], wait_ms: int, timeout_s: float, *, whole: bool = True
+    ) -> None:
         super().__init__()
         self._asking = asking
         self._wanted = queues
         self._wait_until = asking.now + wait_ms / 1000
         self._deadline = self._wait_until + timeout_s
         self._waits = len(queues) == 1
+        self._whole = whole
         self._hurried = False
         self._got: dict[str, list[Delivery]] = {queue: [] for queue in queues}
         self._errors: dict[str, FilaError] = {}
@@ -110,7 +116,7 @@ class Receiving(Pending["list[Delivery]"]):
         del self._open[queue]
         if call.error is None:
             self._got[queue] += call.value
-            if len(self._got[queue]) < self._wanted[queue] and may_be_cut(call.value):
+            if self._whole and len(self._got[queue]) < self._wanted[queue] and may_be_cut(call.value):
                 self._ask(queue, 0)
         elif not self._got[queue]:
             # If there are messages, the call only asked for the rest. They are leased, and are handed over without the error.

@@ -221,10 +221,10 @@ class Session:
         self._at(now)
         return line.send(chunk)
 
-    def receive(self, queues: Mapping[str, int], wait_ms: int, now: float) -> Receiving:
-        """Ask queues, each for so many messages, until there are some; the result is a list of deliveries."""
+    def receive(self, queues: Mapping[str, int], wait_ms: int, now: float, *, whole: bool = True) -> Receiving:
+        """Ask queues, each for so many messages, until there are some; the result is a list of deliveries. See :class:`Receiving`."""
         self._at(now)
-        return Receiving(self, queues, wait_ms, self._timeout_s)
+        return Receiving(self, queues, wait_ms, self._timeout_s, whole=whole)
 
     def give_up(self, receiving: Receiving, now: float) -> None:
         """Give back the messages of a receive whose caller is gone."""

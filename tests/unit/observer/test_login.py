@@ -172,6 +172,34 @@ def test_right_keys_are_no_failures_and_the_key_that_was_idle_longest_goes() -> 
     run(test)
 
 
+def test_a_key_that_holds_something_keeps_its_client() -> None:
+    async def test(router: Router, login: Login) -> None:
+        await Browser(login).ask("/", bearer="fila_shop")
+        (held,) = login._keys._holders.values()
+        held.holds = 1
+        for number in range(KEYS_MAX + 1):
+            router.keys[f"fila_{number}"] = ["consume:a"]
+            assert (await Browser(login).ask("/", bearer=f"fila_{number}"))[0] == 200
+        assert (len(router.open), held.ended) == (KEYS_MAX, False)
+        held.holds = 0
+        router.now += SESSION_S
+        await Browser(login).ask("/", bearer="fila_all")
+        assert (len(router.open), held.ended) == (1, True)
+
+    run(test)
+
+
+def test_the_door_takes_no_cookie_and_says_so_as_json() -> None:
+    async def test(router: Router, login: Login) -> None:
+        browser = Browser(login)
+        await browser.ask("/login", b"key=fila_shop")
+        status, headers = await browser.ask("/queues/orders/messages", b"{}")
+        assert (status, headers["content-type"]) == (401, "application/json")
+        assert (await browser.ask("/queues/orders/messages", b"{}", bearer="fila_shop"))[0] == 200
+
+    run(test)
+
+
 def test_an_open_page_is_cut_off_when_its_login_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fila_cluster.observer.login.CUT_S", 0.001)
     heard: list[dict[str, Any]] = []

@@ -3,8 +3,9 @@
 import re
 
 from fila_cluster.observer.catalogue import COUNTER, HISTOGRAM, SCOPES, UP
+from fila_cluster.observer.door.counts import DOOR_SCOPES
 
-METRICS = [((), UP), *((scope.labels, metric) for scope in SCOPES for metric in scope.metrics)]
+METRICS = [((), UP), *((scope.labels, metric) for scope in (*SCOPES, *DOOR_SCOPES) for metric in scope.metrics)]
 
 
 def test_no_name_is_used_twice():

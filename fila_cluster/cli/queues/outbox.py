@@ -1,0 +1,172 @@
+"""``fila-cluster outbox …``."""
+
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
+from typing import TYPE_CHECKING
+
+import click
+
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.parameters import DURATION
+from fila_cluster.cli.shared.tables import table
+from fila_cluster.figures import aged, counted
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from sqlalchemy import Engine
+
+    from fila_cluster.outbox import Status, Turn
+
+URL = click.option(
+    "--url",
+    required=True,
+    envvar="FILA_OUTBOX_URL",
+    metavar="URL",
+    help="The database: postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE. FILA_OUTBOX_URL (better: others see arguments).",
+)
+
+
+@click.group()
+def command() -> None:
+    """Take the messages of a database's outbox to the broker.
+
+    Applications add them in their transactions, with fila_cluster.outbox.add. Needs `pip install 'fila-cluster[outbox]'`.
+    """
+
+
+@command.command("relay", short_help="Send committed messages to the broker, until stopped.")
+@URL
+@click.option("--batch", type=click.IntRange(1, 10_000), default=500, metavar="N", help="Messages of a turn. Default: 500.")
+@click.option("--poll", type=DURATION, default=1.0, metavar="D", help="How often to look while nothing comes. Default: 1s.")
+@click.option(
+    "--retention",
+    type=DURATION,
+    default=3600.0,
+    metavar="D",
+    help="How long to keep sent rows; 0: delete at once. Default: 1h.",
+)
+@click.option(
+    "--dedup-window",
+    type=DURATION,
+    metavar="D",
+    help="How long the broker knows a message again. Default: as it is configured.",
+)
+@click.pass_obj
+def relay_command(
+    invocation: Invocation, url: str, batch: int, poll: float, retention: float, dedup_window: float | None
+) -> None:
+    """Send committed messages to the broker, until SIGTERM or Ctrl-C.
+
+    Several relays may run at a time. It goes on when the database or the broker was away.
+    """
+    with _engine(url) as engine:
+        from fila_cluster.outbox import relay  # noqa: PLC0415 # needs the extra
+
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+        stop, counts = Event(), _Counts()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        with invocation.connect() as client:
+            shown = engine.url.render_as_string()
+            if invocation.as_json:
+                invocation.show({"url": shown, "endpoint": client.endpoint})
+            else:
+                click.echo(f"relaying from {shown} to {client.endpoint}")  # on one line: it is read in logs
+            relay(
+                engine,
+                client,
+                stop=stop,
+                poll=poll,
+                batch=batch,
+                retention=retention,
+                dedup_window=dedup_window,
+                on_turn=counts.add,
+            )
+        invocation.show(
+            {"sent": counts.sent, "refused": counts.refused},
+            f"sent {counted(counts.sent, 'message')}; the broker refused {counted(counts.refused)}",
+        )
+
+
+class _Counts:
+    """What all turns did."""
+
+    def __init__(self) -> None:
+        self.sent = self.refused = 0
+
+    def add(self, turn: "Turn") -> None:
+        self.sent += turn.sent
+        self.refused += turn.refused
+
+
+@command.command("status", short_help="Show what waits in the outbox, and what is refused.")
+@URL
+@click.pass_obj
+def status_command(invocation: Invocation, url: str) -> None:
+    """Show what waits in the outbox, by queue, and which messages the broker refuses, with its words."""
+    with _engine(url) as engine:
+        from fila_cluster.outbox import status  # noqa: PLC0415 # needs the extra
+
+        found = status(engine)
+        invocation.show(found, *_shown(found))
+
+
+@command.command("init", short_help="Create the outbox's table.")
+@URL
+@click.pass_obj
+def init_command(invocation: Invocation, url: str) -> None:
+    """Create the table fila_outbox, unless it is there."""
+    with _engine(url) as engine:
+        from fila_cluster.outbox import metadata, outbox  # noqa: PLC0415 # needs the extra
+
+        metadata.create_all(engine)
+        invocation.show({"table": outbox.name}, f"{outbox.name} is there")
+
+
+@contextmanager
+def _engine(url: str) -> "Iterator[Engine]":
+    """Open a database. What is wrong with it becomes a line without what a statement had in it."""
+    try:
+        from sqlalchemy import create_engine, make_url  # noqa: PLC0415 # needs the extra
+        from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise click.ClickException("the outbox needs SQLAlchemy: pip install 'fila-cluster[outbox]'") from None
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in {"postgresql", "postgres"}:
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        engine = create_engine(parsed, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError):
+        raise click.ClickException(
+            "--url is no URL of a database: write postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE"
+        ) from None
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"the driver of this database is not installed: pip install {error.name}") from None
+    try:
+        yield engine
+    except DBAPIError as error:
+        text = " ".join(str(error.orig).split())
+        raise click.ClickException(f"the database {engine.url.render_as_string()}: {text}") from None
+    finally:
+        engine.dispose()
+
+
+def _shown(found: "Status") -> "Iterator[RenderableType]":
+    kept = counted(found.sent, "sent one") + " kept"
+    if not found.waiting:
+        yield f"nothing waits; {kept}"
+        return
+    yield f"{counted(found.waiting, 'message')} waiting for {aged(found.oldest_age)} at most; {kept}"
+    queues = table("=queue", "#waiting", "#refused", "#oldest")
+    for queue in found.queues:
+        queues.add_row(queue.queue, counted(queue.waiting), counted(queue.refused), aged(queue.oldest_age))
+    yield from ("", queues)
+    if found.rows:
+        rows = table("#number", "=queue", "#attempts", "next try", "error")
+        for row in found.rows:
+            due = "when its queue takes messages" if row.due_at is None else row.due_at.isoformat(timespec="seconds")
+            rows.add_row(str(row.number), row.queue, counted(row.attempts), due, row.error)
+        yield from ("", rows)

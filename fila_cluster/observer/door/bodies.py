@@ -1,0 +1,266 @@
+"""The bodies of requests and answers. Field names are those of the client library; durations are seconds, times ISO 8601 in UTC."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from fila_cluster.client.message import Message, StoredMessage
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.errors import InvalidArgumentError
+from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
+
+MESSAGES_MAX: Final = 1000
+"""Of one request."""
+WAIT_S_MAX: Final = 60.0
+"""Of one receive: proxies close connections that are silent for longer."""
+HEADER: Final = "header."
+"""Before the name of a header, as a parameter of a request whose body is the payload."""
+
+_JSON_TYPES: Final = {"throttle_keys": list[str] | None}
+"""The types of options that JSON cannot have as they are."""
+_OPTIONS: Final = {
+    name: _JSON_TYPES.get(name, kind)
+    for name, kind in get_type_hints(Message).items()
+    if name not in {"payload", "headers", "_"} and name in Message.__dataclass_fields__
+}
+"""The options of ``enqueue``: whatever a message can have, the door takes."""
+
+
+class _Strict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A body whose unknown fields are errors."""
+
+
+OptionsBody: Final = msgspec.defstruct(
+    "Options",
+    [(name, kind | UnsetType, UNSET) for name, kind in _OPTIONS.items()],
+    bases=(_Strict,),
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+
+MessageBody: Final = msgspec.defstruct(
+    "Message",
+    [
+        ("payload", Annotated[str, Meta(description="The payload as text.")] | UnsetType, UNSET),
+        ("payload_base64", Annotated[bytes, Meta(description="The payload as any bytes.")] | UnsetType, UNSET),
+        (
+            "payload_json",
+            Annotated[Raw, Meta(description="The payload as JSON; it is enqueued as it is written here.")] | UnsetType,
+            UNSET,
+        ),
+        ("headers", dict[str, str] | UnsetType, UNSET),
+    ],
+    bases=(OptionsBody,),
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+
+
+class MessagesBody(_Strict):
+    """Several messages, in order."""
+
+    messages: Annotated[list[MessageBody], Meta(min_length=1, max_length=MESSAGES_MAX)]  # type: ignore[valid-type] # made above
+
+
+class Probe(msgspec.Struct):
+    """Tells one message from several."""
+
+    messages: Raw | UnsetType = UNSET
+
+
+class EnqueuedOne(msgspec.Struct):
+    """The id of a message that is durable."""
+
+    id: str
+
+
+class EnqueuedMany(msgspec.Struct):
+    """The ids of messages that are durable, in the order of the request."""
+
+    ids: list[str]
+
+
+class ReceiveBody(_Strict):
+    """How many messages to take, and how long to wait for the first one."""
+
+    max_messages: Annotated[int, Meta(ge=1, le=DELIVERY_MESSAGES_MAX)] = 1
+    wait: Annotated[float, Meta(ge=0, le=WAIT_S_MAX, description="Seconds.")] = 0.0
+
+
+class DeliveryBody(msgspec.Struct, kw_only=True):
+    """A message that is leased to the API key of the request. ``token`` settles it; null: there is nothing to settle."""
+
+    token: str | None
+    id: str
+    queue: str
+    headers: dict[str, str]
+    payload: str | UnsetType = UNSET
+    """The payload, if it is UTF-8."""
+    payload_base64: bytes | UnsetType = UNSET
+    """The payload, if it is not."""
+    fairness_key: str
+    weight: int
+    throttle_keys: list[str]
+    priority: int
+    cost: float
+    attempts: int
+    error: str
+    metadata_base64: bytes | UnsetType = UNSET
+    enqueued_at: datetime
+    leased_at: datetime
+    lease_expires_at: datetime
+    reason: str | UnsetType = UNSET
+    source_queue: str | UnsetType = UNSET
+    dead_lettered_at: datetime | UnsetType = UNSET
+
+
+class ReceivedBody(msgspec.Struct):
+    """The messages that were ready; none if none came in time."""
+
+    deliveries: list[DeliveryBody]
+
+
+class _Settlement(_Strict, tag_field="action"):
+    token: str
+
+
+class Ack(_Settlement, tag="ack"):
+    """Remove the message for good."""
+
+
+class Nack(_Settlement, tag="nack"):
+    """Fail: count an attempt, the queue decides what is next."""
+
+    error: str = ""
+    metadata_base64: bytes | None = None
+
+
+class Retry(_Settlement, tag="retry"):
+    """Fail: count an attempt, and deliver again ``after`` seconds."""
+
+    after: float = 0.0
+    error: str = ""
+    metadata_base64: bytes | None = None
+
+
+class Fail(_Settlement, tag="fail"):
+    """Fail for good: dead-letter the message now."""
+
+    error: str = ""
+
+
+class Defer(_Settlement, tag="defer"):
+    """Give the message back unharmed, to be delivered again in ``retry_after`` seconds; its throttle keys rest until then."""
+
+    retry_after: float
+
+
+class Extend(_Settlement, tag="extend"):
+    """Let the lease end ``seconds`` from now."""
+
+    seconds: float
+
+
+AnySettlement = Ack | Nack | Retry | Fail | Defer | Extend
+
+
+class SettleBody(_Strict):
+    """How deliveries end, each by the token that receive gave it."""
+
+    deliveries: Annotated[list[AnySettlement], Meta(min_length=1, max_length=MESSAGES_MAX)]
+
+
+class SettledBody(msgspec.Struct):
+    """All are settled; the number of them."""
+
+    settled: int
+
+
+class ErrorBody(msgspec.Struct, kw_only=True):
+    """An error, as the client library has it. ``retry_after``: seconds, null if that is not known."""
+
+    code: str
+    message: str
+    retryable: bool
+    retry_after: float | None
+    details: dict[str, Any]
+    results: list[Any] | UnsetType = UNSET
+    """Of a request for several: for each one, in order, its result, or an object with its error in ``error``."""
+
+
+def message_of(body: Any) -> Message:
+    """Return the message of a :data:`MessageBody`. Raise :class:`InvalidArgumentError` unless it has one payload."""
+    given = [value for value in (body.payload, body.payload_base64, body.payload_json) if value is not UNSET]
+    if len(given) != 1:
+        raise InvalidArgumentError(
+            f"a message has one of payload, payload_base64 and payload_json, this one has {len(given)}"
+        )
+    payload = given[0].encode() if isinstance(given[0], str) else bytes(given[0])
+    return Message(payload, None if body.headers is UNSET else body.headers, **options_of(body))
+
+
+def options_of(body: Any) -> dict[str, Any]:
+    """Return the options of a message that are given."""
+    return {name: value for name in _OPTIONS if (value := getattr(body, name)) is not UNSET}
+
+
+def message_of_payload(payload: bytes, parameters: Mapping[str, list[str]]) -> Message:
+    """Return the message whose payload is a request's body, with its options as the parameters of the URL."""
+    headers: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    for name, values in parameters.items():
+        if name == "throttle_keys":
+            options[name] = values
+            continue
+        if len(values) > 1:
+            raise InvalidArgumentError(f"the parameter {name!r} is given {len(values)} times: give it once")
+        if name.startswith(HEADER):
+            headers[name.removeprefix(HEADER)] = values[0]
+        elif name in _OPTIONS:
+            options[name] = values[0]
+        else:
+            raise InvalidArgumentError(
+                f"the parameter {name!r} is no option of a message: use {', '.join(_OPTIONS)}, or {HEADER}NAME for a header"
+            )
+    try:
+        return Message(payload, headers or None, **options_of(msgspec.convert(options, OptionsBody, strict=False)))
+    except msgspec.ValidationError as error:
+        raise InvalidArgumentError(f"a parameter of the URL: {error}") from None
+
+
+def delivery_body(delivery: Delivery) -> DeliveryBody:
+    """Return a delivery as it travels, without its token."""
+    letter: dict[str, Any] = (
+        {} if delivery.reason is None else {"reason": delivery.reason, "source_queue": delivery.source_queue or ""}
+    )
+    dead_lettered_at = delivery.dead_lettered_at
+    return DeliveryBody(
+        token=None,
+        id=delivery.id,
+        queue=delivery.queue,
+        headers=delivery.headers,
+        fairness_key=delivery.fairness_key,
+        weight=delivery.weight,
+        throttle_keys=delivery.throttle_keys,
+        priority=delivery.priority,
+        cost=delivery.cost,
+        attempts=delivery.attempts,
+        error=delivery.error,
+        metadata_base64=delivery.metadata or UNSET,
+        enqueued_at=delivery.enqueued_at,
+        leased_at=delivery.leased_at,
+        lease_expires_at=delivery.lease_expires_at,
+        dead_lettered_at=UNSET if dead_lettered_at is None else dead_lettered_at,
+        **_payload(delivery),
+        **letter,
+    )
+
+
+def _payload(stored: StoredMessage) -> dict[str, Any]:
+    try:
+        return {"payload": stored.payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": stored.payload}

@@ -1,0 +1,110 @@
+"""``add``: a message into the outbox, in the caller's transaction."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from numbers import Integral, Real
+from typing import Any, Final
+from uuid import uuid4
+
+from sqlalchemy import Connection, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, scoped_session
+
+from fila_cluster.client import checks
+from fila_cluster.client.message import BytesLike, Message
+from fila_cluster.client.protocol.encoding import seal_message
+from fila_cluster.errors import InvalidArgumentError
+from fila_cluster.outbox.table import CHANNEL, outbox, strand_of
+from fila_proto_zmq.limits import DELAY_MS_MAX
+
+_KEPT: Final = tuple(sorted(set(Message.__dataclass_fields__) - {"payload", "headers", "delay", "deliver_at", "dedup_id"}))
+"""The options that the table keeps as they are given."""
+_PLAIN: Final = Message(b"")
+
+
+def add(
+    session: "Session | scoped_session[Any] | Connection",
+    queue: str,
+    payload: BytesLike,
+    headers: Mapping[str, str] | None = None,
+    *,
+    notify: bool = True,
+    **options: Any,
+) -> str:
+    """Add a message to the outbox, and return its dedup id. It is enqueued once the transaction commits, and never if it does not.
+
+    ``session`` has the transaction: a Session or a Connection; with an AsyncSession, ``await session.run_sync(outbox.add, queue,
+    payload, …)``. ``options`` are those of ``enqueue``; ``delay`` and ``ttl`` count from now, by this machine's clock. Without a
+    ``dedup_id`` the message gets one of its own. ``notify``: wake waiting relays at the commit (PostgreSQL); False: they find the row at
+    their next look, and a high rate of commits does not queue up for PostgreSQL's lock of notifications.
+
+    Raises :class:`InvalidArgumentError` for what ``enqueue`` would refuse without asking the broker. A queue that does not exist, and a
+    payload that the broker finds too large, show in ``fila-cluster outbox status``.
+    """
+    _check_session(session)
+    name = checks.queue_name(queue)
+    row = _row(name, _message(payload, headers, options))
+    adding = insert(outbox).values(row)
+    if notify and _dialect_of(session) == "postgresql":  # in one statement: a round trip less
+        session.execute(select(func.pg_notify(CHANNEL, "")).add_cte(adding.cte("added")))
+    else:
+        session.execute(adding)
+    return str(row["dedup_id"])
+
+
+def _message(payload: BytesLike, headers: Mapping[str, str] | None, options: dict[str, Any]) -> Message:
+    try:
+        return Message(payload, headers, **options)
+    except TypeError as error:
+        known = ", ".join(sorted(set(Message.__dataclass_fields__) - {"payload", "headers"}))
+        raise InvalidArgumentError(f"{str(error).partition('() ')[2]}; the options are {known}") from None
+
+
+def _row(queue: str, message: Message) -> dict[str, Any]:
+    """Return the values of a row, of a message that is checked as ``enqueue`` does."""
+    envelope, _ = seal_message(message)
+    now = datetime.now(UTC)
+    kept = {name: _plain(value) for name in _KEPT if (value := getattr(message, name)) != getattr(_PLAIN, name)}
+    if (due := _due(message, now)) is not None:
+        kept["deliver_at"] = due.isoformat()
+    return {
+        "strand": strand_of(queue, message.fairness_key),
+        "queue": queue,
+        "dedup_id": message.dedup_id or str(uuid4()),
+        "payload": bytes(message.payload),
+        "headers": dict(message.headers) if message.headers else None,
+        "options": kept or None,
+        "size_bytes": len(envelope),
+        "created_at": now,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return an option as JSON has it."""
+    if isinstance(value, Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    return value if isinstance(value, str) else list(value)
+
+
+def _due(message: Message, now: datetime) -> datetime | None:
+    """Return when a message may be delivered, as an instant: a relay may take it much later than it was added."""
+    delayed = (
+        now + timedelta(milliseconds=checks.milliseconds("delay", message.delay, DELAY_MS_MAX)) if message.delay else None
+    )
+    instants = [instant.astimezone(UTC) for instant in (delayed, message.deliver_at) if instant is not None]
+    return max(instants, default=None)
+
+
+def _check_session(session: object) -> None:
+    if isinstance(session, AsyncSession | AsyncConnection):
+        raise InvalidArgumentError(
+            f"an {type(session).__name__} is awaited: use `await session.run_sync(outbox.add, queue, payload, …)`"
+        )
+    if not isinstance(session, Session | scoped_session | Connection):
+        raise InvalidArgumentError(
+            f"session is a {type(session).__name__}: pass the Session or Connection of your transaction"
+        )
+
+
+def _dialect_of(session: "Session | scoped_session[Any] | Connection") -> str:
+    return str((session if isinstance(session, Connection) else session.connection()).dialect.name)

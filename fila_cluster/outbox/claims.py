@@ -1,0 +1,185 @@
+"""Which rows a relay takes, and what becomes of them: the SQL of a turn.
+
+PostgreSQL: a turn is one transaction, in which a relay holds an advisory lock for each of its strands and the locks of its rows. So
+relays do not wait for each other (SKIP LOCKED), none sends a row of a strand before another one has noted the earlier rows as sent, and
+what a killed relay held is free at once.
+
+SQLite: there are no such locks, and a transaction that is open while the broker answers would stop all writers. So a turn reads,
+sends, and notes in a transaction of its own; relays that read the same rows send them with the same dedup ids in the same order.
+
+**Rejected:** a lock on rows alone (a second relay would take the later rows of a fairness key); leases with an end in the table (two
+more writes for each row, and rows of a killed relay wait for that end); ids in the order of commits (PostgreSQL has none that hold).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    String,
+    bindparam,
+    cast,
+    delete,
+    func,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from fila_cluster.errors import InvalidArgumentError
+from fila_cluster.outbox.table import ERROR_CHARACTERS_MAX, FRESH, REFUSED, SENT, outbox
+
+POSTGRESQL: Final = "postgresql"
+SQLITE: Final = "sqlite"
+STRANDS_AT_ONCE: Final = 32
+"""Of one turn: the other strands are for other relays."""
+STRANDS_SEEN: Final = 128
+"""Of one turn: those of queues that rest are left out."""
+REFUSED_AT_ONCE: Final = 32
+"""Rows that were refused before and are due again, of one turn: they may not take the room of fresh ones."""
+BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of one turn, unless its first row alone is larger."""
+LOCK_SPACE: Final = 0x66696C61
+"""Sets the advisory locks of this table apart from the application's own."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """The rows of a turn, in the order of their numbers. ``more``: others may be waiting."""
+
+    rows: list[Row[Any]]
+    more: bool = True
+
+
+class Claims:
+    """Takes rows for one relay. ``cursor`` is the strand up to which it has looked: strands are served in rotation."""
+
+    def __init__(self, engine: Engine, batch: int) -> None:
+        if engine.dialect.name not in {POSTGRESQL, SQLITE}:
+            raise InvalidArgumentError(f"the outbox's relay works with PostgreSQL and SQLite, not with {engine.dialect.name}")
+        self._locks = engine.dialect.name == POSTGRESQL
+        # A relay must see what was committed before it got a strand's lock, whatever the engine's usual level is.
+        self._engine = engine.execution_options(isolation_level="READ COMMITTED") if self._locks else engine
+        self._batch = batch
+        self._cursor = ""
+        self._found = False
+        """Whether the rotation in progress has found rows."""
+
+    @contextmanager
+    def turn(self) -> Iterator[Connection]:
+        """Open the transaction of a turn."""
+        with self._engine.begin() as connection:
+            yield connection
+
+    @property
+    def held(self) -> bool:
+        """Whether rows stay locked until the turn's transaction ends. If not, it should end before the broker is asked."""
+        return self._locks
+
+    def take(self, connection: Connection, resting: Iterable[str]) -> Claim:
+        """Return the rows of a turn. ``resting``: queues to leave alone."""
+        strands = self._strands(connection, frozenset(resting))
+        found: list[Row[Any]] = []
+        share = max(1, self._batch // max(1, len(strands)))
+        for strand in strands:
+            found += self._sizes(connection, _SIZES.where(FRESH, outbox.c.strand == strand), share)
+        due = _SIZES.where(REFUSED, outbox.c.due_at <= datetime.now(UTC))
+        found += self._sizes(connection, due, REFUSED_AT_ONCE, outbox.c.due_at)
+        claim = Claim(self._rows(connection, _fitting(found)))
+        self._found |= bool(claim.rows)
+        if not self._cursor:  # a rotation is complete
+            claim.more, self._found = self._found, False
+        return claim
+
+    def _strands(self, connection: Connection, resting: frozenset[str]) -> list[str]:
+        """Return the next strands that have fresh rows and are not another relay's, and move the cursor behind them."""
+        seen = list(connection.scalars(_following(self._cursor)))
+        wanted = [strand for strand in seen if strand.rpartition(":")[0] not in resting]
+        chosen = wanted[:STRANDS_AT_ONCE]
+        if len(wanted) > len(chosen):
+            self._cursor = chosen[-1]
+        else:
+            self._cursor = seen[-1] if len(seen) == STRANDS_SEEN else ""
+        return list(connection.scalars(_LOCK_STRANDS, {"strands": chosen})) if self._locks and chosen else chosen
+
+    def _sizes(self, connection: Connection, asked: Select[Any], limit: int, *order: ColumnElement[Any]) -> list[Row[Any]]:
+        asked = asked.order_by(*order, outbox.c.number).limit(limit)
+        return list(connection.execute(asked.with_for_update(skip_locked=True) if self._locks else asked))
+
+    def _rows(self, connection: Connection, numbers: Sequence[int]) -> list[Row[Any]]:
+        if not numbers:
+            return []
+        return list(connection.execute(select(outbox).where(outbox.c.number.in_(numbers)).order_by(outbox.c.number)))
+
+    def has_sent(self, connection: Connection, before: datetime) -> bool:
+        """Return whether there are rows that were sent before a time."""
+        return connection.scalar(select(outbox.c.number).where(SENT, outbox.c.sent_at < before).limit(1)) is not None
+
+    def delete_sent(self, connection: Connection, before: datetime, limit: int) -> int:
+        """Delete rows that were sent before a time, at most ``limit``; return how many there were."""
+        old = select(outbox.c.number).where(SENT, outbox.c.sent_at < before).order_by(outbox.c.sent_at).limit(limit)
+        if self._locks:
+            old = old.with_for_update(skip_locked=True)
+        return connection.execute(delete(outbox).where(outbox.c.number.in_(old.scalar_subquery()))).rowcount
+
+
+def note_sent(connection: Connection, numbers: Sequence[int], *, keep: bool) -> None:
+    """Note that the broker has these rows; without ``keep`` they are deleted."""
+    if not numbers:
+        return
+    these = outbox.c.number.in_(numbers)
+    connection.execute(
+        update(outbox).where(these).values(sent_at=datetime.now(UTC), due_at=None) if keep else delete(outbox).where(these)
+    )
+
+
+def note_refused(connection: Connection, refused: Mapping[int, tuple[str, timedelta | None]]) -> None:
+    """Count a failed try of each row, with its error, and when to try again. None: the row stays fresh, because its queue rests."""
+    now = datetime.now(UTC)
+    for number, (error, pause) in refused.items():
+        values = {"attempts": outbox.c.attempts + 1, "error": error[:ERROR_CHARACTERS_MAX].replace("\0", "")}
+        due = {} if pause is None else {"due_at": now + pause}
+        connection.execute(
+            update(outbox).where(outbox.c.number == number, outbox.c.sent_at.is_(None)).values(**values, **due)
+        )
+
+
+_SIZES: Final = select(outbox.c.number, outbox.c.size_bytes)
+
+
+def _following(cursor: str) -> Select[Any]:
+    """Return the strands behind ``cursor`` that have fresh rows, each by one look into the index."""
+    first = select(func.min(outbox.c.strand).label("strand")).where(FRESH, outbox.c.strand > bindparam("cursor", cursor))
+    strands = first.cte("strands", recursive=True)
+    following = select(func.min(outbox.c.strand)).where(FRESH, outbox.c.strand > strands.c.strand).scalar_subquery()
+    strands = strands.union_all(select(following).where(strands.c.strand.is_not(None)))
+    return select(strands.c.strand).where(strands.c.strand.is_not(None)).limit(STRANDS_SEEN)
+
+
+def _fitting(found: Sequence[Row[Any]]) -> list[int]:
+    """Return the first of these rows that are not too large together."""
+    numbers: list[int] = []
+    total = 0
+    for row in found:
+        total += row.size_bytes
+        if numbers and total > BATCH_BYTES_MAX:
+            break
+        numbers.append(row.number)
+    return numbers
+
+
+def _lock_strands() -> Select[Any]:
+    name = func.unnest(cast(bindparam("strands"), ARRAY(String))).column_valued("strand")
+    locked = func.pg_try_advisory_xact_lock(func.hashtextextended(name, literal(LOCK_SPACE)))
+    return select(name).where(locked)
+
+
+_LOCK_STRANDS: Final = _lock_strands()

@@ -1,0 +1,209 @@
+"""``relay``: committed rows of the outbox to the broker, until it is told to stop."""
+
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Engine, Row, inspect
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+from fila_cluster.client import Client, checks
+from fila_cluster.errors import FilaError, InvalidArgumentError
+from fila_cluster.outbox.claims import Claims, note_refused, note_sent
+from fila_cluster.outbox.listening import Pauses
+from fila_cluster.outbox.sending import Fates, send
+from fila_cluster.outbox.table import outbox
+from fila_proto_zmq.limits import DEDUP_WINDOW_MS_MAX, FRAME_MESSAGES_MAX
+
+BATCH: Final = 500
+POLL_S: Final = 1.0
+RETENTION_S: Final = 3600.0
+PAUSE_S_MIN: Final = 0.25
+PAUSE_S_MAX: Final = 3600.0
+"""Between two tries of a refused row: doubled each time."""
+REST_S_MAX: Final = 30.0
+"""Of a queue that takes nothing: it may be created, or have room, at any time."""
+RESTING_MAX: Final = 1000
+"""Queues whose rest is remembered. Beyond, the one that rests longest is tried again."""
+TROUBLE_S_MAX: Final = 5.0
+"""Between two tries while the database is away."""
+DELETED_PER_SENT: Final = 2
+"""Rows that a turn may delete for each one that it may send, so that sent rows do not pile up."""
+
+_log = logging.getLogger("fila_cluster.outbox")
+
+
+class Turn(NamedTuple):
+    """One turn of a relay: how many rows it sent and how many were refused, and whether others may be waiting."""
+
+    sent: int
+    refused: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    batch: int
+    retention: timedelta
+    dedup_window_ms: int
+
+
+def relay(
+    engine: Engine,
+    client: Client,
+    *,
+    stop: Event | None = None,
+    poll: float = POLL_S,
+    batch: int = BATCH,
+    retention: float = RETENTION_S,
+    dedup_window: float | None = None,
+    on_turn: Callable[[Turn], object] | None = None,
+) -> None:
+    """Send committed messages of the outbox to the broker until ``stop`` is set. Blocks: run it in a process or thread of its own.
+
+    Any number of relays may run at a time, also for one database. ``poll``: seconds between two looks into the table while nothing
+    comes (PostgreSQL wakes it before). ``batch``: rows of a turn, at most. ``retention``: seconds for which sent rows are kept; 0: they
+    are deleted at once. ``dedup_window``: for how many seconds the broker knows a message again (a week at most; None: as it is configured);
+    a relay that crashes, and the next one that goes on within this time, store nothing twice. ``on_turn`` gets what each turn did.
+
+    It goes on when the database or the broker was away. Raises :class:`InvalidArgumentError` if the table does not exist,
+    :class:`UnauthenticatedError` if the broker does not let the client in.
+    """
+    one = _Relay(engine, client, _options(batch, retention, dedup_window))
+    stop = stop or Event()
+    pauses = Pauses(engine, checks.positive_milliseconds("poll", poll, DEDUP_WINDOW_MS_MAX) / 1000, stop)
+    check_table(engine)
+    failures = 0
+    try:
+        while not stop.is_set():
+            try:
+                pauses.listen()
+                turn = one.turn()
+            except DBAPIError as error:
+                if not (isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated):
+                    raise
+                # Its text may quote what a statement had.
+                _log.warning("the outbox's database is away: %s", type(error.orig).__name__)
+                pauses.close()
+                stop.wait(min(TROUBLE_S_MAX, PAUSE_S_MIN * 2.0 ** min(failures, 10)))
+                failures += 1
+                continue
+            failures = 0
+            if on_turn is not None:
+                on_turn(turn)
+            if not turn.more:
+                pauses.wait(one.rests_for())
+    finally:
+        pauses.close()
+
+
+def relay_turn(
+    engine: Engine, client: Client, *, batch: int = BATCH, retention: float = RETENTION_S, dedup_window: float | None = None
+) -> Turn:
+    """Send what is committed now, one batch of it, and return: for programs that have a loop of their own, and for tests."""
+    return _Relay(engine, client, _options(batch, retention, dedup_window)).turn()
+
+
+def check_table(engine: Engine) -> None:
+    """Raise :class:`InvalidArgumentError` if the table is not there. A database that is away is no reason."""
+    try:
+        found = inspect(engine).has_table(outbox.name)
+    except OperationalError:
+        return
+    except DBAPIError as error:
+        raise InvalidArgumentError(f"cannot look for the table {outbox.name}: {error.orig}") from None
+    if not found:
+        raise InvalidArgumentError(
+            f"there is no table {outbox.name} in {engine.url.render_as_string()}: create it with `fila-cluster outbox init --url URL`, "
+            "outbox.metadata.create_all(engine), or a migration"
+        )
+
+
+def _options(batch: int, retention: float, dedup_window: float | None) -> _Options:
+    window_ms = 0 if dedup_window is None else checks.positive_milliseconds("dedup_window", dedup_window, DEDUP_WINDOW_MS_MAX)
+    kept_ms = checks.milliseconds("retention", retention, 10 * DEDUP_WINDOW_MS_MAX)
+    return _Options(checks.whole_number("batch", batch, 1, FRAME_MESSAGES_MAX), timedelta(milliseconds=kept_ms), window_ms)
+
+
+@dataclass(slots=True)
+class _Rest:
+    """A queue that takes nothing: until when (monotonic) it is left alone, and how often it has refused in a row."""
+
+    until: float
+    failures: int
+
+
+class _Relay:
+    """What a relay knows from turn to turn. All of it may be forgotten: what counts is in the table."""
+
+    def __init__(self, engine: Engine, client: Client, options: _Options) -> None:
+        self._claims = Claims(engine, options.batch)
+        self._client = client
+        self._options = options
+        self._resting: OrderedDict[str, _Rest] = OrderedDict()
+
+    def turn(self) -> Turn:
+        """Take rows, send them, and note what became of them."""
+        now = time.monotonic()
+        fates = Fates()
+        with self._claims.turn() as connection:
+            claim = self._claims.take(connection, (queue for queue, rest in self._resting.items() if rest.until > now))
+            old = self._claims.has_sent(connection, self._kept_since())
+            if self._claims.held:
+                fates = send(self._client, claim.rows, self._options.dedup_window_ms)
+                deleted = self._note(connection, claim.rows, fates, old=old)
+        if not self._claims.held:
+            fates = send(self._client, claim.rows, self._options.dedup_window_ms)
+            deleted = 0
+            if claim.rows or old:
+                with self._claims.turn() as connection:
+                    deleted = self._note(connection, claim.rows, fates, old=old)
+        self._remember({row.queue for row in claim.rows}, fates)
+        return Turn(len(fates.sent), len(fates.refused), claim.more or deleted == self._deleted_max)
+
+    def rests_for(self) -> float:
+        """Return how many seconds it may wait before a queue that rests is to be tried."""
+        return min((rest.until for rest in self._resting.values()), default=math.inf) - time.monotonic()
+
+    def _kept_since(self) -> datetime:
+        return datetime.now(UTC) - self._options.retention
+
+    @property
+    def _deleted_max(self) -> int:
+        return DELETED_PER_SENT * self._options.batch
+
+    def _note(self, connection: Connection, rows: Sequence[Row[Any]], fates: Fates, *, old: bool) -> int:
+        """Write down the fates of rows, and return how many old ones were deleted."""
+        note_sent(connection, fates.sent, keep=bool(self._options.retention))
+        tries = {row.number: row.attempts for row in rows}
+        refused = {number: (_said(error), _pause(tries[number])) for number, error in fates.refused.items()}
+        note_refused(connection, refused | {number: (_said(error), None) for number, error in fates.resting.values()})
+        return self._claims.delete_sent(connection, self._kept_since(), self._deleted_max) if old else 0
+
+    def _remember(self, tried: Iterable[str], fates: Fates) -> None:
+        """Let queues rest that take nothing, each time longer, and forget those that took something."""
+        for queue in tried:
+            known = self._resting.pop(queue, None)
+            if queue not in fates.resting:
+                continue
+            error, failures = fates.resting[queue][1], known.failures if known else 0
+            pause_s = max(error.retry_after or 0.0, min(REST_S_MAX, PAUSE_S_MIN * 2.0**failures))
+            self._resting[queue] = _Rest(time.monotonic() + pause_s, min(failures + 1, 30))
+            if not known:
+                _log.warning("queue %s takes nothing, its messages wait in the outbox: %s", queue, error)
+        while len(self._resting) > RESTING_MAX:
+            self._resting.popitem(last=False)
+
+
+def _said(error: FilaError) -> str:
+    return f"{error.code}: {error}"
+
+
+def _pause(attempts: int) -> timedelta:
+    return timedelta(seconds=min(PAUSE_S_MAX, PAUSE_S_MIN * 2.0 ** min(attempts, 30)))
