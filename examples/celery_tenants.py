@@ -24,7 +24,9 @@ LINES = 1_000
 
 endpoint = os.environ.get("FILA_ENDPOINT", "tcp://127.0.0.1:5555")
 app = Celery("tenants", broker=endpoint.replace("tcp://", "fila://"), set_as_current=False)
-app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=1, worker_redirect_stdouts=False, task_default_queue="celery-tenants")
+app.conf.update(
+    task_ignore_result=True, worker_prefetch_multiplier=1, worker_redirect_stdouts=False, task_default_queue="celery-tenants"
+)
 order: list[str] = []
 
 

@@ -48,7 +48,15 @@ def work(count: int, pool: str, concurrency: int) -> None:
     def _ready(**_: Any) -> None:
         watcher.start()
 
-    options = ["--pool", pool, "--concurrency", str(concurrency), "--without-gossip", "--without-mingle", "--without-heartbeat"]
+    options = [
+        "--pool",
+        pool,
+        "--concurrency",
+        str(concurrency),
+        "--without-gossip",
+        "--without-mingle",
+        "--without-heartbeat",
+    ]
     app.worker_main(["worker", *options, "--loglevel", "ERROR", "--quiet"])
 
 
@@ -62,7 +70,12 @@ def _watch(count: int) -> None:
             began, first, before_s = time.perf_counter(), done[0], _cpu_s()
         time.sleep(LOOK_S)
     ended = time.perf_counter()
-    result = {"seconds": ended - (began or ended), "cpu_s": _cpu_s() - before_s, "count": done[0], "measured": done[0] - first}
+    result = {
+        "seconds": ended - (began or ended),
+        "cpu_s": _cpu_s() - before_s,
+        "count": done[0],
+        "measured": done[0] - first,
+    }
     print(json.dumps(result), flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 

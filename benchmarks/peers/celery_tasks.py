@@ -23,7 +23,11 @@ from benchmarks.peers.redis_streams import Redis
 FILA, REDIS = "fila-cluster", "Redis, AOF everysec"
 POOLS = {"solo": 1, "prefork": 2}
 """The pools, with their processes."""
-SENT, RUN_, CPU = "Celery tasks a second, sent one by one", "Celery tasks a second, run by a worker", "CPU time of the worker for a task"
+SENT, RUN_, CPU = (
+    "Celery tasks a second, sent one by one",
+    "Celery tasks a second, run by a worker",
+    "CPU time of the worker for a task",
+)
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 900
 SLACK = 0.95

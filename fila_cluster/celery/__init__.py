@@ -20,7 +20,7 @@ kombu.transport.TRANSPORT_ALIASES["fila"] = "fila_cluster.celery.transport:Trans
 @celery.signals.celeryd_init.connect(weak=False)  # type: ignore[untyped-decorator]
 def _let_workers_mingle(**_: Any) -> None:
     """Have a worker that starts ask the others which tasks are revoked: Celery does that for the brokers that it knows by name."""
-    from celery.worker.consumer.mingle import Mingle
+    from celery.worker.consumer.mingle import Mingle  # noqa: PLC0415  # a producer needs no worker
 
     Mingle.compatible_transports.add(Transport.driver_type)
 

@@ -16,7 +16,8 @@ from amqp.protocol import queue_declare_ok_t
 from kombu.transport import base
 from kombu.utils.uuid import uuid
 
-from fila_cluster.celery.envelope import Message, Outgoing, outgoing
+from fila_cluster.celery import envelope
+from fila_cluster.celery.envelope import Outgoing, outgoing
 from fila_cluster.celery.routing import KINDS, Binding, destinations
 from fila_cluster.client import Delivery
 from fila_cluster.client.polled import ACK, RELEASE, Feed, failed, to_retry
@@ -37,7 +38,7 @@ TRANSIENT_TTL_S = 3600.0
 DECLARED_MAX = 10_000
 """Queues whose declarations a channel remembers, to make them again."""
 
-Callback = Callable[[Message], object]
+Callback = Callable[[envelope.Message], object]
 
 
 class _Consumer:
@@ -56,7 +57,7 @@ class _Consumer:
 class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
     """A channel of a :class:`~fila_cluster.celery.connection.Connection`."""
 
-    Message = Message
+    Message = envelope.Message
 
     def __init__(self, connection: "Connection", channel_id: int) -> None:
         self.connection: Connection | None = connection
@@ -85,7 +86,11 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
     # --- exchanges ----------------------------------------------------------------------------------------------------
 
     def exchange_declare(
-        self, exchange: str | None = None, type: str | None = "direct", passive: bool = False, **_: Any
+        self,
+        exchange: str | None = None,
+        type: str | None = "direct",  # noqa: A002  # kombu's name
+        passive: bool = False,
+        **_: Any,
     ) -> None:
         """Note the kind of an exchange. It is stored with its first binding."""
         kind = type or "direct"
@@ -245,7 +250,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         if consumer.queue in self._transient:
             self.queue_delete(consumer.queue, if_unused=True)
 
-    def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Message | None:
+    def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> envelope.Message | None:
         """Return a message that is ready, None if there is none."""
         try:
             deliveries = self._client.receive(self._names.queue(queue), 1)
@@ -272,7 +277,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             self._client.settle_soon(self._unsettled.popitem()[1], RELEASE)
         self._client.push()
 
-    def message_to_python(self, raw_message: Message) -> Message:
+    def message_to_python(self, raw_message: envelope.Message) -> envelope.Message:
         """Return a message as it is: consumers get it ready."""
         return raw_message
 
@@ -349,9 +354,9 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             elif not message.is_transient:  # nobody waits any more for a reply
                 raise NotFound(str(error), method_sig=(60, 40)) from error
 
-    def _message(self, delivery: Delivery, consumer_tag: str | None, *, no_ack: bool) -> Message:
+    def _message(self, delivery: Delivery, consumer_tag: str | None, *, no_ack: bool) -> envelope.Message:
         tag = next(self._tags)
-        message = Message(delivery, self, tag, consumer_tag)
+        message = envelope.Message(delivery, self, tag, consumer_tag)
         if no_ack:
             self._client.settle_soon(delivery, ACK)
             self._fila.send_soon()

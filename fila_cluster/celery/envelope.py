@@ -24,10 +24,10 @@ FAIRNESS_KEY, WEIGHT, THROTTLE_KEYS, COST = "fila-fairness-key", "fila-weight", 
 PRIORITY_MAX = 255
 """As in AMQP. Celery's documentation names 0 to 9."""
 
-_OF_CELERY = frozenset(
-    "lang task id shadow eta expires group group_index retries timelimit root_id parent_id argsrepr kwargsrepr origin ignore_result "
-    "replaced_task_nesting stamped_headers stamps compression meth".split()
-)
+_OF_CELERY = frozenset({
+    "argsrepr", "compression", "eta", "expires", "group", "group_index", "id", "ignore_result", "kwargsrepr", "lang", "meth", "origin", "parent_id",
+    "replaced_task_nesting", "retries", "root_id", "shadow", "stamped_headers", "stamps", "task", "timelimit",
+})  # fmt: skip
 """Headers that Celery sets itself. Hooks get ``task`` and ``id`` of them."""
 _FOR_HOOKS = ("task", "id")
 _TEXT_CHARACTERS_MAX = 1024
@@ -185,5 +185,3 @@ def _number(name: str, value: Any, kind: type[int] | type[float]) -> int | float
         return kind(value)
     except (TypeError, ValueError):
         raise InvalidArgumentError(f"the header {name} is {value!r}: it must be a number") from None
-
-

@@ -39,7 +39,13 @@ class Transport(base.Transport):  # type: ignore[misc]  # kombu has no types
     implements = base.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset({"direct", "topic", "fanout"}), heartbeats=False
     )
-    recoverable_connection_errors = (ShardUnavailableError, RequestTimeoutError, OverloadedError, RateLimitedError, ConnectionError)
+    recoverable_connection_errors = (
+        ShardUnavailableError,
+        RequestTimeoutError,
+        OverloadedError,
+        RateLimitedError,
+        ConnectionError,
+    )
     connection_errors = recoverable_connection_errors
     recoverable_channel_errors = (QueueNotFoundError,)
     channel_errors = (*recoverable_channel_errors, ChannelError)
@@ -58,7 +64,9 @@ class Transport(base.Transport):  # type: ignore[misc]  # kombu has no types
             raise ImproperlyConfigured(
                 f"broker_transport_options has {', '.join(sorted(map(str, unknown)))}: fila:// takes {', '.join(sorted(OPTIONS))}"
             )
-        queue_options = {name: options[name] for name in ("visibility_timeout", "max_attempts") if options.get(name) is not None}
+        queue_options = {
+            name: options[name] for name in ("visibility_timeout", "max_attempts") if options.get(name) is not None
+        }
         return Connection(
             info,
             _endpoint(info),
@@ -113,9 +121,7 @@ def _endpoint(info: Any) -> str | None:
     """Return the endpoints of kombu's URLs: the client itself goes from one router to the next. None: FILA_ENDPOINT, or the default."""
     if not info.hostname:
         return None
-    hosts = [(info.hostname, info.port)]
-    for url in info.alt or ():
-        parts = urlsplit(url)
-        hosts.append((parts.hostname, parts.port))
+    others = [urlsplit(url) for url in info.alt or ()]
+    hosts = [(info.hostname, info.port), *((each.hostname, each.port) for each in others if each.scheme == "fila")]
     named = [f"tcp://{f'[{host}]' if ':' in host else host}:{port or DEFAULT_PORT}" for host, port in hosts if host]
     return ",".join(dict.fromkeys(named))

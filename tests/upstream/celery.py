@@ -117,7 +117,9 @@ def table(found: Mapping[str, Outcome]) -> str:
     """Return the results in Markdown."""
     kinds = ["passed", "skipped", "expected to fail", "failed"]
     lines = [f"| module | {' | '.join(kinds)} |", f"|---|{'---|' * len(kinds)}"]
-    lines += [f"| `{name}` | {' | '.join(str(outcome.counts[kind]) for kind in kinds)} |" for name, outcome in sorted(found.items())]
+    lines += [
+        f"| `{name}` | {' | '.join(str(outcome.counts[kind]) for kind in kinds)} |" for name, outcome in sorted(found.items())
+    ]
     return "\n".join(lines)
 
 
@@ -125,10 +127,12 @@ def main() -> int:
     """Run them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="only what CI runs")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "fila-upstream", help="where sources are kept")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "fila-upstream", help="where sources are kept"
+    )
     arguments, options = parser.parse_known_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    targets = list(SHORT) if arguments.short else ["t/integration"]
+    targets = list(SHORT) if arguments.short else []
     with tempfile.TemporaryDirectory() as data, redis(Path(data)) as port, running(Path(data) / "fila", workers=2) as cluster:
         found = run("celery", targets[0], [*targets[1:], *options], cluster, port, arguments.folder)
     print(table(found))

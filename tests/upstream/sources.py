@@ -12,7 +12,17 @@ def fetch(package: str, folder: Path) -> Path:
     wanted = f"{package}-{version(package)}"
     unpacked = folder / wanted
     if not unpacked.is_dir():
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+        ]
         subprocess.run([*command, "--dest", str(folder), wanted.replace("-", "==", 1)], check=True)
         with tarfile.open(folder / f"{wanted}.tar.gz") as archive:
             archive.extractall(folder, filter="data")

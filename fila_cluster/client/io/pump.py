@@ -324,15 +324,18 @@ class Bell:
         self._rung = False
 
     def ring(self) -> None:
+        """Make it readable."""
         if not self._rung:
             self._rung = True
             os.write(self._rope, b"!")
 
     def silence(self) -> None:
+        """Make it quiet again."""
         if self._rung:
             self._rung = False
             os.read(self.descriptor, 1)
 
     def close(self) -> None:
+        """Close both ends."""
         while self._ends:
             os.close(self._ends.pop())

@@ -137,7 +137,11 @@ def test_tenants_take_turns(connection: Connection, client: Client, name: str) -
 
 def test_exchanges(connection: Connection, name: str) -> None:
     topic, fanout, direct = (Exchange(f"{name}-{kind}", kind) for kind in ("topic", "fanout", "direct"))
-    all_events, sent, mail = Queue(f"{name}-all", topic, "#"), Queue(f"{name}-sent", topic, "*.sent"), Queue(f"{name}-mail", direct, "mail")
+    all_events, sent, mail = (
+        Queue(f"{name}-all", topic, "#"),
+        Queue(f"{name}-sent", topic, "*.sent"),
+        Queue(f"{name}-mail", direct, "mail"),
+    )
     ears = [Queue(f"{name}-ear{number}", fanout) for number in range(2)]
     with connection.channel() as channel:
         for queue in (all_events, sent, mail, *ears):

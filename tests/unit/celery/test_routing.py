@@ -54,7 +54,8 @@ def test_a_binding_survives_its_message() -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"\xff", b"[]", b"{}", b'{"kind":"headers","queue":"q","key":""}', b'{"kind":"topic","queue":1,"key":""}']
+    "payload",
+    [b"", b"\xff", b"[]", b"{}", b'{"kind":"headers","queue":"q","key":""}', b'{"kind":"topic","queue":1,"key":""}'],
 )
 def test_what_is_no_binding_is_left_out(payload: bytes) -> None:
     assert unpacked(payload) is None

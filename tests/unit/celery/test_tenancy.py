@@ -45,7 +45,12 @@ def test_the_function_sees_the_task_and_names_its_key(app: Celery) -> None:
 def test_a_share_says_more(app: Celery) -> None:
     fair(app, key=lambda task: Share("acme", weight=3, throttle_keys=("mail",), cost=2))
     headers = headers_of(app)
-    assert [headers[f"fila-{name}"] for name in ("fairness-key", "weight", "throttle-keys", "cost")] == ["acme", 3, ["mail"], 2]
+    assert [headers[f"fila-{name}"] for name in ("fairness-key", "weight", "throttle-keys", "cost")] == [
+        "acme",
+        3,
+        ["mail"],
+        2,
+    ]
 
 
 def test_headers_of_the_caller_win(app: Celery) -> None:
