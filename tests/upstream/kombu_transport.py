@@ -38,6 +38,8 @@ def failover_connection() -> kombu.Connection:
 
 ONE_EVENT = "one drain_events() hands over one message here, this test expects three of one call"
 
+BY_ITSELF = "it expects kombu to switch to the next URL; here the client goes from one to the next by itself"
+
 
 class test_basic_functionality(BasicFunctionality):  # noqa: N801
     pass
@@ -68,4 +70,5 @@ class test_event_loop(BaseEventLoop):  # noqa: N801
 
 
 class test_failover(BaseFailover):  # noqa: N801
-    pass
+    @pytest.mark.skip(reason=BY_ITSELF)
+    def test_failover_switches_to_alternate_url(self, failover_connection: Any) -> None: ...
