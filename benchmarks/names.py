@@ -9,6 +9,7 @@ MODULES: Final = {
     "payloads": "benchmarks.workloads.payloads",
     "fsync": "benchmarks.workloads.fsync",
     "peers": "benchmarks.peers.comparison",
+    "celery": "benchmarks.peers.celery_tasks",
     "fairness": "benchmarks.workloads.fairness",
     "hooks": "benchmarks.workloads.hooks",
     "throttles": "benchmarks.workloads.throttles",

@@ -77,3 +77,9 @@ def test_one_trace_through_two_queues(shared_cluster: Cluster) -> None:
     output = output_of(ROOT / "examples/tracing.py", endpoint=shared_cluster.endpoint)
     assert "13 spans, 1 trace" in output
     assert [line.split()[-1] for line in output.splitlines() if "deliver" in line] == ["ack", "nack", "ack"]
+
+
+def test_a_celery_project_with_tenants(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/celery_tenants.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
+    assert "2,000 tasks of 361 tenants, run by one worker" in output
+    assert "the first 361 run of 361" in output

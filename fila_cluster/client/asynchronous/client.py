@@ -79,7 +79,7 @@ class AsyncClient(AsyncAdministration):
             api_key=checks.api_key_or_default(api_key),
             direct=checks.direct_or_default(direct),
         )
-        self._io = Reactor(self._session, rounds, checks.server_keys(server_key))
+        self._io = self._shell(rounds, checks.server_keys(server_key))
         self._confirmer = LoopConfirmer(self._io, self._session.pipelines)
 
     # --- producing ----------------------------------------------------------------------------------------------------
@@ -263,6 +263,9 @@ class AsyncClient(AsyncAdministration):
         return call.outcome()
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _shell(self, rounds: Rounds, server_keys: tuple[str, ...]) -> Reactor:
+        return Reactor(self._session, rounds, server_keys)
 
     def _start(self, key: str, command: Command, then: Callable[[Call], None] | None = None) -> Call:
         return self._io.ask(lambda now: self._session.call(key, command, now, then))

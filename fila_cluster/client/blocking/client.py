@@ -78,7 +78,7 @@ class Client(Administration):
             api_key=checks.api_key_or_default(api_key),
             direct=checks.direct_or_default(direct),
         )
-        self._io = Pump(self._session, rounds, checks.server_keys(server_key))
+        self._io = self._shell(rounds, checks.server_keys(server_key))
         self._confirmer = ThreadConfirmer(self._io, self._session.pipelines)
 
     # --- producing ----------------------------------------------------------------------------------------------------
@@ -262,6 +262,9 @@ class Client(Administration):
         return call.outcome()
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _shell(self, rounds: Rounds, server_keys: tuple[str, ...]) -> Pump:
+        return Pump(self._session, rounds, server_keys)
 
     def _start(self, key: str, command: Command, then: Callable[[Call], None] | None = None) -> Call:
         return self._io.ask(lambda now: self._session.call(key, command, now, then))

@@ -56,7 +56,7 @@ class Pump:
         self._no_leader = threading.Event()
         self._refusal: FilaError | None = None
         self._links = Links(rounds, server_keys, self)
-        self._bell = _Bell()
+        self._bell = Bell()
         self._poller = self._new_poller()
         self._heartbeat = HeartbeatThread(self)
         self._links.connect(session, time.monotonic())
@@ -313,7 +313,7 @@ class _Follower:
         self.leave()
 
 
-class _Bell:
+class Bell:
     """A descriptor that :meth:`ring` makes readable."""
 
     def __init__(self) -> None:
@@ -324,15 +324,18 @@ class _Bell:
         self._rung = False
 
     def ring(self) -> None:
+        """Make it readable."""
         if not self._rung:
             self._rung = True
             os.write(self._rope, b"!")
 
     def silence(self) -> None:
+        """Make it quiet again."""
         if self._rung:
             self._rung = False
             os.read(self.descriptor, 1)
 
     def close(self) -> None:
+        """Close both ends."""
         while self._ends:
             os.close(self._ends.pop())

@@ -112,6 +112,11 @@ class Consumption:
         self._beat(subscription)
         return subscription
 
+    def set_prefetch(self, subscription: Subscription, prefetch: int) -> None:
+        """Give a subscription another credit: its next heartbeat, which is due now, says so."""
+        subscription.prefetch = prefetch
+        self._schedule(subscription, self.now)
+
     def unsubscribe(self, subscription: Subscription) -> Call | None:
         """End a subscription and give back the messages that were not taken.
 

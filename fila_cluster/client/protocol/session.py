@@ -29,7 +29,7 @@ from fila_cluster.client.protocol.producing import SingleEnqueues
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
 from fila_cluster.client.protocol.subscription import Subscription
-from fila_cluster.client.protocol.timers import Timers
+from fila_cluster.client.protocol.timers import Timer, Timers
 from fila_cluster.client.requests.call import Call, Pending
 from fila_cluster.client.requests.connection import KEPT_BYTES_MAX, PIPE_BYTES_MAX, Connection
 from fila_cluster.client.requests.way import DirectWay, Way
@@ -137,9 +137,13 @@ class Session:
         """Whether the router has answered this client's greeting."""
         return self.routes.router.greeting is None
 
-    def at(self, when: float, then: Callable[[], object]) -> None:
+    def at(self, when: float, then: Callable[[], object]) -> Timer:
         """Call ``then`` in a flush at that time, once."""
-        self._timers.at(when, then)
+        return self._timers.at(when, then)
+
+    def cancel(self, timer: Timer) -> None:
+        """Do not call what :meth:`at` was to call."""
+        self._timers.cancel(timer)
 
     def _by_router(self, queue: str) -> bool:
         """Return whether pushes of a queue come through the router."""
@@ -242,6 +246,11 @@ class Session:
         """Open a subscription."""
         self._at(now)
         return self._consumption.subscribe(queue, prefetch, auto_extend=auto_extend)
+
+    def set_prefetch(self, subscription: Subscription, prefetch: int, now: float) -> None:
+        """Give a subscription another credit, with the next flush."""
+        self._at(now)
+        self._consumption.set_prefetch(subscription, prefetch)
 
     def gather(self, subscription: Subscription, count: int, max_wait_s: float, now: float) -> Gathering:
         """Wait for a batch of deliveries."""

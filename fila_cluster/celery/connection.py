@@ -1,0 +1,142 @@
+"""One connection of kombu: a client of the broker, its channels, and the two ways to wait for their messages.
+
+In an event loop (prefork, threads and solo workers) the loop watches the client's descriptor. Elsewhere (gevent, scripts)
+``drain_events`` waits. The client keeps its leases alive, and its connection, in a thread of its own, so a task that blocks a solo worker for
+minutes loses none; after a restart of the broker it goes on with the leases that it holds, and Celery notices nothing.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+from fila_cluster.celery.channel import Channel
+from fila_cluster.celery.exchanges import Exchanges
+from fila_cluster.celery.names import Names
+from fila_cluster.client.polled import PolledClient
+from fila_proto_zmq.commands import GetPlacement
+from fila_proto_zmq.errors import FilaError
+
+ROUNDS_PER_CALL = 16
+"""How often the event loop has each consumer's next message handed over before it looks at its other descriptors."""
+
+
+class Connection:
+    """A connection. Its channels may be used by several threads, as far as kombu allows that."""
+
+    def __init__(
+        self,
+        client: Any,
+        endpoint: str | None,
+        namespace: str,
+        queue_options: dict[str, Any],
+        *,
+        api_key: str | None,
+        server_key: str | None,
+        timeout_s: float,
+    ) -> None:
+        """Connect. ``client``: kombu's own connection; ``queue_options``: those of the queues that are created."""
+        self.client = client
+        self.names = Names(namespace)
+        self.queue_options = queue_options
+        self.fila = PolledClient(endpoint, api_key=api_key, server_key=server_key, timeout=timeout_s)
+        self._pid = os.getpid()
+        self._channels: list[Channel] = []
+        self._ids = count(1)
+        self._loop: Any = None
+        self._sending = False
+        """The loop will send what is collected."""
+        try:
+            self.fila.request(GetPlacement())
+        except BaseException:
+            self.fila.close()
+            raise
+        self.exchanges = Exchanges(self.fila, self.names)
+
+    @property
+    def connected(self) -> bool:
+        """Whether it can be used: it is open, and this is the process that opened it."""
+        return self._pid == os.getpid() and not self.fila.closed
+
+    @property
+    def channels(self) -> Sequence[Channel]:
+        """The open channels."""
+        return tuple(self._channels)
+
+    def channel(self) -> Channel:
+        """Open a channel."""
+        channel = Channel(self, next(self._ids))
+        self._channels.append(channel)
+        return channel
+
+    def remove(self, channel: Channel) -> None:
+        """Note that a channel is closed."""
+        with suppress(ValueError):
+            self._channels.remove(channel)
+
+    def drain_events(self, timeout: float | None = None) -> None:
+        """Hand over messages; wait for one if there are none. :class:`TimeoutError` if none comes within ``timeout`` seconds."""
+        if self._deliver():
+            return
+        self.fila.take_in()
+        if self._deliver():
+            return
+        if timeout is None or timeout > 0:
+            self.fila.wait(timeout)
+            if self._deliver():
+                return
+        raise TimeoutError("no message has come in time")
+
+    def register(self, loop: Any) -> None:
+        """Have an event loop hand over the messages."""
+        self._loop = loop
+        loop.add_reader(self.fila.fileno(), self._on_readable)
+
+    def unregister(self) -> None:
+        """End that."""
+        loop, self._loop = self._loop, None
+        if loop is not None and self.connected:
+            loop.remove_reader(self.fila.fileno())
+
+    def consuming(self) -> None:
+        """Note that there is a new consumer: messages may have come before the loop looks."""
+        if self._loop is not None:
+            self.fila.call_again()
+
+    def send_soon(self) -> None:
+        """Send what is collected: settlements of one tick of the event loop travel together."""
+        if self._loop is None:
+            self.fila.push()
+        elif not self._sending:
+            self._sending = True
+            self._loop.call_soon(self._send)
+
+    def close(self) -> None:
+        """Give back what is unsettled, and disconnect. In the child of a fork: leave all that to the parent."""
+        self.unregister()
+        self.fila.close()
+        self._channels.clear()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        self._sending = False
+        with suppress(FilaError):  # closed meanwhile: it was sent then
+            self.fila.push()
+
+    def _on_readable(self) -> None:
+        self.fila.take_in()
+        for _ in range(ROUNDS_PER_CALL):
+            if not self._deliver():
+                return
+        self.fila.call_again()
+
+    def _deliver(self) -> bool:
+        """Hand over one message of each consumer. A solo worker runs tasks in there: what they have settled is sent after each."""
+        delivered = False
+        for channel in list(self._channels):
+            delivered |= channel.deliver()
+        if self._sending:
+            self._send()
+        return delivered

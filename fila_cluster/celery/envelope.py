@@ -1,0 +1,187 @@
+"""One of kombu's messages as a message of the broker, and back.
+
+The payload is the body, unchanged. The header ``celery`` has what kombu says of it, as JSON. Beside it stand ``task`` and the text headers that the
+producer added, for hooks to read.
+
+The broker does what a worker would else do with a message that it holds: the ``eta`` becomes a delay, ``expires`` a time to live.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from kombu.transport import base
+from kombu.utils.json import dumps, loads
+
+from fila_cluster.client import Delivery
+from fila_proto_zmq.errors import InvalidArgumentError
+
+HEADER = "celery"
+FAIRNESS_KEY, WEIGHT, THROTTLE_KEYS, COST = "fila-fairness-key", "fila-weight", "fila-throttle-keys", "fila-cost"
+PRIORITY_MAX = 255
+"""As in AMQP. Celery's documentation names 0 to 9."""
+
+_OF_CELERY = frozenset({
+    "argsrepr", "compression", "eta", "expires", "group", "group_index", "id", "ignore_result", "kwargsrepr", "lang", "meth", "origin", "parent_id",
+    "replaced_task_nesting", "retries", "root_id", "shadow", "stamped_headers", "stamps", "task", "timelimit",
+})  # fmt: skip
+"""Headers that Celery sets itself. Hooks get ``task`` and ``id`` of them."""
+_FOR_HOOKS = ("task", "id")
+_TEXT_CHARACTERS_MAX = 1024
+"""A longer text header is in the JSON only."""
+_PUBLISHED = "fila-publish"
+"""The property that all attempts of one ``publish`` share."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message between kombu's ``prepare_message`` and its ``basic_publish``."""
+
+    body: bytes
+    priority: int
+    content_type: str | None
+    content_encoding: str | None
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether its producer does not want it kept (delivery mode 1): what has no reader now is not sent."""
+        return self.properties.get("delivery_mode") == 1
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of ``enqueue``, without the queue's own."""
+        options: dict[str, Any] = {"priority": -self.priority, "dedup_id": self.properties[_PUBLISHED]}
+        due = _moment(self.headers.get("eta"))
+        if due is not None and due > datetime.now(UTC):
+            options["deliver_at"] = due
+        expiration = self.properties.get("expiration")
+        if expiration is not None:
+            options["ttl"] = max(int(expiration), 1) / 1000
+        options.update(_tenancy(self.headers))
+        return options
+
+    def sealed(self, exchange: str, routing_key: str) -> dict[str, str]:
+        """Return the headers of the broker's message."""
+        properties = {name: value for name, value in self.properties.items() if name != _PUBLISHED}
+        said = {
+            "headers": self.headers,
+            "properties": properties,
+            "content_type": self.content_type,
+            "content_encoding": self.content_encoding,
+            "priority": self.priority,
+            "exchange": exchange,
+            "routing_key": routing_key,
+        }
+        texts = {name: value for name, value in self.headers.items() if _is_for_hooks(name, value)}
+        return texts | {HEADER: dumps(said)}
+
+
+def outgoing(
+    body: bytes | str,
+    priority: int | None,
+    content_type: str | None,
+    content_encoding: str | None,
+    headers: dict[str, Any] | None,
+    properties: dict[str, Any] | None,
+) -> Outgoing:
+    """Return what kombu is about to publish. The ``properties`` are marked, so that a repeated attempt is known to be one."""
+    if properties is None:
+        properties = {}
+    properties.setdefault(_PUBLISHED, uuid4().hex)
+    if isinstance(body, str):
+        body = body.encode(content_encoding if content_encoding not in (None, "binary") else "utf-8")
+    urgency = min(max(int(priority or 0), 0), PRIORITY_MAX)
+    return Outgoing(body, urgency, content_type, content_encoding, headers or {}, properties)
+
+
+class Message(base.Message):  # type: ignore[misc]  # kombu has no types
+    """A delivery as kombu sees it."""
+
+    def __init__(self, delivery: Delivery, channel: Any, tag: int, consumer_tag: str | None) -> None:
+        said = _said(delivery)
+        headers, properties = said.get("headers") or {}, said.get("properties") or {}
+        if headers.get("eta") is not None and _moment(headers["eta"]) is not None:
+            # It has been waited for. A worker that saw it would set a timer of its own.
+            properties["eta"], headers["eta"] = headers["eta"], None
+        properties["priority"] = said.get("priority", 0)
+        properties["delivery_tag"] = tag
+        info = {
+            "exchange": said.get("exchange", ""),
+            "routing_key": said.get("routing_key", delivery.queue),
+            "priority": properties["priority"],
+            "redelivered": delivery.attempts > 0,
+        }
+        if consumer_tag is not None:
+            info["consumer_tag"] = consumer_tag
+        super().__init__(
+            body=delivery.payload,
+            delivery_tag=tag,
+            content_type=said.get("content_type"),
+            content_encoding=said.get("content_encoding"),
+            delivery_info=info,
+            properties=properties,
+            headers=headers,
+            channel=channel,
+        )
+
+
+def _said(delivery: Delivery) -> dict[str, Any]:
+    """Return what a producer said of a message; of one that is not kombu's, its headers."""
+    text = delivery.headers.get(HEADER)
+    if text is None:
+        return {"headers": dict(delivery.headers), "content_type": "application/data", "content_encoding": "binary"}
+    try:
+        found = loads(text) if "__type__" in text else json.loads(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _is_for_hooks(name: str, value: Any) -> bool:
+    return (name in _FOR_HOOKS or name not in _OF_CELERY) and isinstance(value, str) and len(value) <= _TEXT_CHARACTERS_MAX
+
+
+def _moment(text: Any) -> datetime | None:
+    """Return an ETA as Celery writes it; one without a time zone is UTC."""
+    if isinstance(text, datetime):
+        moment = text
+    elif isinstance(text, str):
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+    else:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def _tenancy(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fairness key, weight, throttle keys and cost that headers name."""
+    options: dict[str, Any] = {}
+    if (key := headers.get(FAIRNESS_KEY)) is not None:
+        options["fairness_key"] = str(key)
+    if (weight := headers.get(WEIGHT)) is not None:
+        options["weight"] = _number(WEIGHT, weight, int)
+    if (keys := headers.get(THROTTLE_KEYS)) is not None:
+        options["throttle_keys"] = throttle_keys(keys)
+    if (cost := headers.get(COST)) is not None:
+        options["cost"] = _number(COST, cost, float)
+    return options
+
+
+def throttle_keys(keys: str | Iterable[str]) -> list[str]:
+    """Return throttle keys as a list; a text has commas between them."""
+    if isinstance(keys, str):
+        return [key for each in keys.split(",") if (key := each.strip())]
+    return [str(each) for each in keys]
+
+
+def _number(name: str, value: Any, kind: type[int] | type[float]) -> int | float:
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"the header {name} is {value!r}: it must be a number") from None

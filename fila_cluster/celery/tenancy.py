@@ -1,0 +1,63 @@
+"""Which tenant a task is for: ``fair(app, key=…)`` asks a function of yours for each task that the app sends."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fila_cluster.celery.envelope import COST, FAIRNESS_KEY, THROTTLE_KEYS, WEIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class SentTask:
+    """A task on its way to the broker. ``headers`` are those of its message; the four of this library win over the function."""
+
+    name: str
+    id: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    queue: str
+    headers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a task's message says to the scheduler; None: the broker's default."""
+
+    key: str | None = None
+    weight: int | None = None
+    throttle_keys: Sequence[str] | None = None
+    cost: float | None = None
+
+
+def fair(app: Any, key: Callable[[SentTask], str | Share | None]) -> None:
+    """Have ``key`` name the fairness key of each task that ``app`` sends, or a :class:`Share` with more; None: no word about it.
+
+    Call it once for an app, in each process that sends tasks. Headers that a caller has set are left as they are.
+    """
+    send = app.amqp.send_task_message
+
+    def send_fairly(producer: Any, name: str, message: Any, *arguments: Any, **options: Any) -> Any:
+        _mark(message.headers, key(_sent(name, message, options)))
+        return send(producer, name, message, *arguments, **options)
+
+    app.amqp.send_task_message = send_fairly
+
+
+def _mark(headers: dict[str, Any], found: str | Share | None) -> None:
+    if found is None:
+        return
+    share = found if isinstance(found, Share) else Share(str(found))
+    keys = None if share.throttle_keys is None else list(share.throttle_keys)
+    for header, value in ((FAIRNESS_KEY, share.key), (WEIGHT, share.weight), (THROTTLE_KEYS, keys), (COST, share.cost)):
+        if value is not None:
+            headers.setdefault(header, value)
+
+
+def _sent(name: str, message: Any, options: Mapping[str, Any]) -> SentTask:
+    queue = options.get("queue") or options.get("routing_key") or ""
+    body = message.body
+    if isinstance(body, Mapping):  # the first version of Celery's protocol
+        args, kwargs, task_id = body.get("args", ()), body.get("kwargs", {}), body.get("id", "")
+    else:
+        args, kwargs, task_id = body[0], body[1], message.headers.get("id", "")
+    return SentTask(name, task_id, args, kwargs, str(getattr(queue, "name", queue)), message.headers)

@@ -1,0 +1,179 @@
+"""A blocking client for programs with an event loop of their own: kombu's, for one.
+
+Its descriptor becomes readable when there may be deliveries. It settles without waiting, and repeats a settlement until the broker has
+confirmed it or the lease is gone, because such a loop may not stand still, and nobody there waits for an answer.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from fila_cluster.client.blocking.client import Client
+from fila_cluster.client.calls import messages
+from fila_cluster.client.checks import queue_name
+from fila_cluster.client.io.lent import LentPump
+from fila_cluster.client.protocol import tracer
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
+from fila_cluster.client.protocol.subscription import Subscription
+from fila_cluster.client.protocol.timers import Timer
+from fila_cluster.client.protocol.tracer import SettleTrace
+from fila_cluster.client.requests.call import Pending
+from fila_cluster.client.requests.endpoints import Rounds
+from fila_proto_zmq.commands import Verb
+from fila_proto_zmq.errors import FilaError
+
+_log = logging.getLogger("fila_cluster.polled")
+
+RELEASE = Settlement(Verb.RELEASE)
+"""Back to its queue, as if it had not been delivered."""
+
+__all__ = ["ACK", "RELEASE", "Feed", "PolledClient", "failed", "to_retry"]
+
+
+def failed(error: str) -> Settlement:
+    """Return how a delivery is dead-lettered."""
+    return settlement(Verb.FAIL, error)
+
+
+def to_retry(error: str) -> Settlement:
+    """Return how a delivery is given back at once, with an attempt counted."""
+    return settlement(Verb.RETRY, error)
+
+
+class Feed:
+    """The deliveries of one queue, as they come. Made by :meth:`PolledClient.feed`."""
+
+    def __init__(self, client: "PolledClient", subscription: Subscription) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._ready = subscription.ready
+
+    def take(self) -> Delivery | None:
+        """Return the next delivery, None if there is none now. Raises why the broker has ended the feed."""
+        try:
+            delivery: Delivery = self._ready.popleft()
+        except IndexError:
+            if self._subscription.error is not None:
+                raise self._subscription.failure() from None
+            return None
+        if delivery._lease.at_most_once:
+            self._client._hand_over(delivery)
+        if (installed := tracer.installed) is not None:
+            installed.handed_over((delivery,))
+        return delivery
+
+    def set_prefetch(self, count: int) -> None:
+        """Have at most so many deliveries leased and unsettled at a time."""
+        self._client.set_prefetch(self._subscription, messages.prefetch_count(count))
+
+    def close(self) -> None:
+        """Give back what was not taken."""
+        self._client.end(self._subscription)
+
+
+class PolledClient(Client):
+    """A :class:`Client` with a descriptor to watch, feeds of deliveries, and settlements that no caller waits for. Thread-safe."""
+
+    _pump: LentPump
+
+    def __init__(self, endpoint: str | None = None, **options: Any) -> None:
+        """See :class:`Client`."""
+        self._subscriptions: list[Subscription] = []
+        self._again: deque[tuple[Delivery, Settlement]] = deque()
+        """What was settled, and could not be confirmed."""
+        super().__init__(endpoint, **options)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when :meth:`take_in` may find something."""
+        return self._pump.fileno()
+
+    def take_in(self) -> None:
+        """Take in what the broker has sent, and send what is collected, without waiting."""
+        self._pump.take_in()
+
+    def call_again(self) -> None:
+        """Keep the descriptor readable as long as feeds have something to take."""
+        self._pump.call_again()
+
+    def feed(self, queue: str, prefetch: int) -> Feed:
+        """Begin to receive the messages of a queue, of which at most ``prefetch`` are leased and unsettled at a time."""
+        name, count = queue_name(queue), messages.prefetch_count(prefetch)
+        subscription = self._pump.ask(lambda now: self._session.subscribe(name, count, now, auto_extend=True))
+        self._subscriptions = [each for each in self._subscriptions if not each.ended] + [subscription]
+        return Feed(self, subscription)
+
+    def set_prefetch(self, subscription: Subscription, prefetch: int) -> None:
+        """Give a subscription another credit."""
+        self._pump.ask(lambda now: self._session.set_prefetch(subscription, prefetch, now))
+
+    def end(self, subscription: Subscription) -> None:
+        """End a subscription, and give back what was not taken."""
+        self._subscriptions = [each for each in self._subscriptions if each is not subscription]
+        self._unsubscribe(subscription)
+
+    def wait(self, timeout: float | None) -> None:
+        """Return when a feed has something, or has ended, or ``timeout`` seconds are over."""
+        feeds = [each for each in self._subscriptions if not each.ended or each.error is not None]
+        pending: Pending[None] = Pending()
+        timer = self._pump.note(lambda now: self._begin(pending, feeds, now, timeout))
+        try:
+            self._pump.wait(pending)
+        finally:
+            with suppress(FilaError):  # closed meanwhile
+                self._pump.note(lambda _: self._end(pending, feeds, timer))
+
+    def settle_soon(self, delivery: Delivery, how: Settlement) -> None:
+        """Settle a delivery with the next exchange, and again until the broker has confirmed it. Errors that stay are logged."""
+        trace = None if (installed := tracer.installed) is None else installed.settling((delivery,), how)
+        settling = self._session.settle((delivery,), how)
+        settling.wake = partial(self._settled, settling, how, trace)
+        if settling.done:  # of a queue that delivers at most once, or settled before
+            settling.wake()
+
+    def push(self) -> None:
+        """Send what is collected, now."""
+        self._pump.ask(lambda _: None)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _shell(self, rounds: Rounds, server_keys: tuple[str, ...]) -> LentPump:
+        self._pump = LentPump(self._session, rounds, server_keys, self._settle_again, self._has_news)
+        return self._pump
+
+    def _has_news(self) -> bool:
+        return any(each.ready or each.error is not None for each in self._subscriptions)
+
+    def _begin(
+        self, pending: Pending[None], feeds: Sequence[Subscription], now: float, timeout: float | None
+    ) -> Timer | None:
+        if any(each.ready or each.ended for each in feeds):
+            pending.finish()
+            return None
+        for each in feeds:
+            each.waiting.append(pending)
+        return None if timeout is None else self._session.at(now + timeout, pending.finish)
+
+    def _end(self, pending: Pending[None], feeds: Sequence[Subscription], timer: Timer | None) -> None:
+        if timer is not None:
+            self._session.cancel(timer)
+        for each in feeds:
+            if pending in each.waiting:
+                each.waiting.remove(pending)
+
+    def _settled(self, settling: Settling, how: Settlement, trace: SettleTrace | None) -> None:
+        if trace is not None:
+            trace.ended(settling)
+        for position, error in settling.errors.items():
+            delivery = settling.deliveries[position]
+            if error.retryable and not self._session.has_left:
+                self._again.append((delivery, how))
+            elif not self._session.has_left:
+                _log.warning("%r could not be settled, and may be delivered again: %s", delivery, error)
+
+    def _settle_again(self) -> None:
+        for _ in range(len(self._again)):
+            self.settle_soon(*self._again.popleft())

@@ -1,0 +1,1 @@
+"""Celery and kombu on this broker."""
