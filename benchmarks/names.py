@@ -9,6 +9,7 @@ MODULES: Final = {
     "payloads": "benchmarks.workloads.payloads",
     "fsync": "benchmarks.workloads.fsync",
     "peers": "benchmarks.peers.comparison",
+    "dramatiq": "benchmarks.peers.dramatiq_tasks",
     "fairness": "benchmarks.workloads.fairness",
     "hooks": "benchmarks.workloads.hooks",
     "throttles": "benchmarks.workloads.throttles",

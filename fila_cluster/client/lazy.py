@@ -1,5 +1,6 @@
 """A blocking client for libraries whose users make things when modules are imported, and fork later."""
 
+import atexit
 import os
 import threading
 from typing import Any
@@ -11,7 +12,7 @@ _made: "WeakSet[LazyClient]" = WeakSet()
 
 
 class LazyClient:
-    """Opens a client on its first use, and another one in each child of a fork. Thread-safe.
+    """Opens a client on its first use, and another one in each child of a fork; closes it when the process ends. Thread-safe.
 
     ``settings`` are the arguments of :class:`~fila_cluster.Client`.
     """
@@ -51,4 +52,10 @@ def _forget_all() -> None:
         each._forget()
 
 
+def _close_all() -> None:
+    for each in list(_made):
+        each.close()
+
+
 os.register_at_fork(after_in_child=_forget_all)
+atexit.register(_close_all)
