@@ -16,6 +16,9 @@ SPARK = PACKAGES["fila_cluster"] / "spark"
 DASHBOARD = PACKAGES["fila_cluster"] / "dashboard"
 REMOTE = PACKAGES["fila_cluster"] / "backup" / "remote.py"
 KAFKA = PACKAGES["fila_worker"] / "log" / "kafka"
+DRAMATIQ = PACKAGES["fila_cluster"] / "dramatiq"
+DJANGO = PACKAGES["fila_cluster"] / "django"
+EXTRAS = {SPARK, DASHBOARD, REMOTE, KAFKA, DRAMATIQ, DJANGO}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,7 @@ def used_by(files: list[Path]) -> set[str]:
 
 def test_everything_that_is_imported_is_declared(project: dict) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE, KAFKA} & {file, *file.parents}]
+    files = [file for file in sources(*PACKAGES.values()) if not EXTRAS & {file, *file.parents}]
     assert used_by(files) - declared == set()
 
 
@@ -68,11 +71,19 @@ def test_everything_that_is_imported_is_declared(project: dict) -> None:
         ("dashboard", sources(DASHBOARD)),
         ("backup", [REMOTE]),
         ("hosts", [*sources(KAFKA), REMOTE]),
+        ("dramatiq", sources(DRAMATIQ)),
     ],
 )
 def test_what_a_part_needs_is_declared_as_its_extra(project: dict, extra: str, files: list[Path]) -> None:
     declared = declared_in(project["project"]["dependencies"])
     assert used_by(files) - declared == declared_in(project["project"]["optional-dependencies"][extra])
+
+
+def test_django_is_an_extra_and_its_tasks_a_package_beside_older_ones(project: dict) -> None:
+    """Which package has the tasks is found at run time, so no import names it."""
+    declared = declared_in(project["project"]["dependencies"])
+    assert used_by(sources(DJANGO)) - declared == {"django"}
+    assert declared_in(project["project"]["optional-dependencies"]["django"]) == {"django", "django-tasks"}
 
 
 def test_a_built_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
