@@ -58,7 +58,7 @@ class SuiteConsumer(FilaConsumer):
     failed: Callable[[str, Callable[[], BaseException]], None]
 
     def nack(self, message: MessageProxy) -> None:
-        error = message._exception
+        error = getattr(message, "_exception", None)
         if error is not None:
             kind, arguments = type(error), error.args
             self.failed(message.queue_name, lambda: kind(*arguments))
@@ -120,7 +120,7 @@ class SuiteBroker(FilaBroker):
     def get_queue_message_counts(self, queue_name: str) -> tuple[int, int, int]:
         """How many messages are pending, delayed, dead."""
         info = self.info(self.queue_of(queue_name))
-        return info.pending + info.in_flight, info.delayed, len(list(self._letters(queue_name)))
+        return info.pending + info.in_flight, info.delayed, self.info(self.queue_of(queue_name) + ".dlq").depth
 
     def _letters(self, queue: str) -> Iterable["Message[Any]"]:
         return [Message.decode(letter.payload) for letter in self.client.browse(self.queue_of(queue) + ".dlq")]

@@ -11,6 +11,7 @@ from itertools import count
 import dramatiq
 import pytest
 from dramatiq import Worker
+from dramatiq.brokers.stub import StubBroker
 from dramatiq.rate_limits.backends import StubBackend as RateLimiterStub
 from dramatiq.results.backends import StubBackend as ResultStub
 
@@ -45,6 +46,12 @@ def _worker(broker: SuiteBroker) -> Iterator[Worker]:
     worker.start()
     yield worker
     worker.stop()
+
+
+@pytest.fixture(autouse=True)
+def a_global_broker() -> None:
+    """Tests that ask for no broker use the global one: that of the test before would have its actors."""
+    dramatiq.set_broker(StubBroker())
 
 
 @pytest.fixture
