@@ -35,6 +35,11 @@ class LazyClient:
                     client = self._client = Client(**self.settings)
         return client
 
+    @property
+    def opened(self) -> Client | None:
+        """The client of this process, if there is one."""
+        return self._client
+
     def close(self) -> None:
         """Close the client of this process, if there is one: what is unsettled goes back."""
         with self._lock:

@@ -5,16 +5,17 @@ message waits in the broker, and a worker holds none of them. Queues are made on
 imported without a broker.
 """
 
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dramatiq import Broker, Message, Middleware, QueueJoinTimeout
 from dramatiq.common import current_millis
 from dramatiq.errors import ConnectionClosed
 
-from fila_cluster import Client
+from fila_cluster import Client, Producer
 from fila_cluster.client.lazy import LazyClient
 from fila_cluster.dramatiq.consumer import FilaConsumer
 from fila_cluster.dramatiq.messages import ETA, DeliveredMessage
@@ -31,6 +32,8 @@ class FilaBroker(Broker):
     ``endpoint``, ``api_key``, ``server_key``, ``timeout`` (seconds) and ``direct`` are those of :class:`~fila_cluster.Client`.
     ``namespace``: queues are named ``namespace/queue``. ``queue_options``: the options of ``Client.create_queue`` for queues that
     are made here; queues that exist keep theirs. The client is opened on first use, and once more in each child of a fork.
+    ``confirm_delivery``: whether ``enqueue`` returns when the message is durable. If not, messages go out in batches, which is faster, and a
+    process that is killed loses those of its last moments; what fails later is logged. :meth:`close` and :meth:`join` wait for them.
     """
 
     def __init__(
@@ -44,12 +47,16 @@ class FilaBroker(Broker):
         direct: bool | None = None,
         namespace: str | None = None,
         queue_options: Mapping[str, Any] | None = None,
+        confirm_delivery: bool = True,
     ) -> None:
         self.rules: dict[str, Rule] = {}
         """What :func:`fila_cluster.dramatiq.fair` has set, by the option's name."""
         self._lazy = LazyClient(endpoint=endpoint, api_key=api_key, server_key=server_key, timeout=timeout, direct=direct)
         self._prefix = "" if namespace is None else f"{namespace}/"
         self._queue_options = dict(queue_options or {})
+        self._confirm_delivery = confirm_delivery
+        self._pipeline: _Pipeline | None = None
+        self._pipeline_lock = threading.Lock()
         super().__init__(middleware=middleware)
         self.queues: set[str] = set()
         self.actor_options |= ACTOR_OPTIONS
@@ -64,7 +71,8 @@ class FilaBroker(Broker):
         return self._prefix + queue_name
 
     def close(self) -> None:
-        """Give back what is unsettled, and disconnect."""
+        """Wait until what was sent is confirmed, give back what is unsettled, and disconnect."""
+        self._flush_pipeline()
         self._lazy.close()
 
     def get_declared_queues(self) -> set[str]:
@@ -92,8 +100,8 @@ class FilaBroker(Broker):
     def enqueue(self, message: "Message[Any]", *, delay: int | None = None) -> "Message[Any]":
         """Enqueue a message, to be delivered in ``delay`` milliseconds at the earliest; return it as it was enqueued.
 
-        It is durable when this returns. A message that a worker has, as when ``Retries`` enqueues it once more, goes back
-        with its ack instead.
+        It is durable when this returns, unless ``confirm_delivery`` is false. A message that a worker has, as when ``Retries``
+        enqueues it once more, goes back with its ack instead.
         """
         held = message if isinstance(message, DeliveredMessage) else None
         if delay is not None:
@@ -104,17 +112,22 @@ class FilaBroker(Broker):
         self.logger.debug("Enqueueing message %r on queue %r.", message.message_id, message.queue_name)
         self.emit_before("enqueue", message, delay)
         delay_ms = _left(message, delay)
-        if held is None or not held.run_again(without_once(message), delay_ms):
-            self.put(message, delay_ms)
+        if held is None:
+            self.put(message, delay_ms, confirmed=self._confirm_delivery)
+        elif not held.run_again(without_once(message), delay_ms):
+            self.put(message, delay_ms)  # its original is acked next
         self.emit_after("enqueue", message, delay)
         return message
 
-    def put(self, message: "Message[Any]", delay_ms: int) -> None:
+    def put(self, message: "Message[Any]", delay_ms: int, *, confirmed: bool = True) -> None:
         """Enqueue a message as it is. Makes its queue, if there is none."""
         queue = self.queue_of(message.queue_name)
         options = arguments(message, self.actors.get(message.actor_name))
         payload = without_once(message).encode()
         try:
+            if not confirmed:
+                self._send(queue, payload, delay=delay_ms / 1000, **options)
+                return
             try:
                 self.client.enqueue(queue, payload, delay=delay_ms / 1000, **options)
             except QueueNotFoundError:
@@ -141,6 +154,7 @@ class FilaBroker(Broker):
         ``interval``: how often to look, and ``timeout``: how long to wait at most, in milliseconds. Raises
         :class:`dramatiq.QueueJoinTimeout`.
         """
+        self._flush_pipeline()
         give_up_at = None if timeout is None else time.monotonic() + timeout / 1000
         while self._depth(queue_name):
             if give_up_at is not None and time.monotonic() >= give_up_at:
@@ -151,10 +165,36 @@ class FilaBroker(Broker):
         name = self.queue_of(queue_name)
         return sum(queue.depth for queue in self.client.list_queues(name) if queue.name == name)
 
+    def _send(self, queue: str, payload: bytes, **options: Any) -> None:
+        """Send without waiting. The queue must be there: no answer could have it made."""
+        pipeline = self._pipeline
+        if pipeline is None or pipeline.client is not self.client:
+            with self._pipeline_lock:
+                pipeline = self._pipeline
+                if pipeline is None or pipeline.client is not self.client:
+                    pipeline = self._pipeline = _Pipeline(self.client, self.client.producer(), set())
+        if queue not in pipeline.made:
+            self._make(queue)
+            pipeline.made.add(queue)
+        pipeline.producer.send(payload, queue=queue, **options)
+
+    def _flush_pipeline(self) -> None:
+        pipeline = self._pipeline
+        if pipeline is not None and pipeline.client is self._lazy.opened:
+            pipeline.producer.flush()
+
     def _make(self, queue: str) -> None:
         """Make a queue if there is none. Who may not make queues uses those that an operator has made."""
         with suppress(QueueExistsError, PermissionDeniedError):
             self.client.create_queue(queue, **self._queue_options)
+
+
+class _Pipeline(NamedTuple):
+    """What sends without waiting, for one client; ``made``: the queues that it has made or found."""
+
+    client: Client
+    producer: Producer
+    made: set[str]
 
 
 def _left(message: "Message[Any]", delay: int | None) -> int:

@@ -22,6 +22,8 @@ from tests.support.cluster import PATIENCE_S, Cluster, environment, eventually, 
 PATIENCE_MS = int(PATIENCE_S * 1000)
 HOUR_MS = 3_600_000
 QUEUE = "default"
+TASKS = 1500
+"""For the command line: more than it does between a signal and its end."""
 
 
 def info(broker: FilaBroker, queue: str = QUEUE) -> Any:
@@ -250,6 +252,19 @@ def test_queues_are_made_with_the_options_that_the_broker_was_given(shared_clust
         assert info(broker).pending == 1
 
 
+def test_unconfirmed_messages_are_all_there_when_the_broker_is_closed(shared_cluster: Cluster, broker: FilaBroker) -> None:
+    for _ in range(2):  # and again after a close
+        with opened(shared_cluster.endpoint, namespace="unconfirmed", confirm_delivery=False) as unconfirmed:
+            work = dramatiq.actor(lambda number: None, actor_name="work", broker=unconfirmed)
+            for number in range(500):
+                work.send(number)
+            unconfirmed.close()
+            work.send(500)
+    found = broker.client.browse("unconfirmed/default", limit=2000)
+    assert sorted(message.json()["args"][0] for message in found) == sorted([*range(501)] * 2)
+    broker.client.delete_queue("unconfirmed/default")
+
+
 def test_a_worker_survives_a_restart_of_the_broker(tmp_path: Path) -> None:
     ran: list[int] = []
     with running(tmp_path / "data") as cluster:
@@ -294,16 +309,17 @@ def test_the_command_line_stopped_in_the_middle_loses_and_repeats_nothing(cluste
         assert started.returncode == 0, said
         assert not re.search("Traceback|ERROR|CRITICAL", said), said
 
-    with opened(cluster.endpoint) as broker:
+    with opened(cluster.endpoint, confirm_delivery=False) as broker:
         note = dramatiq.actor(lambda number: None, actor_name="note")
-        for number in range(400):
+        for number in range(TASKS):
             note.send(number)
+        eventually(lambda: info(broker).pending == TASKS, "all are in")
         run_until(100)
         assert info(broker).in_flight == 0
-        assert info(broker).pending == 400 - len(noted())
-        run_until(400)
+        assert info(broker).pending == TASKS - len(noted()) > 0
+        run_until(TASKS)
         assert info(broker).depth == 0
-    assert sorted(map(int, noted())) == list(range(400))
+    assert sorted(map(int, noted())) == list(range(TASKS))
 
 
 def test_without_dramatiq_the_import_says_what_to_install() -> None:
