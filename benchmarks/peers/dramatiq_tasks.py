@@ -110,7 +110,7 @@ def _actor(system: TaskSystem, address: str, run: Callable[[int], None]) -> Any:
 
     broker = system.broker(address)
     dramatiq.set_broker(broker)
-    return dramatiq.actor(run, actor_name="run", queue_name=QUEUE, broker=broker)
+    return dramatiq.actor(actor_name="run", queue_name=QUEUE, broker=broker)(run)
 
 
 async def send(gate: Gate, system: TaskSystem, address: str, count: int) -> Spent:

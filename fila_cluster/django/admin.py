@@ -18,7 +18,6 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django is not typed
     list_filter = ("status", "queue_name", "backend")
     search_fields: ClassVar[list[str]] = ["id", "task_path"]
 
-    @admin.display(description="Dead letter")
     def dead_letter(self, record: TaskRecord) -> str:
         """Return a link to the dashboard, for a task that failed."""
         if record.status != TaskRecord.Status.FAILED or record.backend not in task_backends.settings:

@@ -78,7 +78,7 @@ class Execution:
 
     def _record(self, body: dict[str, Any]) -> TaskRecord | None:
         """Return the row of a task. A task that is sent before its transaction is committed may have none yet, or never: then it is made."""
-        record = TaskRecord.objects.filter(id=body["id"]).first()
+        record: TaskRecord | None = TaskRecord.objects.filter(id=body["id"]).first()
         if record is not None or body["on_commit"]:
             return record
         times = {
@@ -89,7 +89,8 @@ class Execution:
             with transaction.atomic():
                 made.save(force_insert=True)
         except IntegrityError:  # committed meanwhile
-            return TaskRecord.objects.get(id=body["id"])
+            record = TaskRecord.objects.get(id=body["id"])
+            return record
         return made
 
     def _attempt(self, delivery: Delivery, record: TaskRecord) -> None:

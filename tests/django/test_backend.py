@@ -38,7 +38,7 @@ def records() -> Any:
 
 
 def messages(client: Any, queue: str = DEFAULT) -> list[Any]:
-    return client.browse(queue) if any(each.name == queue for each in client.list_queues(queue)) else []
+    return client.browse(queue, limit=1000) if any(each.name == queue for each in client.list_queues(queue)) else []
 
 
 @contextmanager
