@@ -10,6 +10,7 @@ MODULES: Final = {
     "fsync": "benchmarks.workloads.fsync",
     "peers": "benchmarks.peers.comparison",
     "celery": "benchmarks.peers.celery_tasks",
+    "dramatiq": "benchmarks.peers.dramatiq_tasks",
     "fairness": "benchmarks.workloads.fairness",
     "hooks": "benchmarks.workloads.hooks",
     "throttles": "benchmarks.workloads.throttles",

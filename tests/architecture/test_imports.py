@@ -35,7 +35,17 @@ def test_a_worker_and_the_settings_of_a_log_on_kafka_do_without_its_library() ->
     assert "confluent_kafka" not in loaded
 
 
-@pytest.mark.parametrize(("part", "library"), [("spark", "pyspark"), ("dashboard", "nicegui"), ("outbox", "sqlalchemy"), ("celery", "kombu")])
+@pytest.mark.parametrize(
+    ("part", "library"),
+    [
+        ("spark", "pyspark"),
+        ("dashboard", "nicegui"),
+        ("outbox", "sqlalchemy"),
+        ("celery", "kombu"),
+        ("dramatiq", "dramatiq"),
+        ("django", "django"),
+    ],
+)
 def test_what_an_extra_brings_is_imported_only_on_use(part: str, library: str) -> None:
     """At the top of a module by its own package alone; others import it where they run."""
     package = f"fila_cluster.{part}"

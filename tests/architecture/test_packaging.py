@@ -19,7 +19,10 @@ KAFKA = PACKAGES["fila_worker"] / "log" / "kafka"
 RELOAD = PACKAGES["fila_cluster"] / "work" / "changes.py"
 OUTBOX = PACKAGES["fila_cluster"] / "outbox"
 OUTBOX_COMMANDS = PACKAGES["fila_cluster"] / "cli" / "queues" / "outbox.py"
-OPTIONAL = {SPARK, DASHBOARD, REMOTE, KAFKA, RELOAD, OUTBOX, OUTBOX_COMMANDS}
+CELERY = PACKAGES["fila_cluster"] / "celery"
+DRAMATIQ = PACKAGES["fila_cluster"] / "dramatiq"
+DJANGO = PACKAGES["fila_cluster"] / "django"
+OPTIONAL = {SPARK, DASHBOARD, REMOTE, KAFKA, RELOAD, OUTBOX, OUTBOX_COMMANDS, CELERY, DRAMATIQ, DJANGO}
 """What needs an extra."""
 
 
@@ -62,9 +65,7 @@ def used_by(files: list[Path]) -> set[str]:
 
 def test_everything_that_is_imported_is_declared(project: dict) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    files = [
-        file for file in sources(*PACKAGES.values()) if not OPTIONAL & {file, *file.parents}
-    ]
+    files = [file for file in sources(*PACKAGES.values()) if not OPTIONAL & {file, *file.parents}]
     assert used_by(files) - declared == set()
 
 
@@ -77,11 +78,19 @@ def test_everything_that_is_imported_is_declared(project: dict) -> None:
         ("outbox", [*sources(OUTBOX), OUTBOX_COMMANDS]),
         ("hosts", [*sources(KAFKA), REMOTE]),
         ("reload", [RELOAD]),
+        ("dramatiq", sources(DRAMATIQ)),
     ],
 )
 def test_what_a_part_needs_is_declared_as_its_extra(project: dict, extra: str, files: list[Path]) -> None:
     declared = declared_in(project["project"]["dependencies"])
     assert used_by(files) - declared == declared_in(project["project"]["optional-dependencies"][extra])
+
+
+def test_django_is_an_extra_and_its_tasks_a_package_beside_older_ones(project: dict) -> None:
+    """Which package has the tasks is found at run time, so no import names it."""
+    declared = declared_in(project["project"]["dependencies"])
+    assert used_by(sources(DJANGO)) - declared == {"django"}
+    assert declared_in(project["project"]["optional-dependencies"]["django"]) == {"django", "django-tasks"}
 
 
 def test_a_built_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:

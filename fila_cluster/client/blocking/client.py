@@ -210,6 +210,27 @@ class Client(Administration):
         batch = messages.as_deliveries(deliveries)
         self._settle(batch, settlement(Verb.NACK, error), messages.failure_of)
 
+    def ack_soon(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge many without waiting: the acks are sent at once, and again until the broker has confirmed them.
+
+        If this process dies before, or a lease ends before, the message is delivered again. Closing the client sends what is
+        not confirmed once more. :class:`AlreadySettledError` if one of them was settled before: then none is acknowledged.
+        """
+        batch = messages.as_deliveries(deliveries)
+        trace = None if (installed := tracer.installed) is None else installed.settling(batch, ACK)
+        settling = self._io.ask(lambda _: self._session.ack_soon(batch))
+        if trace is not None:
+            trace.ended(settling)
+        if settling.errors:
+            raise settling.errors.popitem()[1]  # an error's traceback holds the settling: no cycle through it
+
+    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Give back many at once, unharmed: no attempt is counted, and each is delivered again, in its place, at once.
+
+        :class:`BatchError` if some could not be given back; the others are.
+        """
+        self._settle(messages.as_deliveries(deliveries), settlement(Verb.RELEASE), messages.failure_of)
+
     # --- life ---------------------------------------------------------------------------------------------------------
 
     @property
@@ -334,6 +355,21 @@ class Client(Administration):
         except BaseException:
             with suppress(FilaError):  # closed meanwhile
                 self._io.note(lambda _: subscription.unwant(pending))
+            raise
+
+    def _wait_a_while(self, subscription: Subscription, timeout_s: float) -> None:
+        gather = self._session.gather
+        try:
+            gathering = self._io.ask(lambda now: gather(subscription, 1, 0.0, now, timeout_s))
+        except FilaError:
+            if subscription.ended:  # closed meanwhile: its end, and no failure
+                return
+            raise
+        try:
+            self._io.wait(gathering)
+        except BaseException:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.note(lambda _: gathering.end())
             raise
 
     def _hand_over(self, delivery: Delivery) -> None:

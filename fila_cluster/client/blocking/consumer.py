@@ -10,6 +10,7 @@ not taken; those that the caller holds stay leased.
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from fila_cluster.client import checks
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.subscription import Subscription
@@ -43,6 +44,23 @@ class Consumer:
             if (installed := tracer.installed) is not None:
                 installed.handed_over((delivery,))
             return delivery
+
+    def take(self, timeout: float = 0.0) -> Delivery | None:
+        """Return the next delivery; None if there is none within ``timeout`` seconds, and once the iterator is closed."""
+        timeout_s = checks.wait_ms(timeout) / 1000
+        if not self._ready and timeout_s > 0:
+            self._client._wait_a_while(self._subscription, timeout_s)
+        try:
+            delivery: Delivery = self._ready.popleft()
+        except IndexError:
+            if self._subscription.error is not None:
+                raise self._subscription.failure() from None
+            return None
+        if delivery._lease.at_most_once:
+            self._client._hand_over(delivery)
+        if (installed := tracer.installed) is not None:
+            installed.handed_over((delivery,))
+        return delivery
 
     def _stop(self) -> None:
         if self._subscription.error is not None:

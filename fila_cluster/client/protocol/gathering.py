@@ -1,5 +1,6 @@
 """Waits for a batch of deliveries: until there are enough, or the first ones have waited for long enough."""
 
+import math
 from collections.abc import Callable
 
 from fila_cluster.client.protocol.subscription import Subscription
@@ -8,12 +9,19 @@ from fila_cluster.client.requests.call import Pending
 
 
 class Gathering(Pending[None]):
-    """Done when ``count`` deliveries are ready, ``max_wait_s`` after there is one, or at the end of the subscription."""
+    """Done when ``count`` deliveries are ready, ``max_wait_s`` after there is one, after ``timeout_s`` in any case, or at
+    the end of the subscription."""
 
-    __slots__ = ("_count", "_max_wait_s", "_now", "_subscription", "_timer", "_timers", "_waiter")
+    __slots__ = ("_count", "_limit", "_max_wait_s", "_now", "_subscription", "_timer", "_timers", "_waiter")
 
     def __init__(
-        self, subscription: Subscription, count: int, max_wait_s: float, timers: Timers, now: Callable[[], float]
+        self,
+        subscription: Subscription,
+        count: int,
+        max_wait_s: float,
+        timers: Timers,
+        now: Callable[[], float],
+        timeout_s: float = math.inf,
     ) -> None:
         super().__init__()
         self._subscription = subscription
@@ -22,6 +30,7 @@ class Gathering(Pending[None]):
         self._timers = timers
         self._now = now
         self._timer: Timer | None = None
+        self._limit = None if timeout_s == math.inf else timers.at(now() + timeout_s, self.end)
         self._waiter: Pending[None] | None = None
 
     def look(self) -> None:
@@ -38,8 +47,9 @@ class Gathering(Pending[None]):
 
     def end(self) -> None:
         """Wait no longer."""
-        if self._timer is not None:
-            self._timers.cancel(self._timer)
+        for timer in (self._timer, self._limit):
+            if timer is not None:
+                self._timers.cancel(timer)
         if self._waiter is not None:
             self._subscription.unwant(self._waiter)
         self.finish()

@@ -252,10 +252,12 @@ class Session:
         self._at(now)
         self._consumption.set_prefetch(subscription, prefetch)
 
-    def gather(self, subscription: Subscription, count: int, max_wait_s: float, now: float) -> Gathering:
-        """Wait for a batch of deliveries."""
+    def gather(
+        self, subscription: Subscription, count: int, max_wait_s: float, now: float, timeout_s: float = math.inf
+    ) -> Gathering:
+        """Wait for a batch of deliveries, ``timeout_s`` at most."""
         self._at(now)
-        gathering = Gathering(subscription, count, max_wait_s, self._timers, self._around.now)
+        gathering = Gathering(subscription, count, max_wait_s, self._timers, self._around.now, timeout_s)
         gathering.look()
         return gathering
 
@@ -277,6 +279,12 @@ class Session:
         if self._connection.farewell is not None:
             raise copy(self._connection.farewell)
         self._settler.hand_over(delivery)
+
+    def ack_soon(self, deliveries: "Sequence[Delivery]") -> Settling:
+        """Ack with the next flush, and again until it is confirmed. Raises the error of :meth:`goodbye`, if that came before."""
+        if self._connection.farewell is not None:
+            raise copy(self._connection.farewell)
+        return self._settler.ack_soon(deliveries)
 
     def goodbye(self, now: float, error: FilaError) -> list[Call]:
         """End everything in good order; return the calls that confirm it, none if no broker is there.

@@ -97,7 +97,7 @@ class Settling(Pending[None]):
 
 
 class _Handing(Settling):
-    """The ack of handed-over deliveries; ``then`` gets the error that failed it, None when it is confirmed."""
+    """The ack of deliveries that no caller waits for; ``then`` gets the error that failed it, None when it is confirmed."""
 
     __slots__ = ("error_of_all", "leases", "then")
 
@@ -187,9 +187,29 @@ class Settler:
         """Ack an at-most-once delivery with the next flush, and again until the broker has confirmed it."""
         self._insist({delivery._lease: [delivery._index]})
 
+    def ack_soon(self, deliveries: "Sequence[Delivery]") -> Settling:
+        """Claim deliveries, and ack them with the next flush and again until the broker has confirmed it.
+
+        Returns what is done at once. With errors nothing is claimed.
+        """
+        settling = Settling(deliveries)
+        for position, delivery in enumerate(deliveries):
+            if delivery._settled or delivery._lease.owner is not self._owner:
+                self._unclaimable(settling, position, ACK)
+        if not settling.errors:
+            leases: Indexes = {}
+            for delivery in deliveries:
+                if not delivery._settled:  # at most once, or named twice
+                    delivery._settled = True
+                    leases.setdefault(delivery._lease, []).append(delivery._index)
+            for lease, indexes in leases.items():  # each travels in one frame
+                self._insist({lease: indexes})
+        settling.finish()
+        return settling
+
     @property
     def handed_over(self) -> dict[str, Fences]:
-        """Handed-over deliveries that are not confirmed, by queue."""
+        """Deliveries that no caller will settle again, and whose acks are not confirmed, by queue."""
         fences: defaultdict[str, Fences] = defaultdict(list)
         for handing in self._handing:
             for lease, indexes in handing.leases.items():

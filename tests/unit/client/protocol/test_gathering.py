@@ -66,3 +66,26 @@ def test_who_waits_no_longer_leaves_nothing():
     gathered.peer.session._timers.tick(gathered.peer.now + 10)
     assert len(gathered.peer.session._timers) == 0
     gathered.end()
+
+
+def test_it_is_done_when_its_caller_has_waited_for_long_enough():
+    gathered = Gathered(count=1)
+    gathering = gathered.peer.session.gather(gathered.subscription, 1, 0.0, gathered.peer.now, 2.0)
+    assert gathered.peer.session.next_deadline() <= gathered.peer.now + 2
+    gathered.peer.advance(1.9)
+    gathered.peer.sent()
+    assert not gathering.done
+    gathered.peer.advance(0.1)
+    gathered.peer.sent()
+    assert gathering.done
+    assert gathered.subscription.waiting == []
+
+
+def test_a_delivery_ends_the_wait_and_its_timer():
+    gathered = Gathered(count=1)
+    gathering = gathered.peer.session.gather(gathered.subscription, 1, 0.0, gathered.peer.now, 2.0)
+    gathered.push(1)
+    assert gathering.done
+    gathered.peer.session._timers.tick(gathered.peer.now + 10)
+    assert len(gathered.peer.session._timers) == 0
+    gathered.end()

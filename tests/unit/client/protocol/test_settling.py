@@ -14,7 +14,7 @@ from fila_cluster.errors import (
     ShardUnavailableError,
 )
 from fila_proto_zmq.codec import to_fault
-from fila_proto_zmq.commands import Settle, Settled, Verb
+from fila_proto_zmq.commands import Goodbye, Settle, Settled, Verb
 from fila_proto_zmq.limits import FENCES_MAX
 from tests.unit.client.peer import Peer, batch, give_up
 
@@ -248,3 +248,46 @@ def test_what_was_given_up_and_failed_may_be_settled_again(peer):
     peer.refuse(sent, RequestTimeoutError("late"))
     assert not delivery._settled
     give_up(delivery)
+
+
+def test_acks_that_no_caller_waits_for_travel_together(peer):
+    deliveries = peer.receive("q", batch(7, 3), batch(8, 2))
+    for delivery in deliveries:
+        assert peer.session.ack_soon([delivery]).done
+    assert peer.one(Settle).command == Settle(Verb.ACK, [(7, []), (8, [])])
+
+
+def test_an_ack_that_no_caller_waits_for_is_sent_until_it_is_confirmed(peer):
+    first, second = peer.receive("q", batch(7, 2))
+    peer.session.ack_soon([first, second])
+    peer.refuse(peer.one(Settle), RequestTimeoutError("late"))
+    again = peer.one(Settle)
+    assert again.command == Settle(Verb.ACK, [(7, [])])
+    peer.reply(again, Settled())
+    assert peer.sent() == []
+
+
+def test_an_ack_that_no_caller_waits_for_ends_with_its_lease(peer):
+    (delivery,) = peer.receive("q", batch(7, 1))
+    peer.session.ack_soon([delivery])
+    peer.reply(peer.one(Settle), Settled([(7, -1, EXPIRED)]))
+    assert peer.sent() == []
+    assert delivery._lease.unsettled == 0
+
+
+def test_what_was_settled_before_can_not_be_acked_soon_nor_anything_with_it(peer):
+    deliveries = peer.receive("q", batch(7, 2))
+    peer.session.ack_soon(deliveries[:1])
+    assert errors_of(peer.session.ack_soon([deliveries[1], deliveries[0]])) == {1: AlreadySettledError}
+    assert peer.one(Settle).command.fences == [(7, [0])]
+    assert errors_of(peer.session.ack_soon([deliveries[1], deliveries[1]])) == {}
+    assert peer.one(Settle).command.fences == [(7, [1])]
+
+
+def test_a_goodbye_names_the_acks_that_are_not_confirmed(peer):
+    (delivery,) = peer.receive("q", batch(7, 1))
+    peer.session.ack_soon([delivery])
+    peer.session.goodbye(peer.now, FilaError("closed"))
+    assert [sent.command for sent in peer.sent()] == [Settle(Verb.ACK, [(7, [])]), Goodbye([(7, [0])])]
+    with pytest.raises(FilaError, match="closed"):
+        peer.session.ack_soon([delivery])

@@ -1,0 +1,66 @@
+"""A blocking client for libraries whose users make things when modules are imported, and fork later."""
+
+import atexit
+import os
+import threading
+from typing import Any
+from weakref import WeakSet
+
+from fila_cluster.client.blocking import Client
+
+_made: "WeakSet[LazyClient]" = WeakSet()
+
+
+class LazyClient:
+    """Opens a client on its first use, and another one in each child of a fork; closes it when the process ends. Thread-safe.
+
+    ``settings`` are the arguments of :class:`~fila_cluster.Client`.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._of_the_parent: Client | None = None
+        """Kept, because it was disowned, not closed: nothing of it may be cleaned up here."""
+        _made.add(self)
+
+    def get(self) -> Client:
+        """Return the client of this process; another one after :meth:`close`."""
+        client = self._client
+        if client is None:
+            with self._lock:
+                client = self._client
+                if client is None:
+                    client = self._client = Client(**self.settings)
+        return client
+
+    @property
+    def opened(self) -> Client | None:
+        """The client of this process, if there is one."""
+        return self._client
+
+    def close(self) -> None:
+        """Close the client of this process, if there is one: what is unsettled goes back."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()  # a thread that is not here may have it
+        self._of_the_parent, self._client = self._client or self._of_the_parent, None
+
+
+def _forget_all() -> None:
+    for each in list(_made):
+        each._forget()
+
+
+def _close_all() -> None:
+    for each in list(_made):
+        each.close()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+atexit.register(_close_all)

@@ -1,0 +1,206 @@
+"""The backend: a row in the caller's transaction, and a message when it is committed.
+
+The row is an outbox: a task whose ``enqueue`` was committed runs, whatever happens between the commit and the sending. Rolled back, there is
+neither a row nor a message.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+from django.core import checks
+from django.db import router, transaction
+from django.utils import timezone
+
+from fila_cluster import Client
+from fila_cluster.django import settings
+from fila_cluster.django.framework import (
+    BaseTaskBackend,
+    InvalidTask,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_signals,
+)
+from fila_cluster.django.tasks import SCHEDULING, FilaTask
+from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDeniedError, QueueExistsError, QueueNotFoundError
+from fila_proto_zmq.names import check_new_queue_name
+
+_log = logging.getLogger("fila_cluster.django")
+
+TASK_HEADER: Final = "django-task"
+"""The path of the task, for the queue's hooks."""
+
+
+class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run time
+    """Tasks on this project's queues. ``OPTIONS`` are the fields of :class:`fila_cluster.django.settings.Options`.
+
+    ``ENQUEUE_ON_COMMIT`` (default true): a task's message is sent when the transaction of ``enqueue`` is committed.
+    """
+
+    task_class = FilaTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.enqueue_on_commit = bool(params.get("ENQUEUE_ON_COMMIT", True))
+        self.settings = settings.read(alias, self.options)
+
+    @property
+    def client(self) -> Client:
+        """The client of this process."""
+        return self.settings.client().get()
+
+    def queue_of(self, queue_name: str) -> str:
+        """Return the name that a queue has at the broker."""
+        return queue_name if self.settings.namespace is None else f"{self.settings.namespace}/{queue_name}"
+
+    def validate_task(self, task: Any) -> None:
+        """Raise InvalidTask for what can't be a task here."""
+        super().validate_task(task)
+        try:
+            check_new_queue_name(self.queue_of(task.queue_name))
+        except InvalidArgumentError as error:
+            raise InvalidTask(str(error)) from error
+
+    def check(self, **_: Any) -> Iterable[Any]:
+        """Return what Django's system checks say."""
+        from django.apps import apps  # noqa: PLC0415 # Django imports this module before its applications are ready
+
+        if not apps.is_installed("fila_cluster.django"):
+            yield checks.Error(
+                "fila_cluster.django is not installed",
+                hint="Add 'fila_cluster.django' to INSTALLED_APPS, and migrate.",
+                id="fila.E001",
+            )
+        for queue in sorted(self.queues):
+            try:
+                check_new_queue_name(self.queue_of(queue))
+            except InvalidArgumentError as error:
+                yield checks.Error(f"TASKS[{self.alias!r}]['QUEUES']: {error}", id="fila.E002")
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Write the task's row, and have its message sent when the transaction is committed. Return its result, which is READY."""
+        from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
+
+        self.validate_task(task)
+        result = TaskResult(
+            task=task,
+            id=str(uuid4()),
+            status=TaskResultStatus.READY,
+            enqueued_at=timezone.now(),
+            started_at=None,
+            last_attempted_at=None,
+            finished_at=None,
+            args=list(args),
+            kwargs=dict(kwargs),
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        record = TaskRecord.objects.create(
+            id=result.id,
+            backend=self.alias,
+            task_path=task.module_path,
+            queue_name=task.queue_name,
+            priority=task.priority,
+            run_after=task.run_after,
+            arguments={"args": result.args, "kwargs": result.kwargs},
+            options=self._scheduling(task, result.args, result.kwargs),
+            enqueued_at=result.enqueued_at,
+        )
+        send: Callable[[], None] = partial(self._send_new, record, result)
+        if self.enqueue_on_commit:
+            transaction.on_commit(send, using=router.db_for_write(TaskRecord))
+        else:
+            send()
+        return result
+
+    def get_result(self, result_id: str) -> Any:
+        """Return the result of a task. Raises TaskResultDoesNotExist."""
+        from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
+        from fila_cluster.django.results import result_of  # noqa: PLC0415
+
+        try:
+            return result_of(TaskRecord.objects.get(id=result_id, backend=self.alias))
+        except TaskRecord.DoesNotExist:
+            raise TaskResultDoesNotExist(result_id) from None
+
+    def send(self, record: Any) -> bool:
+        """Send the message of a row. False if that has to wait: a worker tries again. What can't be sent at all fails the task."""
+        from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
+
+        try:
+            self._enqueue(record)
+        except FilaError as error:
+            if error.retryable:
+                _log.warning("Task %s is not sent yet; a worker will send it: %s", record.id, error)
+                return False
+            _log.exception("Task %s can't be sent", record.id)
+            failure = {
+                "exception_class_path": f"{type(error).__module__}.{type(error).__qualname__}",
+                "traceback": str(error),
+            }
+            TaskRecord.objects.filter(id=record.id).update(
+                sent=True, status=TaskRecord.Status.FAILED, finished_at=timezone.now(), errors=[failure]
+            )
+            return True
+        TaskRecord.objects.filter(id=record.id).update(sent=True)
+        return True
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _send_new(self, record: Any, result: Any) -> None:
+        if self.send(record):
+            task_signals.task_enqueued.send(type(self), task_result=result)
+
+    def _enqueue(self, record: Any) -> None:
+        queue = self.queue_of(record.queue_name)
+        fields = ("id", "backend", "task_path", "queue_name", "priority", "run_after", "arguments", "options", "enqueued_at")
+        body = {name: getattr(record, name) for name in fields} | {"on_commit": self.enqueue_on_commit}
+        enqueue = partial(
+            self.client.enqueue,
+            queue,
+            msgspec.json.encode(body),
+            {TASK_HEADER: record.task_path},
+            priority=-record.priority,  # here lower is first
+            deliver_at=_aware(record.run_after),
+            dedup_id=record.id,
+            **record.options,
+        )
+        try:
+            enqueue()
+        except QueueNotFoundError:
+            self.make(queue)
+            enqueue()
+
+    def make(self, queue: str) -> None:
+        """Make a queue, unless there is one, or this API key may not make any."""
+        try:
+            self.client.create_queue(queue, **self.settings.queue_options)
+        except (QueueExistsError, PermissionDeniedError):
+            return
+
+    def _scheduling(self, task: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the task's own options, and what the functions say of the others."""
+        found: dict[str, Any] = {}
+        rules = self.settings.rules()
+        for name in SCHEDULING:
+            value = getattr(task, name, None)
+            if value is None and name in rules:
+                value = rules[name](task, args, kwargs)
+            if value is not None:
+                found[name] = list(value) if name == "throttle_keys" and not isinstance(value, str) else value
+        return found
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    """Return a time with its zone: without USE_TZ Django's times have none."""
+    return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment

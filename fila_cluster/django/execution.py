@@ -1,0 +1,148 @@
+"""One task: from its delivery to its outcome in the database and the end of its lease.
+
+The outcome is written first, then the message is settled. If the process dies between the two the message comes again, and its row says that
+there is nothing left to do.
+"""
+
+import logging
+import traceback
+from typing import Any, Final
+
+import msgspec
+from django.db import IntegrityError, close_old_connections, transaction
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from fila_cluster import Client, Delivery
+from fila_cluster.django.backend import FilaBackend
+from fila_cluster.django.framework import TaskContext, task_signals
+from fila_cluster.django.models import ERRORS_MAX, TRACEBACK_CHARACTERS_MAX, WORKER_IDS_MAX, TaskRecord
+from fila_cluster.django.results import result_of
+from fila_cluster.errors import AlreadySettledError, FilaError
+
+_log = logging.getLogger("fila_cluster.django")
+
+DATABASE_PAUSE_S: Final = 5.0
+"""How long a task waits if the database could not take its outcome."""
+LOST_MAX: Final = 5
+"""How often a task's worker may die under it: one that kills its process would otherwise do so for ever."""
+NO_ROW: Final = "there is no row of task {}: it was deleted, or another database has it"
+
+
+class Execution:
+    """Runs deliveries of one backend, in any thread. ``worker_id`` is who did it."""
+
+    def __init__(self, backend: FilaBackend, client: Client, worker_id: str) -> None:
+        self._backend = backend
+        self._client = client
+        self._worker_id = worker_id
+
+    def run(self, delivery: Delivery) -> None:
+        """Run a delivered task, and settle its message."""
+        close_old_connections()
+        try:
+            self._run(delivery)
+        except AlreadySettledError:
+            _log.debug("Message %s was settled before", delivery.id)
+        except FilaError as error:  # its lease ends, and it comes again
+            _log.warning("Message %s could not be settled: %s", delivery.id, error)
+        except Exception as error:
+            _log.exception("Message %s could not be handled", delivery.id)
+            self._later(delivery, error)
+        finally:
+            close_old_connections()
+
+    def _later(self, delivery: Delivery, error: Exception) -> None:
+        try:
+            delivery.retry(DATABASE_PAUSE_S, f"{type(error).__name__}: {error}")
+        except FilaError as failure:
+            _log.warning("Message %s could not be settled: %s", delivery.id, failure)
+
+    def _run(self, delivery: Delivery) -> None:
+        try:
+            body = msgspec.json.decode(delivery.payload, type=dict[str, Any])
+            record = self._record(body)
+        except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
+            delivery.fail(f"no task of Django: {error!r}")
+            return
+        if record is None:
+            delivery.fail(NO_ROW.format(body["id"]))
+        elif record.status == TaskRecord.Status.SUCCESSFUL:
+            self._client.ack_soon((delivery,))
+        elif record.status == TaskRecord.Status.FAILED and delivery.attempts:  # else it was redriven, and runs again
+            delivery.fail(record.errors[-1]["traceback"] if record.errors else "")
+        elif delivery.attempts >= self._backend.settings.max_attempts + LOST_MAX:
+            self._failed(delivery, record, RuntimeError(f"given up after {delivery.attempts} attempts: {delivery.error}"))
+        else:
+            self._attempt(delivery, record)
+
+    def _record(self, body: dict[str, Any]) -> TaskRecord | None:
+        """Return the row of a task. A task that is sent before its transaction is committed may have none yet, or never: then it is made."""
+        record: TaskRecord | None = TaskRecord.objects.filter(id=body["id"]).first()
+        if record is not None or body["on_commit"]:
+            return record
+        times = {
+            name: value and parse_datetime(value) for name, value in body.items() if name in {"run_after", "enqueued_at"}
+        }
+        made = TaskRecord(**{name: value for name, value in body.items() if name != "on_commit"} | times, sent=True)
+        try:
+            with transaction.atomic():
+                made.save(force_insert=True)
+        except IntegrityError:  # committed meanwhile
+            record = TaskRecord.objects.get(id=body["id"])
+            return record
+        return made
+
+    def _attempt(self, delivery: Delivery, record: TaskRecord) -> None:
+        now = timezone.now()
+        record.status = TaskRecord.Status.RUNNING
+        record.started_at = record.started_at or now
+        record.last_attempted_at = now
+        record.finished_at = None
+        record.worker_ids = [*record.worker_ids, self._worker_id][-WORKER_IDS_MAX:]
+        record.sent = True
+        self._save(record, "started_at", "last_attempted_at", "finished_at", "worker_ids", "sent")
+        try:
+            result = result_of(record)
+            task_signals.task_started.send(type(self._backend), task_result=result)
+            value = _call(result)
+            record.return_value = msgspec.json.decode(msgspec.json.encode(value))
+        except BaseException as error:  # whatever a task raises is its outcome, SystemExit too
+            self._failed(delivery, record, error)
+        else:
+            record.status = TaskRecord.Status.SUCCESSFUL
+            record.finished_at = timezone.now()
+            self._save(record, "finished_at", "return_value")
+            self._client.ack_soon((delivery,))
+            task_signals.task_finished.send(type(self._backend), task_result=result_of(record))
+
+    def _failed(self, delivery: Delivery, record: TaskRecord, error: BaseException) -> None:
+        text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS_MAX:]
+        failure = {"exception_class_path": f"{type(error).__module__}.{type(error).__qualname__}", "traceback": text}
+        record.errors = [*record.errors, failure][-ERRORS_MAX:]
+        attempts = delivery.attempts + 1
+        if attempts < self._backend.settings.max_attempts:
+            record.status = TaskRecord.Status.READY
+            self._save(record, "errors")
+            delivery.retry(self._backend.settings.retry_after(attempts), text)
+            return
+        record.status = TaskRecord.Status.FAILED
+        record.finished_at = timezone.now()
+        self._save(record, "finished_at", "errors")
+        delivery.fail(text)
+        try:
+            result = result_of(record)
+        except Exception:  # its code is gone: that is why it failed
+            _log.warning("Task %s failed: %s", record.id, failure["exception_class_path"])
+        else:
+            task_signals.task_finished.send(type(self._backend), task_result=result)
+
+    def _save(self, record: TaskRecord, *changed: str) -> None:
+        record.save(update_fields=["status", *changed])
+
+
+def _call(result: Any) -> Any:
+    task = result.task
+    if task.takes_context:
+        return task.call(TaskContext(task_result=result), *result.args, **result.kwargs)
+    return task.call(*result.args, **result.kwargs)

@@ -1,0 +1,1 @@
+"""``fila_worker`` and ``fila_prune``."""

@@ -1,0 +1,24 @@
+"""The class of tasks of this backend: Django's, and what this broker can do for a tenant and for a limit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from fila_cluster.django.framework import Task
+
+SCHEDULING: Final = ("fairness_key", "weight", "throttle_keys", "cost")
+"""The options of ``Client.enqueue`` that a task may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilaTask(Task):  # type: ignore[misc] # it is found at run time
+    """A task with ``@task(throttle_keys=["provider"])`` and ``task.using(fairness_key=tenant)``; None: as the backend's functions say."""
+
+    fairness_key: str | None = None
+    weight: int | None = None
+    throttle_keys: Sequence[str] | None = None
+    cost: float | None = None
+
+    def using(self, **changes: Any) -> "FilaTask":
+        """Return a task with other options; None leaves one as it is."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})

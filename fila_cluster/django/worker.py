@@ -1,0 +1,133 @@
+"""A worker process: reads its queues, runs tasks in threads, and sends what was committed and never sent.
+
+A thread for each queue takes deliveries, and passes one on when a thread for tasks is free: so a task waits here only while its message would
+be this process's next one anyway. When it stops, what has not begun goes back at once, to its place.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Final
+
+from django.db import DatabaseError, close_old_connections
+from django.utils import timezone
+
+from fila_cluster import Client, Delivery
+from fila_cluster.django.backend import FilaBackend
+from fila_cluster.django.execution import Execution
+from fila_cluster.django.models import TaskRecord
+from fila_cluster.errors import FilaError
+
+_log = logging.getLogger("fila_cluster.django")
+
+TAKE_S: Final = 0.5
+"""How long to wait for a message before looking whether to stop."""
+PAUSE_S: Final = 1.0
+"""How long to wait after an error of the broker or the database."""
+UNSENT_AFTER: Final = timedelta(seconds=10)
+"""A task that is not sent so long after its enqueue is sent by a worker."""
+UNSENT_MAX: Final = 500
+"""Tasks that one look sends."""
+LOOK_S: Final = 10.0
+"""How often to look for them."""
+
+
+class Worker:
+    """One process's worker. ``queues`` are Django's names; ``threads``: how many tasks run at once."""
+
+    def __init__(self, backend: FilaBackend, queues: Iterable[str], *, threads: int, worker_id: str) -> None:
+        self._backend = backend
+        self._client: Client = backend.client
+        self._queues = sorted(backend.queue_of(queue) for queue in queues)
+        self._threads = threads
+        self._execution = Execution(backend, self._client, worker_id)
+        self._stop = threading.Event()
+        self._slots = threading.Semaphore(threads)
+
+    def stop(self) -> None:
+        """Begin nothing new. Safe in a signal handler."""
+        self._stop.set()
+
+    def run(self, *, batch: bool = False, grace_s: float = 30.0, alive: Callable[[], bool] = lambda: True) -> bool:
+        """Work until :meth:`stop`, or until ``alive()`` is false; with ``batch`` until no task waits. Running tasks end within ``grace_s``.
+
+        Returns whether they did. What was not done by then goes back with the end of the client.
+        """
+        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="fila-task")
+        others = [threading.Thread(target=self._feed, args=(queue, pool), daemon=True) for queue in self._queues]
+        others.append(threading.Thread(target=self._send_unsent, daemon=True))
+        for thread in others:
+            thread.start()
+        while not self._stop.wait(0.1 if batch else TAKE_S):
+            if not alive() or (batch and self._is_idle()):
+                self._stop.set()
+        for thread in others:
+            thread.join()
+        ended = threading.Thread(target=pool.shutdown, daemon=True)
+        ended.start()
+        ended.join(grace_s)
+        return not ended.is_alive()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _feed(self, queue: str, pool: ThreadPoolExecutor) -> None:
+        while not self._stop.is_set():
+            try:
+                self._backend.make(queue)
+                self._take(queue, pool)
+            except FilaError as error:
+                _log.warning("Queue %s: %s", queue, error)
+                self._stop.wait(PAUSE_S)
+
+    def _take(self, queue: str, pool: ThreadPoolExecutor) -> None:
+        with self._client.consume(queue, prefetch=self._threads) as deliveries:
+            while not self._stop.is_set():
+                delivery = deliveries.take(TAKE_S)
+                if delivery is None:
+                    continue
+                while not self._slots.acquire(timeout=TAKE_S):
+                    if self._stop.is_set():
+                        self._client.give_back([delivery])
+                        return
+                pool.submit(self._run, delivery)
+
+    def _run(self, delivery: Delivery) -> None:
+        try:
+            self._execution.run(delivery)
+        finally:
+            self._slots.release()
+
+    def _is_idle(self) -> bool:
+        try:
+            infos = [info for queue in self._queues for info in self._client.list_queues(queue) if info.name == queue]
+        except FilaError:
+            return False
+        return len(infos) == len(self._queues) and not any(info.pending or info.in_flight for info in infos)
+
+    def _send_unsent(self) -> None:
+        while True:
+            try:
+                self.send_unsent()
+            except DatabaseError:
+                _log.exception("Could not look for tasks that were not sent")
+            finally:
+                close_old_connections()
+            if self._stop.wait(LOOK_S):
+                return
+
+    def send_unsent(self) -> int:
+        """Send tasks that were committed a while ago and not sent; return how many. They come once, within the dedup window."""
+        unsent = TaskRecord.objects.filter(
+            sent=False,
+            backend=self._backend.alias,
+            status=TaskRecord.Status.READY,
+            enqueued_at__lt=timezone.now() - UNSENT_AFTER,
+        )
+        sent = 0
+        for record in unsent.order_by("enqueued_at")[:UNSENT_MAX]:
+            if self._stop.is_set() or not self._backend.send(record):
+                break
+            sent += 1
+        return sent

@@ -1,0 +1,205 @@
+"""The broker: queues, enqueues with the broker's own delay, and consumers.
+
+A dramatiq queue is a queue of the same name, with its dead letters in ``<name>.dlq``. There are no delay queues: a delayed
+message waits in the broker, and a worker holds none of them. Queues are made on first use, so that a module with actors can be
+imported without a broker.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from dramatiq import Broker, Message, Middleware, QueueJoinTimeout
+from dramatiq.common import current_millis
+from dramatiq.errors import ConnectionClosed
+
+from fila_cluster import Client, Producer
+from fila_cluster.client.lazy import LazyClient
+from fila_cluster.dramatiq.consumer import FilaConsumer
+from fila_cluster.dramatiq.messages import ETA, DeliveredMessage
+from fila_cluster.dramatiq.options import ACTOR_OPTIONS, Rule, arguments, ruled, without_once
+from fila_cluster.errors import FilaError, PermissionDeniedError, QueueExistsError, QueueNotFoundError
+
+CONSUMER_TIMEOUT_MS: Final = 30_000
+"""How long a consumer waits for a message before it returns None, unless its worker says otherwise."""
+
+
+class FilaBroker(Broker):
+    """Carries the messages of dramatiq's actors.
+
+    ``endpoint``, ``api_key``, ``server_key``, ``timeout`` (seconds) and ``direct`` are those of :class:`~fila_cluster.Client`.
+    ``namespace``: queues are named ``namespace/queue``. ``queue_options``: the options of ``Client.create_queue`` for queues that
+    are made here; queues that exist keep theirs. The client is opened on first use, and once more in each child of a fork.
+    ``confirm_delivery``: whether ``enqueue`` returns when the message is durable. If not, messages go out in batches, which is faster, and a
+    process that is killed loses those of its last moments; what fails later is logged. :meth:`close` and :meth:`join` wait for them.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        middleware: list[Middleware] | None = None,
+        api_key: str | None = None,
+        server_key: str | None = None,
+        timeout: float = 5.0,
+        direct: bool | None = None,
+        namespace: str | None = None,
+        queue_options: Mapping[str, Any] | None = None,
+        confirm_delivery: bool = True,
+    ) -> None:
+        self.rules: dict[str, Rule] = {}
+        """What :func:`fila_cluster.dramatiq.fair` has set, by the option's name."""
+        self._lazy = LazyClient(endpoint=endpoint, api_key=api_key, server_key=server_key, timeout=timeout, direct=direct)
+        self._prefix = "" if namespace is None else f"{namespace}/"
+        self._queue_options = dict(queue_options or {})
+        self._confirm_delivery = confirm_delivery
+        self._pipeline: _Pipeline | None = None
+        self._pipeline_lock = threading.Lock()
+        super().__init__(middleware=middleware)
+        self.queues: set[str] = set()
+        self.actor_options |= ACTOR_OPTIONS
+
+    @property
+    def client(self) -> Client:
+        """The client of this process, for what dramatiq has no word for: redrive, throttles, why."""
+        return self._lazy.get()
+
+    def queue_of(self, queue_name: str) -> str:
+        """Return the name that a dramatiq queue has at the broker."""
+        return self._prefix + queue_name
+
+    def close(self) -> None:
+        """Wait until what was sent is confirmed, give back what is unsettled, and disconnect."""
+        self._flush_pipeline()
+        self._lazy.close()
+
+    def get_declared_queues(self) -> set[str]:
+        """Return the names of all queues declared so far."""
+        return self.queues.copy()
+
+    def declare_queue(self, queue_name: str) -> None:
+        """Declare a queue. It is made at the broker when it is first used."""
+        if queue_name not in self.queues:
+            self.emit_before("declare_queue", queue_name)
+            self.queues.add(queue_name)
+            self.emit_after("declare_queue", queue_name)
+
+    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = CONSUMER_TIMEOUT_MS) -> FilaConsumer:
+        """Return a consumer of a queue, with up to ``prefetch`` unsettled messages; ``timeout`` in milliseconds."""
+        queue = self.queue_of(queue_name)
+        try:
+            self._make(queue)
+            return FilaConsumer(self, self.client, queue, prefetch, timeout / 1000)
+        except FilaError as error:
+            if not error.retryable:
+                raise
+            raise ConnectionClosed(error) from error
+
+    def enqueue(self, message: "Message[Any]", *, delay: int | None = None) -> "Message[Any]":
+        """Enqueue a message, to be delivered in ``delay`` milliseconds at the earliest; return it as it was enqueued.
+
+        It is durable when this returns, unless ``confirm_delivery`` is false. A message that a worker has, as when ``Retries``
+        enqueues it once more, goes back with its ack instead.
+        """
+        held = message if isinstance(message, DeliveredMessage) else None
+        if delay is not None:
+            message = message.copy(options={ETA: current_millis() + delay})
+        elif held is not None:
+            message = message.copy()
+        message = ruled(message, self.rules)
+        self.logger.debug("Enqueueing message %r on queue %r.", message.message_id, message.queue_name)
+        self.emit_before("enqueue", message, delay)
+        delay_ms = _left(message, delay)
+        if held is None:
+            self.put(message, delay_ms, confirmed=self._confirm_delivery)
+        elif not held.run_again(without_once(message), delay_ms):
+            self.put(message, delay_ms)  # its original is acked next
+        self.emit_after("enqueue", message, delay)
+        return message
+
+    def put(self, message: "Message[Any]", delay_ms: int, *, confirmed: bool = True) -> None:
+        """Enqueue a message as it is. Makes its queue, if there is none."""
+        queue = self.queue_of(message.queue_name)
+        options = arguments(message, self.actors.get(message.actor_name))
+        payload = without_once(message).encode()
+        try:
+            if not confirmed:
+                self._send(queue, payload, delay=delay_ms / 1000, **options)
+                return
+            try:
+                self.client.enqueue(queue, payload, delay=delay_ms / 1000, **options)
+            except QueueNotFoundError:
+                self._make(queue)
+                self.client.enqueue(queue, payload, delay=delay_ms / 1000, **options)
+        except FilaError as error:
+            if not error.retryable:
+                raise
+            raise ConnectionClosed(error) from error
+
+    def flush(self, queue_name: str) -> None:
+        """Remove the pending and delayed messages of a queue. Those that workers have stay, and so do dead letters."""
+        with suppress(QueueNotFoundError):
+            self.client.purge_queue(self.queue_of(queue_name))
+
+    def flush_all(self) -> None:
+        """Remove the pending and delayed messages of all declared queues."""
+        for queue_name in self.queues:
+            self.flush(queue_name)
+
+    def join(self, queue_name: str, *, interval: int = 100, timeout: int | None = None) -> None:
+        """Wait until a queue has no message, delayed ones included: for tests.
+
+        ``interval``: how often to look, and ``timeout``: how long to wait at most, in milliseconds. Raises
+        :class:`dramatiq.QueueJoinTimeout`.
+        """
+        self._flush_pipeline()
+        give_up_at = None if timeout is None else time.monotonic() + timeout / 1000
+        while self._depth(queue_name):
+            if give_up_at is not None and time.monotonic() >= give_up_at:
+                raise QueueJoinTimeout(queue_name)
+            time.sleep(interval / 1000)
+
+    def _depth(self, queue_name: str) -> int:
+        name = self.queue_of(queue_name)
+        return sum(queue.depth for queue in self.client.list_queues(name) if queue.name == name)
+
+    def _send(self, queue: str, payload: bytes, **options: Any) -> None:
+        """Send without waiting. The queue must be there: no answer could have it made."""
+        pipeline = self._pipeline
+        if pipeline is None or pipeline.client is not self.client:
+            with self._pipeline_lock:
+                pipeline = self._pipeline
+                if pipeline is None or pipeline.client is not self.client:
+                    pipeline = self._pipeline = _Pipeline(self.client, self.client.producer(), set())
+        if queue not in pipeline.made:
+            self._make(queue)
+            pipeline.made.add(queue)
+        pipeline.producer.send(payload, queue=queue, **options)
+
+    def _flush_pipeline(self) -> None:
+        pipeline = self._pipeline
+        if pipeline is not None and pipeline.client is self._lazy.opened:
+            pipeline.producer.flush()
+
+    def _make(self, queue: str) -> None:
+        """Make a queue if there is none. Who may not make queues uses those that an operator has made."""
+        with suppress(QueueExistsError, PermissionDeniedError):
+            self.client.create_queue(queue, **self._queue_options)
+
+
+class _Pipeline(NamedTuple):
+    """What sends without waiting, for one client; ``made``: the queues that it has made or found."""
+
+    client: Client
+    producer: Producer
+    made: set[str]
+
+
+def _left(message: "Message[Any]", delay: int | None) -> int:
+    """Return how long to delay a message: as asked for, or until the time that it names."""
+    if delay is not None:
+        return max(0, delay)
+    eta = message.options.get(ETA)
+    return max(0, round(eta - current_millis())) if isinstance(eta, (int, float)) else 0

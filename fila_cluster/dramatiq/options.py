@@ -1,0 +1,92 @@
+"""What a message's options, its actor's options and the broker's functions say about its scheduling."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from dramatiq import Message
+
+if TYPE_CHECKING:
+    from dramatiq import Actor
+
+    from fila_cluster.dramatiq.broker import FilaBroker
+
+Rule = Callable[["Message[Any]"], Any]
+"""Returns an option's value for a message; None leaves it out."""
+
+KEPT: Final = {
+    "fila_fairness_key": "fairness_key",
+    "fila_weight": "weight",
+    "fila_throttle_keys": "throttle_keys",
+    "fila_cost": "cost",
+    "fila_priority": "priority",
+}
+"""Options of messages and actors, and the argument of ``Client.enqueue`` that each becomes. A message keeps them when it is retried."""
+ONCE: Final = {"fila_dedup_id": "dedup_id"}
+"""Options of messages for one enqueue: a retry that had them would be taken for a duplicate."""
+RABBITMQ_PRIORITY: Final = "broker_priority"
+"""What dramatiq's RabbitMQ broker calls a priority. There higher is first."""
+HEADERS: Final = "fila_headers"
+"""An option of messages and actors: more headers, for hooks."""
+
+ACTOR_OPTIONS: Final = frozenset({*KEPT, RABBITMQ_PRIORITY, HEADERS})
+"""The options that an actor may be declared with."""
+
+
+def fair(
+    broker: "FilaBroker",
+    *,
+    key: Rule | None = None,
+    weight: Rule | None = None,
+    throttle_keys: Rule | None = None,
+    cost: Rule | None = None,
+) -> None:
+    """Have functions of a message say how it is scheduled, for all messages that ``broker`` enqueues from now on.
+
+    ``key`` returns its fairness key, ``weight`` the weight of that key, ``throttle_keys`` the token buckets that its delivery
+    draws on, ``cost`` how many tokens. None, from a function or for one, leaves it to the actor's options. What ``send_with_options``
+    names wins over these functions. An error in one of them is the enqueue's error.
+    """
+    rules = {"fila_fairness_key": key, "fila_weight": weight, "fila_throttle_keys": throttle_keys, "fila_cost": cost}
+    broker.rules.update({name: rule for name, rule in rules.items() if rule is not None})
+
+
+def ruled(message: "Message[Any]", rules: Mapping[str, Rule]) -> "Message[Any]":
+    """Return the message with the options that the rules give it. It keeps them: a retry may be made where a rule can't know them."""
+    added = {
+        name: value for name, rule in rules.items() if name not in message.options and (value := rule(message)) is not None
+    }
+    return message.copy(options=added) if added else message
+
+
+def without_once(message: "Message[Any]") -> "Message[Any]":
+    """Return the message as it is stored: without options that are for this enqueue only."""
+    if not any(name in message.options for name in ONCE):
+        return message
+    return replace(message, options={name: value for name, value in message.options.items() if name not in ONCE})
+
+
+def arguments(message: "Message[Any]", actor: "Actor[..., Any] | None") -> dict[str, Any]:
+    """Return the arguments of ``Client.enqueue`` besides queue, payload and delay.
+
+    The actor's ``priority`` counts, too: in both systems lower is first. Its queue orders each fairness key's messages by it.
+    """
+    options, defaults = message.options, {} if actor is None else actor.options
+    found: dict[str, Any] = {"priority": 0 if actor is None else actor.priority}
+    rabbitmq = options.get(RABBITMQ_PRIORITY, defaults.get(RABBITMQ_PRIORITY))
+    if rabbitmq is not None:
+        found["priority"] = -rabbitmq
+    for name, argument in KEPT.items():
+        value = options.get(name, defaults.get(name))
+        if value is not None:
+            found[argument] = value
+    for name, argument in ONCE.items():
+        if options.get(name) is not None:
+            found[argument] = options[name]
+    found["headers"] = {
+        **(defaults.get(HEADERS) or {}),
+        **(options.get(HEADERS) or {}),
+        "dramatiq-actor": message.actor_name,
+        "dramatiq-message-id": message.message_id,
+    }
+    return found

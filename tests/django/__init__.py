@@ -1,0 +1,1 @@
+"""Django's tasks on our broker."""

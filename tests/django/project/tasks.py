@@ -1,0 +1,70 @@
+"""Its tasks."""
+
+import os
+import time
+from typing import Any
+
+from fila_cluster.django.framework import PACKAGE
+
+if PACKAGE == "django.tasks":
+    from django.tasks import task
+else:
+    from django_tasks import task
+
+ATTEMPTS: list[int] = []
+
+
+def tenant_of(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str | None:
+    """The backend's fairness key: by an argument that tasks of tenants have."""
+    tenant: str | None = kwargs.get("tenant")
+    return tenant
+
+
+@task
+def add(x: int, y: int = 0, tenant: str | None = None) -> int:
+    return x + y
+
+
+@task(queue_name="emails", priority=10, throttle_keys=["mail-provider"])
+def send_mail(address: str) -> list[str]:
+    return [address]
+
+
+@task
+async def multiply(x: int, y: int) -> int:
+    return x * y
+
+
+@task(takes_context=True)
+def who(context: Any) -> dict[str, Any]:
+    return {"id": context.task_result.id, "attempt": context.attempt}
+
+
+@task
+def fail(text: str) -> None:
+    raise LookupError(text)
+
+
+@task
+def unsayable() -> Any:
+    return object()
+
+
+@task(backend="retried", queue_name="retried")
+def fail_twice() -> int:
+    ATTEMPTS.append(1)
+    if len(ATTEMPTS) < 3:
+        raise RuntimeError(f"attempt {len(ATTEMPTS)}")
+    return len(ATTEMPTS)
+
+
+@task(backend="at_once", queue_name="at-once")
+def at_once() -> str:
+    return "done"
+
+
+@task
+def note(number: int) -> None:
+    time.sleep(0.005)
+    with open(os.environ["FILA_TEST_NOTES"], "a") as notes:
+        notes.write(f"{number}\n")

@@ -1,0 +1,302 @@
+"""Django's tasks: enqueued with the transaction, run by the worker, their outcomes in the database."""
+
+import asyncio
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.db import transaction
+from django.test import Client as Browser
+from django.utils import timezone
+
+from fila_cluster.django import FilaBackend
+from fila_cluster.django.execution import LOST_MAX
+from fila_cluster.django.framework import InvalidTask, task_signals
+from fila_cluster.django.models import TaskRecord
+from fila_cluster.django.tasks import FilaTask
+from fila_cluster.django.worker import UNSENT_AFTER, Worker
+from tests.django.conftest import NAMESPACE, RunWorker, backend
+from tests.support.cluster import PATIENCE_S, environment, eventually
+
+DEFAULT, LETTERS = f"{NAMESPACE}/default", f"{NAMESPACE}/default.dlq"
+
+
+def records() -> Any:
+    return TaskRecord.objects.order_by("enqueued_at")
+
+
+def messages(client: Any, queue: str = DEFAULT) -> list[Any]:
+    return client.browse(queue, limit=1000) if any(each.name == queue for each in client.list_queues(queue)) else []
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def test_a_task_is_sent_with_its_transaction(tasks: ModuleType, client: Any) -> None:
+    with transaction.atomic():
+        result = tasks.add.enqueue(1, y=2)
+        assert messages(client) == []
+        assert result.status == "READY"
+    (message,) = messages(client)
+    assert message.json()["id"] == result.id
+    assert message.headers["django-task"] == "tests.django.project.tasks.add"
+    assert records().get().sent
+    with rolled_back():
+        tasks.add.enqueue(3)
+    assert (len(messages(client)), records().count()) == (1, 1)
+
+
+def test_what_a_task_returns_is_in_its_result(tasks: ModuleType, work: RunWorker) -> None:
+    told: list[tuple[str, str]] = []
+
+    def started(task_result: Any, **_: Any) -> None:
+        told.append(("started", task_result.id))
+
+    def finished(task_result: Any, **_: Any) -> None:
+        told.append((task_result.status.value, task_result.id))
+
+    task_signals.task_started.connect(started)
+    task_signals.task_finished.connect(finished)
+    result = tasks.add.enqueue(1, y=2)
+    work()
+    result.refresh()
+    assert (result.status, result.return_value, result.attempts, result.worker_ids) == ("SUCCESSFUL", 3, 1, ["tester"])
+    assert result.enqueued_at <= result.started_at <= result.finished_at
+    assert tasks.add.get_result(result.id).return_value == 3
+    assert told == [("started", result.id), ("SUCCESSFUL", result.id)]
+    task_signals.task_started.disconnect(started)
+    task_signals.task_finished.disconnect(finished)
+
+
+def test_coroutines_contexts_and_the_asynchronous_methods(tasks: ModuleType, work: RunWorker) -> None:
+    async def enqueue() -> Any:
+        return await tasks.multiply.aenqueue(3, 4)
+
+    async def returned(result: Any) -> Any:
+        await result.arefresh()
+        return (await tasks.multiply.aget_result(result.id)).return_value
+
+    product, context = asyncio.run(enqueue()), tasks.who.enqueue()
+    work()
+    assert asyncio.run(returned(product)) == 12
+    assert tasks.who.get_result(context.id).return_value == {"id": context.id, "attempt": 1}
+
+
+def test_a_task_that_fails_is_a_dead_letter_and_a_redrive_runs_it_again(
+    tasks: ModuleType, client: Any, work: RunWorker
+) -> None:
+    result = tasks.fail.enqueue("no paper")
+    work()
+    result.refresh()
+    assert (result.status, result.attempts) == ("FAILED", 1)
+    assert result.errors[0].exception_class is LookupError
+    assert result.errors[0].traceback.endswith("LookupError: no paper\n")
+    (letter,) = client.browse(LETTERS)
+    assert (letter.json()["id"], letter.attempts, letter.error) == (result.id, 1, result.errors[0].traceback)
+    client.redrive(LETTERS)
+    work()
+    result.refresh()
+    assert (result.status, result.attempts, len(result.errors)) == ("FAILED", 2, 2)
+
+
+def test_a_task_that_returns_what_is_no_json_fails(tasks: ModuleType, work: RunWorker) -> None:
+    result = tasks.unsayable.enqueue()
+    work()
+    result.refresh()
+    assert (result.status, result.errors[0].exception_class) == ("FAILED", TypeError)
+
+
+def test_a_backend_may_retry(tasks: ModuleType, client: Any, work: RunWorker) -> None:
+    tasks.ATTEMPTS.clear()
+    result = tasks.fail_twice.enqueue()
+    while not result.is_finished:
+        work("retried")
+        result.refresh()
+    assert (result.status, result.return_value, result.attempts) == ("SUCCESSFUL", 3, 3)
+    assert [error.exception_class for error in result.errors] == [RuntimeError, RuntimeError]
+    assert messages(client, f"{NAMESPACE}/retried.dlq") == []
+
+
+def test_a_task_of_later_stays_with_the_broker(tasks: ModuleType, client: Any, work: RunWorker) -> None:
+    later = timezone.now() + timedelta(hours=1)
+    result = tasks.add.using(run_after=later).enqueue(1)
+    work()
+    result.refresh()
+    assert result.status == "READY"
+    (message,) = messages(client)
+    assert message.state == "delayed"
+    assert abs(message.due_at - later) < timedelta(seconds=1)
+
+
+def test_what_a_task_says_of_its_scheduling(tasks: ModuleType, client: Any) -> None:
+    tasks.add.enqueue(1, tenant="acme")
+    tasks.add.using(fairness_key="trial", weight=3, cost=2).enqueue(2, tenant="acme")
+    tasks.send_mail.enqueue("a@example.com")
+    found = {
+        message.json()["arguments"]["args"][0]: message
+        for message in messages(client) + messages(client, f"{NAMESPACE}/emails")
+    }
+    assert (found[1].fairness_key, found[1].weight, found[1].priority) == ("acme", 1, 0)
+    assert (found[2].fairness_key, found[2].weight, found[2].cost) == ("trial", 3, 2)
+    assert (found["a@example.com"].priority, found["a@example.com"].throttle_keys) == (-10, ["mail-provider"])
+
+
+def test_a_task_that_could_not_be_sent_is_sent_by_a_worker_and_once(
+    tasks: ModuleType, client: Any, work: RunWorker, caplog: Any
+) -> None:
+    away = FilaBackend("default", {"OPTIONS": {"endpoint": "tcp://127.0.0.1:1", "timeout": 0.05}})
+    result = away.enqueue(tasks.add, [1], {})
+    assert "a worker will send it" in caplog.text
+    away.client.close()
+    record = records().get()
+    assert (record.id, record.sent) == (result.id, False)
+
+    worker = Worker(backend(), ["default"], threads=1, worker_id="tester")
+    assert worker.send_unsent() == 0  # its sending may still be under way
+    records().update(enqueued_at=record.enqueued_at - UNSENT_AFTER)
+    assert worker.send_unsent() == 1
+    records().update(sent=False)  # the process died before it noted that
+    assert worker.send_unsent() == 1
+    assert len(messages(client)) == 1
+    assert worker.send_unsent() == 0
+
+
+def test_a_task_that_can_never_be_sent_fails(tasks: ModuleType, client: Any) -> None:
+    result = tasks.add.using(throttle_keys="provider").enqueue(1)
+    result.refresh()
+    assert result.status == "FAILED"
+    assert "throttle_keys" in result.errors[0].traceback
+
+
+def test_a_task_may_be_sent_before_its_transaction_ends(tasks: ModuleType, work: RunWorker) -> None:
+    with rolled_back():
+        result = tasks.at_once.enqueue()
+    assert records().count() == 0
+    work("at_once")
+    assert tasks.at_once.get_result(result.id).return_value == "done"
+
+
+def test_what_was_done_is_not_done_again(tasks: ModuleType, client: Any, work: RunWorker) -> None:
+    result = tasks.add.enqueue(1)
+    (message,) = messages(client)
+    work()
+    client.enqueue(DEFAULT, message.payload)  # as after the death of a worker that had done it and not acked it
+    work()
+    result.refresh()
+    assert result.attempts == 1
+    assert messages(client) == []
+
+
+def test_a_task_that_kills_its_workers_is_given_up(tasks: ModuleType, client: Any, work: RunWorker) -> None:
+    result = tasks.add.enqueue(1)
+    for _ in range(LOST_MAX + 1):
+        (delivery,) = client.receive(DEFAULT)
+        delivery.nack("consumer lost")
+    work()
+    result.refresh()
+    assert (result.status, result.attempts) == ("FAILED", 0)
+    assert result.errors[0].traceback.endswith("given up after 6 attempts: consumer lost\n")
+
+
+def test_messages_of_nobody_are_dead_letters(tasks: ModuleType, client: Any, work: RunWorker) -> None:
+    tasks.add.enqueue(1)
+    records().delete()
+    client.enqueue(DEFAULT, b"hello")
+    work()
+    errors = sorted(letter.error for letter in client.browse(LETTERS))
+    assert [error[:18] for error in errors] == ["no task of Django:", "there is no row of"]
+
+
+def test_what_is_no_task_here_is_refused(tasks: ModuleType) -> None:
+    with pytest.raises(InvalidTask, match="not valid for backend"):
+        tasks.add.using(queue_name="other")
+    with pytest.raises(InvalidTask, match=r"\.dlq"):
+        FilaBackend("any", {"QUEUES": []}).validate_task(FilaTask(func=tasks.add.func, queue_name="x.dlq"))
+    with pytest.raises(ImproperlyConfigured, match=r"'OPTIONS'\] has no option 'endpont': there are .*endpoint"):
+        FilaBackend("any", {"OPTIONS": {"endpont": "tcp://127.0.0.1:5555"}})
+    with pytest.raises(ImproperlyConfigured, match="max_attempts"):
+        FilaBackend("any", {"OPTIONS": {"max_attempts": 0}})
+    assert [each.id for each in FilaBackend("any", {"QUEUES": ["a/b/c"]}).check()] == ["fila.E002"]
+
+
+def test_the_command_refuses_what_it_does_not_know(tasks: ModuleType) -> None:
+    for arguments, text in {
+        ("--queues", "default,other"): "'other' is not in the backend's QUEUES",
+        ("--threads", "0"): "--threads 0: use 1 or more",
+        ("--backend", "missing"): "--backend missing",
+    }.items():
+        with pytest.raises(CommandError, match=text):
+            call_command("fila_worker", *arguments)
+
+
+def test_old_rows_are_pruned(tasks: ModuleType, work: RunWorker) -> None:
+    tasks.add.enqueue(1)
+    tasks.fail.enqueue("no paper")
+    work()
+    kept = tasks.add.enqueue(2)
+    said = io.StringIO()
+    call_command("fila_prune", days=1, stdout=said)
+    call_command("fila_prune", days=0, stdout=said)
+    call_command("fila_prune", "--failed", days=0, stdout=said)
+    assert said.getvalue().split("\n") == ["0 deleted", "1 deleted", "1 deleted", ""]
+    assert [record.id for record in records()] == [kept.id]
+
+
+def test_the_admin_shows_tasks_and_links_to_their_dead_letters(tasks: ModuleType, work: RunWorker) -> None:
+    tasks.fail.enqueue("no paper")
+    work()
+    browser = Browser()
+    browser.force_login(User.objects.create_superuser("operator"))
+    page = browser.get("/admin/fila_tasks/taskrecord/").content.decode()
+    assert f'href="http://127.0.0.1:8555/letters?queue={LETTERS}"' in page
+    assert browser.get("/admin/fila_tasks/taskrecord/add/").status_code == 403
+
+
+def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
+    tasks: ModuleType, client: Any, project: dict[str, str], tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    env = environment(**project, FILA_TEST_NOTES=str(notes), PYTHONPATH=os.pathsep.join(sys.path))
+    command = [sys.executable, "-m", "django", "fila_worker", "--threads", "2", "--processes", "2"]
+
+    def noted() -> list[str]:
+        return notes.read_text().split() if notes.exists() else []
+
+    results = [tasks.note.enqueue(number) for number in range(150)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as started:
+        try:
+            eventually(lambda: len(noted()) >= 30 or started.poll() is not None, "some are done")
+            started.send_signal(signal.SIGTERM)
+            _, said = started.communicate(timeout=PATIENCE_S)
+        finally:
+            started.kill()
+    assert started.returncode == 0, said
+    assert "Traceback" not in said, said
+    assert [(message.state, message.attempts) for message in messages(client)] == [("pending", 0)] * (150 - len(noted()))
+    done = subprocess.run([*command, "--batch"], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(map(int, noted())) == list(range(150))
+    assert set(records().values_list("status", flat=True)) == {"SUCCESSFUL"}
+    assert len(results) == records().count()
+
+
+def test_without_django_the_import_says_what_to_install() -> None:
+    code = "import sys; sys.modules['django'] = None; import fila_cluster.django.framework"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment())
+    assert done.stderr.rstrip().endswith("pip install 'fila-cluster[django]'"), done.stderr
