@@ -174,11 +174,13 @@ def test_a_provider_gets_no_more_calls_than_allowed(shop: Fila, rate: int) -> No
     limit_provider(shop, "pt", rate)
     for number in range(3 * rate):
         place(shop, number, "ana", 10)
+    began = shop.clock.now()
     done = work(shop, paid)
     for _ in range(4):
         shop.clock.advance(0.25)
         done += work(shop, paid)
-    assert rate <= done <= 2 * rate + 1  # a full bucket, and about a second
+    seconds = (shop.clock.now() - began).total_seconds()  # on a real broker more than the one that was waited for
+    assert rate <= done <= min(3 * rate, rate + rate * seconds + 1)  # a full bucket, and what has come since
 
 
 def test_an_order_of_a_worker_that_hangs_is_given_to_another(shop: Fila) -> None:

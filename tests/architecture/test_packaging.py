@@ -16,6 +16,7 @@ SPARK = PACKAGES["fila_cluster"] / "spark"
 DASHBOARD = PACKAGES["fila_cluster"] / "dashboard"
 REMOTE = PACKAGES["fila_cluster"] / "backup" / "remote.py"
 KAFKA = PACKAGES["fila_worker"] / "log" / "kafka"
+PLUGIN = PACKAGES["fila_cluster"] / "testing" / "plugin.py"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def used_by(files: list[Path]) -> set[str]:
 
 def test_everything_that_is_imported_is_declared(project: dict) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE, KAFKA} & {file, *file.parents}]
+    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE, KAFKA, PLUGIN} & {file, *file.parents}]
     assert used_by(files) - declared == set()
 
 
@@ -68,6 +69,7 @@ def test_everything_that_is_imported_is_declared(project: dict) -> None:
         ("dashboard", sources(DASHBOARD)),
         ("backup", [REMOTE]),
         ("hosts", [*sources(KAFKA), REMOTE]),
+        ("testing", [PLUGIN]),
     ],
 )
 def test_what_a_part_needs_is_declared_as_its_extra(project: dict, extra: str, files: list[Path]) -> None:

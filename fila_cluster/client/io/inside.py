@@ -164,8 +164,9 @@ class InsideTime:
         broker = _brokers.get(self._name)
         return max(time.monotonic(), _ended_at) if broker is None else broker.now()
 
-    def poll(self, poller: "select.poll", sleep_ms: int, began: float) -> list[tuple[int, int]]:
-        """Wait for descriptors as ``poller.poll(sleep_ms)`` does. ``began``: when the call began that waits."""
+    def poll(self, poller: "select.poll", sleep_ms: int, began: float, *, ends: bool) -> list[tuple[int, int]]:
+        """Wait for descriptors as ``poller.poll(sleep_ms)`` does. ``began``: when the call began that waits; ``ends``: whether it ends by
+        itself."""
         broker = self._keeper
         if broker is None:
             return poller.poll(sleep_ms)
@@ -174,7 +175,7 @@ class InsideTime:
             return ready
         until = broker.now() + sleep_ms / 1000
         if broker.rest(until):
-            if broker.now() - began > PATIENCE_S:
+            if not ends and broker.now() - began > PATIENCE_S:
                 raise _out_of_patience(broker.now() - began)
             return poller.poll(0)
         ready = poller.poll(sleep_ms)

@@ -23,6 +23,7 @@ from fila_cluster.client.io.heartbeat import HeartbeatThread
 from fila_cluster.client.io.inside import InsideTime
 from fila_cluster.client.io.link import leave_to_the_parent
 from fila_cluster.client.io.links import Links
+from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.session import Session
 from fila_cluster.client.requests.call import Pending
 from fila_cluster.client.requests.endpoints import Rounds
@@ -252,7 +253,7 @@ class Pump:
         try:
             while True:
                 poller = self._poller if self._lead_depth == 1 else self._new_poller()  # one can't be used within itself
-                ready = [descriptor for descriptor, _ in self._poll(poller, sleep_ms, began)]
+                ready = [descriptor for descriptor, _ in self._poll(poller, sleep_ms, pending, began)]
                 with self._lock:
                     now = self._now()
                     self._leader_wakes_at = -math.inf
@@ -269,8 +270,12 @@ class Pump:
                     self._pass_on()
             raise
 
-    def _poll(self, poller: "select.poll", sleep_ms: int, began: float) -> list[tuple[int, int]]:
-        return poller.poll(sleep_ms) if self._inside is None else self._inside.poll(poller, sleep_ms, began)
+    def _poll(
+        self, poller: "select.poll", sleep_ms: int, pending: Pending[Any], began: float
+    ) -> list[tuple[int, int]]:
+        if self._inside is None:
+            return poller.poll(sleep_ms)
+        return self._inside.poll(poller, sleep_ms, began, ends=isinstance(pending, Receiving))
 
     def _sleep_ms(self, now: float) -> int:
         self._leader_wakes_at = due = self._session.next_deadline()
