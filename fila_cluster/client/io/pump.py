@@ -270,9 +270,7 @@ class Pump:
                     self._pass_on()
             raise
 
-    def _poll(
-        self, poller: "select.poll", sleep_ms: int, pending: Pending[Any], began: float
-    ) -> list[tuple[int, int]]:
+    def _poll(self, poller: "select.poll", sleep_ms: int, pending: Pending[Any], began: float) -> list[tuple[int, int]]:
         if self._inside is None:
             return poller.poll(sleep_ms)
         return self._inside.poll(poller, sleep_ms, began, ends=isinstance(pending, Receiving))
