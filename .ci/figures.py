@@ -1,6 +1,8 @@
 """Figures that the text between the tables names. Each phrase stands in its page with the value that the code has."""
 
 from fila_cluster.client.calls.redrive import IDS_MAX
+from fila_cluster.client.io.inside import PATIENCE_S
+from fila_cluster.testing.plugin import WAIT_S_MAX
 from fila_cluster.top.columns import KEYS, QUEUES, WORKERS
 from fila_proto_zmq import limits
 from fila_proto_zmq.commands import OTHER_KEYS, Verb
@@ -24,6 +26,7 @@ _LIMITS = _SHARD.limits
 _CELLS = {column.title: column.screen_cells for column in QUEUES}
 
 PHRASES = {
+    "testing.md": [f"after {PATIENCE_S:g} s without a delivery", f"seconds at once ({WAIT_S_MAX:g})"],
     "logs.md": [f"cut after {TEXT_MAX} characters"],
     "metrics.md": [
         f"its {QUEUES_SHOWN_MAX:,} busiest queues",

@@ -22,7 +22,8 @@ OUTBOX_COMMANDS = PACKAGES["fila_cluster"] / "cli" / "queues" / "outbox.py"
 CELERY = PACKAGES["fila_cluster"] / "celery"
 DRAMATIQ = PACKAGES["fila_cluster"] / "dramatiq"
 DJANGO = PACKAGES["fila_cluster"] / "django"
-OPTIONAL = {SPARK, DASHBOARD, REMOTE, KAFKA, RELOAD, OUTBOX, OUTBOX_COMMANDS, CELERY, DRAMATIQ, DJANGO}
+PLUGIN = PACKAGES["fila_cluster"] / "testing" / "plugin.py"
+OPTIONAL = {PLUGIN, SPARK, DASHBOARD, REMOTE, KAFKA, RELOAD, OUTBOX, OUTBOX_COMMANDS, CELERY, DRAMATIQ, DJANGO}
 """What needs an extra."""
 
 
@@ -79,6 +80,7 @@ def test_everything_that_is_imported_is_declared(project: dict) -> None:
         ("hosts", [*sources(KAFKA), REMOTE]),
         ("reload", [RELOAD]),
         ("dramatiq", sources(DRAMATIQ)),
+        ("testing", [PLUGIN]),
     ],
 )
 def test_what_a_part_needs_is_declared_as_its_extra(project: dict, extra: str, files: list[Path]) -> None:

@@ -59,7 +59,8 @@ class Client(Administration):
         """Make a client of the broker at ``endpoint`` (default: ``FILA_ENDPOINT``, else tcp://127.0.0.1:5555).
 
         Several routers of a cluster are several endpoints with commas between, or one name with several addresses. The client uses one of
-        them, and goes on to another when that one is lost.
+        them, and goes on to another when that one is lost. ``memory://NAME`` is a broker in this process: of ``fila_cluster.testing`` or
+        ``fila_cluster.embedded``.
         ``direct``: whether calls that concern one shard go straight to its worker where that can be reached, and else through the
         router (default: ``FILA_DIRECT``, else true). ``api_key``, ``server_key``: who the client is, and the public key of the server,
         if the cluster has authentication (default: ``FILA_API_KEY``, or the file ``FILA_API_KEY_FILE``; ``FILA_SERVER_KEY``). Several

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from fila_cluster.client.io.inside import Inhabitant, InsideLink
 from fila_cluster.client.io.link import FRAMES_PER_EXCHANGE, Link
 from fila_cluster.client.io.lookup import Lookup
 from fila_cluster.client.io.wire import Wire
@@ -26,7 +27,7 @@ LOOKUPS_S = 1.0
 """Names are looked up at most this often."""
 
 
-class Watcher(Protocol):
+class Watcher(Inhabitant, Protocol):
     """The shell, which sleeps until a descriptor is ready."""
 
     def watch(self, descriptor: int, *, writable: bool) -> None:
@@ -47,7 +48,7 @@ class Links:
         """Handshakes that were refused since the last that was not."""
         self._why_refused: str | None = None
         """Why an endpoint refused all keys in this round."""
-        self.router: Link | None = None
+        self.router: Link | InsideLink | None = None
         self._moving = False
         """Whether to go on to the next endpoint."""
         self._lookups: dict[int, Lookup] = {}
@@ -134,7 +135,7 @@ class Links:
             return self._try_next_key(link, why, session) or more
         return more
 
-    def _try_next_key(self, link: Link, why: str, session: Session) -> bool:
+    def _try_next_key(self, link: Link | InsideLink, why: str, session: Session) -> bool:
         """Have another key of the server tried at once, and return True; False if that was the last one.
 
         Then the last key is tried again after a pause, or at the next endpoint, and the others follow.
@@ -194,14 +195,20 @@ class Links:
     def _open(self, session: Session, now: float) -> None:
         """Make a link to the current endpoint."""
         rounds = self._rounds
-        link = self.router = Link(rounds.current, self._server_keys[0], again=rounds.alone, silence_s=rounds.silence_s)
+        link = self.router = self._make_link()
         self._router_host = urlsplit(rounds.current).hostname or ""
         for descriptor in link.descriptors:
             self._watcher.watch(descriptor, writable=False)
         if not rounds.alone:
             session.at(now + rounds.attempt_s, partial(self._give_up, link, session))
 
-    def _give_up(self, link: Link, session: Session) -> None:
+    def _make_link(self) -> Link | InsideLink:
+        rounds = self._rounds
+        if rounds.inside:
+            return InsideLink(rounds.inside, self._watcher)
+        return Link(rounds.current, self._server_keys[0], again=rounds.alone, silence_s=rounds.silence_s)
+
+    def _give_up(self, link: Link | InsideLink, session: Session) -> None:
         """Go on to the next endpoint unless a router has greeted by now."""
         self._moving |= self.router is link and not session.greeted
 

@@ -20,8 +20,10 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from fila_cluster.client.io.heartbeat import HeartbeatThread
+from fila_cluster.client.io.inside import InsideTime
 from fila_cluster.client.io.link import leave_to_the_parent
 from fila_cluster.client.io.links import Links
+from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.session import Session
 from fila_cluster.client.requests.call import Pending
 from fila_cluster.client.requests.endpoints import Rounds
@@ -55,11 +57,13 @@ class Pump:
         self._followers: dict[_Follower, None] = {}
         self._no_leader = threading.Event()
         self._refusal: FilaError | None = None
+        self._inside = InsideTime(rounds.inside) if rounds.inside else None
+        """The time of a broker in this process."""
         self._links = Links(rounds, server_keys, self)
         self._bell = Bell()
         self._poller = self._new_poller()
         self._heartbeat = HeartbeatThread(self)
-        self._links.connect(session, time.monotonic())
+        self._links.connect(session, self._now())
         leave_to_the_parent(self)
 
     @property
@@ -79,7 +83,7 @@ class Pump:
         try:
             with self._lock:
                 self._check_open()
-                now = time.monotonic()
+                now = self._now()
                 asked = start(now)
                 self._exchange(now, ready)
         except FilaError:
@@ -101,7 +105,7 @@ class Pump:
         """Send what the session has collected, ``pending`` among it, and wait for that."""
         with self._lock:
             self._check_open()
-            now = time.monotonic()
+            now = self._now()
             self._exchange(now)
             if pending.done:
                 return
@@ -113,14 +117,14 @@ class Pump:
         with self._lock:
             if pending.done:
                 return
-            place = self._take_place(pending, time.monotonic())
+            place = self._take_place(pending, self._now())
         self._sleep(pending, place)
 
     def push(self) -> None:
         """Send what the session has collected, unless a thread has the lock, perhaps this one: for finalizers."""
         if not self.closed and not self._links.closed and self._lock.acquire(blocking=False):
             try:
-                self._exchange(time.monotonic())
+                self._exchange(self._now())
             finally:
                 self._lock.release()
 
@@ -129,7 +133,7 @@ class Pump:
         with self._lock:
             if self.closed:
                 return
-            now = time.monotonic()
+            now = self._now()
             goodbyes = self._session.goodbye(now, error)
             self._exchange(now)
         try:
@@ -169,18 +173,34 @@ class Pump:
         self._links.disown()
         self._session.disown(error)
 
+    def tick(self) -> None:
+        """Read what has come, and do what is due, for a broker in this process."""
+        with suppress(FilaError):  # closed
+            self.ask(_nothing, None)
+
+    def due_at(self) -> float:
+        """Return when the session has something to do by itself."""
+        return math.inf if self.closed else self._session.next_deadline()
+
     def keep(self) -> float | None:
         """Do one round of the heartbeat thread; return how long it may sleep, None once it is to end."""
         with self._lock:
             if self.closed:
                 return None
-            now = time.monotonic()
+            now = self._now()
             self._heartbeat.wakes_at = -math.inf
             self._exchange(now, None)
             self._heartbeat.wakes_at = self._session.next_deadline()
             return max(0.0, min(_SLEEP_S_MAX, self._heartbeat.wakes_at - now))
 
     # --- inside: all of it under the lock, except for the sleeping ----------------------------------------------------
+
+    def _now(self) -> float:
+        return time.monotonic() if self._inside is None else self._inside.now()
+
+    @property
+    def _is_ticked(self) -> bool:
+        return self._inside is not None and self._inside.is_kept
 
     def _new_poller(self) -> "select.poll":
         poller = select.poll()
@@ -206,10 +226,10 @@ class Pump:
 
     def _exchange(self, now: float, ready: Collection[int] | None = ()) -> None:
         while self._links.exchange(self._session, now, ready):
-            now, ready = time.monotonic(), None
+            now, ready = self._now(), None
         if self._leader_wakes_at > -math.inf and self._session.next_deadline() < self._leader_wakes_at:
             self._bell.ring()
-        if self._session.heartbeat_at < self._heartbeat.wakes_at:
+        if self._session.heartbeat_at < self._heartbeat.wakes_at and not self._is_ticked:
             self._heartbeat.wake_at(self._session.heartbeat_at)
 
     def _take_place(self, pending: Pending[Any], now: float) -> "int | _Follower":
@@ -229,12 +249,13 @@ class Pump:
             self._follow(place)
 
     def _lead(self, pending: Pending[Any], sleep_ms: int) -> None:
+        began = 0.0 if self._inside is None else self._inside.now()
         try:
             while True:
                 poller = self._poller if self._lead_depth == 1 else self._new_poller()  # one can't be used within itself
-                ready = [descriptor for descriptor, _ in poller.poll(sleep_ms)]
+                ready = [descriptor for descriptor, _ in self._poll(poller, sleep_ms, pending, began)]
                 with self._lock:
-                    now = time.monotonic()
+                    now = self._now()
                     self._leader_wakes_at = -math.inf
                     if self._refusal is None:
                         self._bell.silence()
@@ -248,6 +269,11 @@ class Pump:
                 if self._leader == threading.get_ident():
                     self._pass_on()
             raise
+
+    def _poll(self, poller: "select.poll", sleep_ms: int, pending: Pending[Any], began: float) -> list[tuple[int, int]]:
+        if self._inside is None:
+            return poller.poll(sleep_ms)
+        return self._inside.poll(poller, sleep_ms, began, ends=isinstance(pending, Receiving))
 
     def _sleep_ms(self, now: float) -> int:
         self._leader_wakes_at = due = self._session.next_deadline()
@@ -282,6 +308,10 @@ class Pump:
     def _wake_leader(self) -> None:
         if self._leader not in {None, threading.get_ident()}:
             self._bell.ring()
+
+
+def _nothing(now: float) -> None:
+    """Ask for nothing."""
 
 
 class _Follower:

@@ -8,20 +8,30 @@ in the loop's thread; nothing here blocks.
 
 import asyncio
 import math
+import threading
 import time
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from fila_cluster.client.io.inside import InsideTime
 from fila_cluster.client.io.link import leave_to_the_parent
 from fila_cluster.client.io.links import Links
+from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.session import Session
 from fila_cluster.client.requests.call import Pending
 from fila_cluster.client.requests.endpoints import Rounds
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
+
+JUMP_S = 0.005
+JUMP_ROUNDS = 10
+"""How long a receive waits for other tasks before it moves the clock of a broker in this process: at first, and in rounds of the loop
+before it moves the clock further."""
+TICK_S = 1.0
+"""How long a tick of such a broker's clock waits for a loop that runs in another thread."""
 
 
 class Reactor:
@@ -39,6 +49,8 @@ class Reactor:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._refusal: FilaError | None = None
+        self._inside = InsideTime(rounds.inside) if rounds.inside else None
+        """The time of a broker in this process."""
         leave_to_the_parent(self)
 
     @property
@@ -61,11 +73,11 @@ class Reactor:
         """Have ``start(now)`` ask the session for something, and send it. Does not wait for the answer."""
         self._check_open()
         self.prepare()
-        return start(time.monotonic())
+        return start(self._now())
 
     def note(self, start: Callable[[float], T]) -> T:
         """Have ``start(now)`` note something in the session that sends nothing by itself."""
-        return start(time.monotonic())
+        return start(self._now())
 
     def collect(self, put: Callable[..., T], *arguments: Any) -> T:
         """Have ``put`` collect something in the session that is sent later."""
@@ -86,6 +98,8 @@ class Reactor:
             future.set_result(None)
         else:
             pending.wake = partial(_resolve, future)
+            if self._inside is not None and isinstance(pending, Receiving):
+                asyncio.get_running_loop().call_later(JUMP_S, self._jump, pending, self._inside)
         return future
 
     async def close(self, error: FilaError) -> None:
@@ -112,7 +126,46 @@ class Reactor:
             self._links.disown()
         self._session.disown(error)
 
+    def tick(self) -> None:
+        """Read what has come, and do what is due, for a broker in this process. Called in any thread."""
+        loop = self._loop
+        if loop is None or loop.is_closed() or self.closed:
+            return
+        if asyncio._get_running_loop() is loop:
+            self._exchange(None)
+        elif loop.is_running():
+            ticked = threading.Event()
+            with suppress(RuntimeError):  # it is closed by now
+                loop.call_soon_threadsafe(self._tick, ticked)
+                ticked.wait(TICK_S)
+
+    def due_at(self) -> float:
+        """Return when the session has something to do by itself; infinity if its loop does not run."""
+        runs = self._loop is not None and self._loop.is_running() and not self.closed
+        return self._session.next_deadline() if runs else math.inf
+
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return time.monotonic() if self._inside is None else self._inside.now()
+
+    def _tick(self, ticked: threading.Event) -> None:
+        try:
+            self._exchange(None)
+        finally:
+            ticked.set()
+
+    def _jump(self, receiving: Receiving, inside: InsideTime, rounds: int = 0) -> None:
+        """Let the clock of a broker in this process go on to the next date, for a receive that waits."""
+        if receiving.done or self.closed or self._loop is None:
+            return
+        if rounds:
+            self._loop.call_soon(self._jump, receiving, inside, rounds - 1)
+        elif inside.rest(self._session.next_deadline()):
+            self._exchange(None)
+            self._loop.call_soon(self._jump, receiving, inside, JUMP_ROUNDS)
+        else:
+            self._loop.call_later(JUMP_S, self._jump, receiving, inside)
 
     def _check_open(self) -> None:
         if self._refusal is not None:
@@ -124,7 +177,7 @@ class Reactor:
         # Not before now: a client made at import must survive a fork.
         links = self._links = Links(self._rounds, self._server_keys, self)
         self._loop = loop
-        links.connect(self._session, time.monotonic())
+        links.connect(self._session, self._now())
 
     def _shut(self, error: FilaError) -> None:
         if self.closed:
@@ -172,7 +225,7 @@ class Reactor:
     def _exchange(self, ready: Collection[int] | None = ()) -> None:
         if self.closed or self._loop is None or self._links is None or self._links.closed:
             return
-        if self._links.exchange(self._session, time.monotonic(), ready):
+        if self._links.exchange(self._session, self._now(), ready):
             self._loop.call_soon(self._take_in_all)  # the descriptors do not report the frames that are left
         due = self._session.next_deadline()
         if due < self._timer_at:
@@ -182,11 +235,13 @@ class Reactor:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = due
-        self._timer = loop.call_later(max(0.0, due - time.monotonic()), self._on_time)
+        self._timer = loop.call_later(max(0.0, due - self._now()), self._on_time)
 
     def _on_time(self) -> None:
+        due, self._timer_at = self._timer_at, math.inf
         self._timer = None
-        self._timer_at = math.inf
+        if self._inside is not None:
+            self._inside.reach(due)
         self._exchange()
 
     def __del__(self) -> None:

@@ -133,6 +133,11 @@ class Session:
         self._connection.refused_link(why, final=final)
 
     @property
+    def has_refusal(self) -> bool:
+        """Whether every call ends with an error, because no broker lets this client in."""
+        return self._connection.refusal is not None
+
+    @property
     def greeted(self) -> bool:
         """Whether the router has answered this client's greeting."""
         return self.routes.router.greeting is None

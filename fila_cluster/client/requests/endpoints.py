@@ -43,16 +43,21 @@ EXPONENT_MAX: Final = 10
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\s\[\]]+\]|[^\s\0:/\[\]*;@]+):(?P<port>\d{1,5})")
 _IPC = "ipc://"
+INSIDE: Final = "memory://"
+"""Before the name of a broker in this process."""
+_INSIDE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _FORM = f"write tcp://HOST:PORT or ipc://PATH, for example {ENDPOINT_DEFAULT}"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One part of a list. ``name``: the host, if it is a name that may stand for several addresses."""
+    """One part of a list. ``name``: the host, if it is a name that may stand for several addresses. ``inside``: the name of a broker in
+    this process, if it is one."""
 
     text: str
     name: str = ""
     port: int = 0
+    inside: str = ""
 
 
 def parse_endpoints(text: str) -> list[Endpoint]:
@@ -67,6 +72,8 @@ def parse_endpoints(text: str) -> list[Endpoint]:
         except ValueError as error:
             where = "" if len(parts) == 1 else f" (number {number} of {text!r})"
             raise InvalidArgumentError(f"endpoint {part!r}{where}: {error}") from None
+    if len(endpoints) > 1 and (inside := next((each for each in endpoints if each.inside), None)):
+        raise InvalidArgumentError(f"endpoint {text!r}: {inside.text} is a broker in this process; use it alone")
     return list(endpoints)
 
 
@@ -76,6 +83,13 @@ def _parse(text: str) -> Endpoint:
         if not 0 < size <= IPC_PATH_BYTES_MAX:
             raise ValueError(f"a path of {size} bytes: {_FORM}, with a path of at most {IPC_PATH_BYTES_MAX} bytes")
         return Endpoint(text)
+    if text.startswith(INSIDE):
+        name = text.removeprefix(INSIDE)
+        if _INSIDE_NAME.fullmatch(name) is None:
+            raise ValueError(
+                "write memory://NAME for a broker in this process; a name is 1 to 100 letters, digits, or any of . _ -"
+            )
+        return Endpoint(text, inside=name)
     match = _TCP.fullmatch(text)
     if match is None:
         raise ValueError(f"{_FORM}; put commas between several")
@@ -94,7 +108,7 @@ def _parse(text: str) -> Endpoint:
 
 def is_local(endpoint: str) -> bool:
     """Return whether an endpoint, with an address and no name, is on this machine for sure."""
-    if endpoint.startswith(_IPC):
+    if endpoint.startswith((_IPC, INSIDE)):
         return True
     host = urlsplit(endpoint).hostname or ""
     return host == "localhost" or ip_address(host).is_loopback
@@ -109,6 +123,8 @@ class Rounds:
 
     def __init__(self, endpoints: Iterable[Endpoint], random: Random) -> None:
         known = list(endpoints)
+        self.inside = known[0].inside if known else ""
+        """The name of the broker, if it is one in this process."""
         self.names = [endpoint for endpoint in known if endpoint.name]
         self.alone = len(known) == 1 and not self.names
         self.current = ""

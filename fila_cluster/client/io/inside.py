@@ -1,0 +1,307 @@
+"""Brokers in this process, and the link to one of them: ``memory://NAME`` instead of a socket.
+
+:mod:`fila_cluster.testing` and :mod:`fila_cluster.embedded` enter their brokers here by name. A client finds its broker by the name of
+its endpoint whenever it exchanges frames. So it may be made before the broker, and goes on with the next broker of the same name, as
+with a broker that was restarted: it greets, and what it held of the old one is lost.
+
+A broker may have a clock of its own (``keeps_time``). Then all times of its clients are of that clock, and the clock itself has them do
+what is due (:meth:`Inhabitant.tick`). A wait of the thread that keeps the clock moves it to the next date. Waits of other threads and of
+event loops let it go on as fast as real time. Rejected: a second shell for such brokers (it would be the shell that no production has);
+a clock that always goes on with real time (a test that is slow would get other results).
+"""
+
+import math
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from fila_cluster.client.protocol.session import Session
+from fila_proto_zmq.errors import InvalidArgumentError, RequestTimeoutError, ShardUnavailableError
+from fila_proto_zmq.frames import HEADER_BYTES
+
+if TYPE_CHECKING:
+    import select
+
+FRAMES_PER_EXCHANGE = 256
+"""The most frames that an exchange reads before it sends."""
+PATIENCE_S: Final = 600.0
+"""How far one call may move a broker's own clock. For a call that would wait for ever, such as a consumer of an empty queue, this is
+the end: a test that hangs says nothing."""
+
+GRACE_MS: Final = 5
+"""How long a call waits before it moves a broker's own clock, if there are other threads: one may be about to use the broker."""
+
+
+class Pipe(Protocol):
+    """A client's connection to a broker in this process."""
+
+    arrived: deque[list[bytes]]
+    """Frames for the client. The client takes them out, in any thread."""
+
+    def put(self, frames: list[bytes]) -> None:
+        """Send a frame. It is carried out in :meth:`InsideBroker.serve` at the latest."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class Inhabitant(Protocol):
+    """The shell of a client: a pump, or a reactor."""
+
+    def tick(self) -> None:
+        """Read what has come, and do what is due. Called in any thread, without a lock of the broker."""
+
+    def due_at(self) -> float:
+        """Return when it has something to do by itself, by its broker's clock; infinity: never."""
+
+
+class InsideBroker(Protocol):
+    """A broker in this process, as its clients see it. All methods may be called in any thread."""
+
+    keeps_time: bool
+    """Whether it has a clock of its own."""
+
+    def now(self) -> float:
+        """Return monotonic seconds. Of several brokers of one name no later one begins earlier than a former one has ended."""
+
+    def connect(self, link: "InsideLink") -> Pipe:
+        """Open a connection. ``link.ring`` is called when frames have arrived."""
+
+    def serve(self) -> None:
+        """Carry out what was sent, now or soon."""
+
+    def rest(self, until: float) -> bool:
+        """Let the clock go on to the next date, at most to ``until``; return False if this thread does not keep it."""
+
+    def reach(self, until: float) -> None:
+        """Let the clock go on to ``until``, because so much time has passed, unless it is past that or another thread moves it."""
+
+
+_lock = threading.Lock()
+_brokers: dict[str, InsideBroker] = {}
+_inhabitants: "weakref.WeakKeyDictionary[Inhabitant, str]" = weakref.WeakKeyDictionary()
+"""All clients of brokers in this process, with the names of their brokers."""
+_ended_at = -math.inf
+"""The latest time of any broker with a clock of its own that has ended."""
+
+
+def enter(name: str, broker: InsideBroker) -> None:
+    """Let clients find a broker as ``memory://NAME``. Raise :class:`InvalidArgumentError` if there is one of this name."""
+    with _lock:
+        if name in _brokers:
+            raise InvalidArgumentError(
+                f"memory://{name}: there is a broker of this name in this process; close it, or choose another name"
+            )
+        _brokers[name] = broker
+    tick_all(name)
+
+
+def leave(name: str, broker: InsideBroker) -> None:
+    """Let no client find a broker any more. What waits for its answers ends now."""
+    global _ended_at  # noqa: PLW0603
+    with _lock:
+        if _brokers.get(name) is not broker:
+            return
+        del _brokers[name]
+        if broker.keeps_time:
+            _ended_at = max(_ended_at, broker.now())
+    tick_all(name)
+
+
+def find(name: str) -> InsideBroker | None:
+    """Return the broker of a name, if there is one now."""
+    return _brokers.get(name)
+
+
+def earliest() -> float:
+    """Return the time at which the clock of a new broker may begin."""
+    return _ended_at
+
+
+def inhabitants(name: str) -> list[Inhabitant]:
+    """Return the clients of a broker."""
+    with _lock:
+        return [inhabitant for inhabitant, home in list(_inhabitants.items()) if home == name]
+
+
+def tick_all(name: str) -> None:
+    """Have all clients of a broker do what is due."""
+    for inhabitant in inhabitants(name):
+        inhabitant.tick()
+
+
+def forget_parent() -> None:
+    """Have no broker in the child of a fork: its threads are the parent's."""
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+    _brokers.clear()
+
+
+os.register_at_fork(after_in_child=forget_parent)
+
+
+class InsideTime:
+    """The time of a client of a broker in this process."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def _keeper(self) -> InsideBroker | None:
+        broker = _brokers.get(self._name)
+        return broker if broker is not None and broker.keeps_time else None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the broker has a clock of its own: then the client needs no timers."""
+        return self._keeper is not None
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+        broker = _brokers.get(self._name)
+        return max(time.monotonic(), _ended_at) if broker is None else broker.now()
+
+    def poll(self, poller: "select.poll", sleep_ms: int, began: float, *, ends: bool) -> list[tuple[int, int]]:
+        """Wait for descriptors as ``poller.poll(sleep_ms)`` does. ``began``: when the call began that waits; ``ends``: whether it ends by
+        itself."""
+        broker = self._keeper
+        if broker is None:
+            return poller.poll(sleep_ms)
+        others = threading.active_count() > 1 and broker.now() == began
+        if ready := poller.poll(GRACE_MS if others else 0):
+            return ready
+        until = broker.now() + sleep_ms / 1000
+        if broker.rest(until):
+            if not ends and broker.now() - began > PATIENCE_S:
+                raise _out_of_patience(broker.now() - began)
+            return poller.poll(0)
+        ready = poller.poll(sleep_ms)
+        if not ready:
+            broker.reach(until)
+        return ready
+
+    def rest(self, until: float) -> bool:
+        """Let the clock go on to the next date, at most to ``until``; False if it is not for this thread to move it."""
+        broker = self._keeper
+        return broker is not None and broker.rest(until)
+
+    def reach(self, until: float) -> None:
+        """Let the clock go on to ``until``, because so much real time has passed."""
+        broker = self._keeper
+        if broker is not None:
+            broker.reach(until)
+
+
+class InsideLink:
+    """The link of a client to a broker in this process; the same interface as :class:`fila_cluster.client.io.link.Link`."""
+
+    dead = lost = accepted = False
+    refused: str | None = None
+
+    def __init__(self, name: str, inhabitant: Inhabitant) -> None:
+        """``inhabitant``: the client's shell."""
+        self._name = name
+        self._broker: InsideBroker | None = None
+        self._pipe: Pipe | None = None
+        self._bell, self._rope = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._rope, False)
+        self._ringing = threading.Lock()
+        self._rung = False
+        self.closed = False
+        self.descriptors = (self._bell,)
+        with _lock:
+            _inhabitants[inhabitant] = name
+
+    def ring(self) -> None:
+        """Wake the client: frames have arrived, or its broker has come or gone."""
+        with self._ringing:
+            if not (self._rung or self.closed):
+                self._rung = True
+                os.write(self._rope, b"!")
+
+    def exchange(self, session: Session, now: float, *, arrived: bool) -> bool:
+        """Send the outgoing frames and read arrived ones; True if there are more than were read."""
+        self._silence()
+        broker = _brokers.get(self._name)
+        if broker is not self._broker:
+            self._move(broker, session, now)
+        pipe = self._pipe
+        if broker is None or pipe is None:
+            session.flush(now)
+            session.fail_all(_no_broker(self._name))
+            return False
+        while True:
+            more = self._take_in(pipe, session, now)
+            session.flush(now)
+            if not session.outgoing:
+                return more
+            while session.outgoing:
+                pipe.put(session.outgoing.popleft())
+            broker.serve()
+
+    def _move(self, broker: InsideBroker | None, session: Session, now: float) -> None:
+        """Go on with another broker, or with none. What was under way counts as lost."""
+        first = self._broker is None and self._pipe is None and broker is not None
+        if self._pipe is not None:
+            self._pipe.close()
+        self._broker = broker
+        self._pipe = None if broker is None else broker.connect(self)
+        if not first or session.has_refusal:
+            session.disconnected(now)
+
+    def _take_in(self, pipe: Pipe, session: Session, now: float) -> bool:
+        arrived = pipe.arrived
+        for _ in range(FRAMES_PER_EXCHANGE):
+            if not arrived:
+                return False
+            header, key, body = arrived.popleft()
+            if len(header) == HEADER_BYTES:
+                session.arrived((header, key, body), now)
+        return bool(arrived)
+
+    def _silence(self) -> None:
+        with self._ringing:
+            if self._rung:
+                self._rung = False
+                os.read(self._bell, 1)
+
+    def disown(self) -> None:
+        """Leave the connection to the parent, in the child of a fork."""
+        self._ringing = threading.Lock()
+        self._pipe = None
+        self._shut()
+
+    def close(self) -> None:
+        """Close the connection."""
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            pipe.close()
+        self._shut()
+
+    def _shut(self) -> None:
+        with self._ringing:
+            if not self.closed:
+                self.closed = True
+                os.close(self._bell)
+                os.close(self._rope)
+
+
+def _no_broker(name: str) -> ShardUnavailableError:
+    return ShardUnavailableError(
+        f"no broker memory://{name} in this process: open one by `with fila_cluster.testing.broker()`, by the pytest fixture `fila`, or by "
+        "fila_cluster.embedded.Broker, and use its `endpoint`",
+        details={"endpoint": f"memory://{name}"},
+    )
+
+
+def _out_of_patience(waited_s: float) -> RequestTimeoutError:
+    """Return the error of a call that would wait for ever."""
+    return RequestTimeoutError(
+        f"nothing came for {waited_s:g} s of the broker's own clock: a real broker would let this call wait on; "
+        "enqueue first, or receive with a `wait`",
+        details={"waited": waited_s},
+    )

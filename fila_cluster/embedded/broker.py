@@ -1,0 +1,303 @@
+"""One durable broker in an application's process: its loop is a thread, its data directory that of a cluster.
+
+The thread does what a worker's loop and a router's do (:mod:`fila_cluster.embedded.joined`), on the real clock; clients of this process
+reach it without sockets. What is confirmed survives ``kill -9``, as in a cluster. ``fila-cluster up`` opens the same directory later,
+when the small tool has become a large one.
+
+Not for several processes: the directory is locked. Not for heavy load: the broker's turns take the interpreter from the application.
+"""
+
+import gc
+import logging
+import math
+import os
+import shutil
+import threading
+import time
+import warnings
+import weakref
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from fila_cluster.client import AsyncClient, Client
+from fila_cluster.client.io import inside
+from fila_cluster.client.io.inside import InsideLink
+from fila_cluster.embedded.joined import Joined, Joint
+from fila_cluster.errors import FilaError, InvalidArgumentError, StorageError
+from fila_cluster.supervisor import CannotStartError
+from fila_cluster.supervisor.data_dir import DataDir, DirectoryInUseError
+from fila_process.clock import Clock
+from fila_proto_zmq.events import Event
+from fila_worker.core.settings import ShardSettings
+from fila_worker.loop import open_host
+from fila_worker.residence import forget_moves
+from fila_worker.settings import WorkerSettings
+
+_log = logging.getLogger("fila_cluster.embedded")
+
+SHARDS: Final = 1
+"""Of a new directory."""
+WORKER: Final = "worker-0"
+SLEEP_MS_MAX: Final = 250
+LOOK_MS: Final = 1000
+"""How often free disk space is measured."""
+PAUSE_MS: Final = 2000
+"""A longer gap between turns is a pause of the process: clients are excused for it."""
+CLOSE_S_MAX: Final = 10.0
+"""How long closing waits for the thread: for a commit, and for what a log has to confirm."""
+MIB: Final = 1024 * 1024
+
+_numbers = count(1)
+_open: "weakref.WeakValueDictionary[Path, Broker]" = weakref.WeakValueDictionary()
+_opening = threading.Lock()
+
+
+class Broker:
+    """A durable broker in this process, from its making until it is closed. Use it as a context manager.
+
+    ::
+
+        with Broker("./jobs") as broker, broker.client() as client:
+            client.create_queue("mail")
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str],
+        *,
+        durability: Literal["os", "fsync"] = "os",
+        visibility_timeout: float = 30.0,
+        min_free_disk_bytes: int = 1024 * MIB,
+        name: str | None = None,
+    ) -> None:
+        """Open a data directory, or make it; return when the broker serves.
+
+        ``durability``: ``os`` survives the end of any process, ``fsync`` a power cut, too. ``visibility_timeout``: the default of queues,
+        in seconds. ``min_free_disk_bytes``: with less than this, enqueues are refused. ``name``: clients find it as ``memory://NAME``; by
+        default a new one.
+
+        Raise :class:`~fila_cluster.errors.StorageError` if the directory cannot be used, for example because another process has it open.
+        """
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._closed = True
+        if durability not in {"os", "fsync"}:
+            raise InvalidArgumentError(f"durability={durability!r}: use 'os' or 'fsync'")
+        if not (isinstance(visibility_timeout, (int, float)) and 0.001 <= visibility_timeout < math.inf):
+            raise InvalidArgumentError(f"visibility_timeout={visibility_timeout!r}: pass a positive number of seconds")
+        self.path = Path(data_dir).expanduser().absolute()
+        self.name = name or f"embedded-{os.getpid()}-{next(_numbers)}"
+        self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
+        self._bell = threading.Event()
+        self._ready = threading.Event()
+        self._stopping = False
+        self._failure: Exception | None = None
+        self._clock = Clock()
+        self._data_dir = _claim(self)
+        try:
+            settings = WorkerSettings(
+                name=WORKER,
+                router="",
+                data_dir=str(self.path),
+                shards=list(range(self._data_dir.shards or SHARDS)),
+                shards_total=self._data_dir.shards or SHARDS,
+                durability=durability,
+                shard=ShardSettings(
+                    visibility_timeout_ms=round(1000 * visibility_timeout), min_free_disk_bytes=min_free_disk_bytes
+                ),
+            )
+            self._start(settings)
+        except BaseException:
+            self._stop()
+            raise
+
+    def _start(self, settings: WorkerSettings) -> None:
+        host = open_host(settings, self._clock.now_ms(), self._bell.set)
+        self._joined = Joined(host, settings.shard, settings.shards_total, WORKER)
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"fila {self.name}", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+        inside.enter(self.name, self)
+
+    @property
+    def endpoint(self) -> str:
+        """Where any client of this process finds the broker."""
+        return f"memory://{self.name}"
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed, or has failed."""
+        return self._closed
+
+    def client(self, *, timeout: float = 5.0) -> Client:
+        """Return a blocking client. It is closed with the broker, if not before."""
+        self._check_open()
+        client = Client(self.endpoint, timeout=timeout)
+        self._clients.add(client)
+        return client
+
+    def async_client(self, *, timeout: float = 5.0) -> AsyncClient:
+        """Return a client for asyncio. Close it before the broker."""
+        self._check_open()
+        return AsyncClient(self.endpoint, timeout=timeout)
+
+    def close(self) -> None:
+        """Close the blocking clients that it gave out, commit, flush, and unlock the directory."""
+        if self._pid != os.getpid():
+            return  # it is the parent's
+        for client in list(self._clients):
+            client.close()
+        self._stop()
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._closed and self._pid == os.getpid():
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
+
+    def __repr__(self) -> str:
+        return f"<Broker of {self.path}{', closed' if self._closed else ''}>"
+
+    # --- for clients --------------------------------------------------------------------------------------------------
+
+    keeps_time = False
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+        return max(time.monotonic(), inside.earliest())
+
+    def connect(self, link: InsideLink) -> Joint:
+        """Open a connection."""
+        return self._joined.connect(link.ring)
+
+    def serve(self) -> None:
+        """Have what was sent carried out, soon."""
+        self._bell.set()
+
+    def rest(self, until: float) -> bool:
+        """Return False: no thread moves the real clock."""
+        return False
+
+    def reach(self, until: float) -> None:
+        """Do nothing: the real clock goes on by itself."""
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:
+            self._failure = error
+            _log.exception("the embedded broker of %s has failed; open it again", self.path)
+        finally:
+            self._closed = True
+            inside.leave(self.name, self)
+            try:
+                self._joined.close()
+                gc.collect()  # a shard's memory is all cycles, and its iterators keep the database locked
+            finally:
+                self._ready.set()
+
+    def _serve(self) -> None:
+        joined, clock, bell = self._joined, self._clock, self._bell
+        turned_ms, look_at_ms = clock.now_ms(), 0
+        while not self._stopping or self._unfinished:
+            bell.clear()
+            now_ms = clock.now_ms()
+            if now_ms >= look_at_ms:
+                look_at_ms = now_ms + LOOK_MS
+                joined.host.measured(shutil.disk_usage(self.path).free, time.process_time_ns() // 1_000_000, now_ms)
+            if now_ms - turned_ms > PAUSE_MS:
+                joined.host.paused(now_ms - turned_ms)
+            turned_ms = now_ms
+            joined.turn(now_ms)
+            self._tell(joined.notes)
+            if not self._ready.is_set() and self._has_started():
+                self._ready.set()
+            due_ms = joined.next_due(clock.now_ms())
+            if due_ms != 0:
+                bell.wait(min(SLEEP_MS_MAX, SLEEP_MS_MAX if due_ms is None else due_ms) / 1000)
+
+    @property
+    def _unfinished(self) -> bool:
+        return bool(self._joined.arrived) or self._joined.host.holds_effects
+
+    def _has_started(self) -> bool:
+        """Return whether all shards serve. Raise if one of them cannot."""
+        for slot in self._joined.host.slots.values():
+            if slot.outage is not None and not slot.opening:
+                raise StorageError(f"shard {slot.index} of {self.path} cannot be opened: {slot.outage.reason}")
+        return self._joined.is_ready
+
+    def _tell(self, notes: list[Event]) -> None:
+        for note in notes:
+            _log.log(getattr(logging, note.level.upper()), "%s %s", note.event, note.fields())
+        notes.clear()
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._bell.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_S_MAX)
+        self._closed = True
+        with _opening:
+            if _open.get(self.path) is self:
+                del _open[self.path]
+        self._data_dir.release()
+
+    def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            raise FilaError("this broker was opened before the fork: it is the parent's")
+        if self._closed:
+            raise FilaError(f"this broker is closed: open another one on {self.path}")
+
+
+def _claim(broker: Broker) -> DataDir:
+    """Lock a directory for a broker. Raise :class:`StorageError`."""
+    path = broker.path
+    with _opening:
+        if path in _open:
+            raise StorageError(
+                f"{path} is open in this process as {_open[path].endpoint}: use its client(), or close it first"
+            )
+        try:
+            data_dir = DataDir(path)
+            try:
+                data_dir.claim(data_dir.shards or SHARDS)
+            except BaseException:
+                data_dir.release()
+                raise
+        except DirectoryInUseError as error:
+            raise StorageError(
+                f"{path} is in use by another process: stop it, or choose another directory ({error})"
+            ) from None
+        except CannotStartError as error:
+            raise StorageError(str(error)) from None
+        forget_moves(path)  # all shards are here
+        _open[path] = broker
+    return data_dir
+
+
+def _leave_to_the_parent() -> None:
+    """Let go of the locks, in the child of a fork: they are the parent's."""
+    global _opening  # noqa: PLW0603
+    _opening = threading.Lock()
+    for broker in list(_open.values()):
+        broker._closed = True
+        broker._data_dir.release()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)

@@ -1,0 +1,286 @@
+"""What a test has in its hands: a client with a clock, with assertions, and with the story of each queue."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, Protocol
+
+from fila_cluster.client import Client, MessageView, QueueStats
+from fila_cluster.errors import FilaError, InvalidArgumentError, QueueNotFoundError
+from fila_cluster.testing.clocks import Clock, RealClock, VirtualClock, checked
+from fila_cluster.testing.memory import MemoryBroker
+from fila_cluster.testing.story import Event, shown_payload, told
+from fila_worker.core.settings import ShardSettings
+
+MESSAGES_TOLD: Final = 20
+"""Messages in a story; of more the latest."""
+DLQ: Final = ".dlq"
+MS: Final = 0.001
+_numbers = count(1)
+
+
+class WorksUntilIdle(Protocol):
+    """What :meth:`Fila.run_until_idle` runs: :class:`fila_cluster.app.App`, and anything else with this method."""
+
+    def run_until_idle(self, client: Any) -> int:
+        """Handle all that is deliverable now, and return how many deliveries that were."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class QueueState:
+    """A queue as it was when it was asked for. Its ``repr`` is the story of its messages, so a plain ``assert`` shows it.
+
+    ``messages`` are those in the queue, ``dead`` those in its dead letter queue that came from it, at most 1,000 of each. The counters
+    are as in :class:`~fila_cluster.QueueStats`.
+    """
+
+    name: str
+    pending: int
+    delayed: int
+    in_flight: int
+    enqueued: int
+    delivered: int
+    acked: int
+    dead_lettered: int
+    messages: tuple[MessageView, ...]
+    dead: tuple[MessageView, ...]
+    story: str
+
+    @property
+    def depth(self) -> int:
+        """All messages in the queue."""
+        return self.pending + self.delayed + self.in_flight
+
+    def __repr__(self) -> str:
+        return self.story
+
+
+class Fila(Client):
+    """A :class:`~fila_cluster.Client` of a test's own broker.
+
+    ``clock``: the broker's time. ``endpoint``: where other clients find the broker, also asyncio ones and those of frameworks.
+    """
+
+    clock: Clock
+
+    def __init__(self, endpoint: str, clock: Clock, memory: MemoryBroker | None) -> None:
+        """``memory``: the broker, if it is one in memory. Use :func:`broker`, or the fixture ``fila``, instead."""
+        super().__init__(endpoint)
+        self.clock = clock
+        self._memory = memory
+
+    def run_until_idle(self, app: WorksUntilIdle) -> int:
+        """Have handlers work on all that is deliverable now, and on what they enqueue meanwhile; return the number of deliveries.
+
+        What is due later waits: ``clock.advance`` and call it again. ``app``: a :class:`fila_cluster.app.App`, or anything with its method
+        ``run_until_idle(client)``.
+        """
+        run = getattr(app, "run_until_idle", None)
+        if not callable(run):
+            raise InvalidArgumentError(
+                f"run_until_idle({app!r}): pass an App, or an object with a method run_until_idle(client)"
+            )
+        return int(run(self))
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> QueueState:
+        """Return a queue as it is now. Nothing is leased."""
+        stats = self.queue_stats(name)
+        messages = tuple(self.browse(name, limit=1000))
+        dead = () if stats.is_dead_letter else self._dead_letters(name)
+        return QueueState(
+            name, stats.pending, stats.delayed, stats.in_flight, stats.enqueued, stats.delivered, stats.acked,
+            stats.dead_lettered, messages, dead, self._story(name, stats, messages, dead),
+        )  # fmt: skip
+
+    def story(self, queue: str) -> str:
+        """Return what happened to the messages of a queue, and how they are now, for people.
+
+        Of a broker outside it says only how they are now.
+        """
+        try:
+            return self.queue(queue).story
+        except QueueNotFoundError:
+            events = [] if self._memory is None else self._memory.story.of(queue)
+            return "\n".join([f"queue {queue!r}: there is none", *_lines_of(told(events), {})])
+
+    @property
+    def stories(self) -> list[str]:
+        """The stories of all queues to which something happened."""
+        if self._memory is not None:
+            names = self._memory.story.queues
+        else:
+            names = [info.name for info in self.list_queues() if info.depth and not info.is_dead_letter]
+        return [self.story(name) for name in names]
+
+    # --- asserting ----------------------------------------------------------------------------------------------------
+
+    def assert_delivered(self, queue: str, count: int) -> None:
+        """Assert that a queue has delivered so many messages; one that was delivered twice counts twice."""
+        __tracebackhide__ = True
+        state = self.queue(queue)
+        _expect(state, "deliveries", state.delivered, count)
+
+    def assert_acked(self, queue: str, count: int) -> None:
+        """Assert that so many messages of a queue were acknowledged."""
+        __tracebackhide__ = True
+        state = self.queue(queue)
+        _expect(state, "acked messages", state.acked, count)
+
+    def assert_pending(self, queue: str, count: int) -> None:
+        """Assert that so many messages are ready to be delivered."""
+        __tracebackhide__ = True
+        state = self.queue(queue)
+        _expect(state, "pending messages", state.pending, count)
+
+    def assert_delayed(self, queue: str, count: int) -> None:
+        """Assert that so many messages wait for their time."""
+        __tracebackhide__ = True
+        state = self.queue(queue)
+        _expect(state, "delayed messages", state.delayed, count)
+
+    def assert_dead(self, queue: str, count: int) -> None:
+        """Assert that so many messages of a queue are in its dead letter queue."""
+        __tracebackhide__ = True
+        state = self.queue(queue)
+        _expect(state, "dead letters", len(state.dead), count)
+
+    def assert_empty(self, queue: str) -> None:
+        """Assert that a queue has no messages: none pending, delayed or leased."""
+        __tracebackhide__ = True
+        state = self.queue(queue)
+        _expect(state, "messages", state.depth, 0)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _dead_letters(self, queue: str) -> tuple[MessageView, ...]:
+        with suppress(QueueNotFoundError):
+            return tuple(view for view in self.browse(queue + DLQ, limit=1000) if view.source_queue == queue)
+        return ()
+
+    def _story(self, name: str, stats: QueueStats, messages: tuple[MessageView, ...], dead: tuple[MessageView, ...]) -> str:
+        since = "" if self._memory is None else f", {self._memory.age:.3f} s after its broker's start"
+        counts = f"{stats.pending} pending, {stats.delayed} delayed, {stats.in_flight} leased, {len(dead)} dead"
+        events: list[Event] = [] if self._memory is None else self._memory.story.of(name)
+        now = self.clock.now()
+        states = {view.id: _state_of(view, (now.timestamp())) for view in messages}
+        states |= {view.id: f"dead letter: {view.reason}, attempts {view.attempts}{_error_of(view)}" for view in dead}
+        payloads = {view.id: shown_payload(view.payload) for view in (*messages, *dead)}
+        return "\n".join([f"queue {name!r}: {counts}{since}", *_lines_of(told(events), states, payloads)])
+
+
+def _expect(state: QueueState, what: str, found: int, expected: int) -> None:
+    __tracebackhide__ = True
+    if found != expected:
+        raise AssertionError(f"queue {state.name!r}: {what}: {found}, expected: {expected}\n{state.story}")
+
+
+@contextmanager
+def broker(
+    name: str | None = None,
+    *,
+    visibility_timeout: float = 30.0,
+    max_queue_messages: int | None = None,
+    dedup_window: float = 300.0,
+) -> Iterator[Fila]:
+    """Open a broker in memory, on a clock of its own, and a client of it. It takes a few milliseconds, and is gone at the end.
+
+    ``name``: clients of this process find it as ``memory://NAME``; by default a new one. The other options are those of a cluster's
+    configuration, durations in seconds.
+    """
+    for option, seconds in (("visibility_timeout", visibility_timeout), ("dedup_window", dedup_window)):
+        if checked(option, seconds) < MS:
+            raise InvalidArgumentError(f"{option}: {seconds:g} is less than a millisecond")
+    settings = ShardSettings(
+        visibility_timeout_ms=round(1000 * visibility_timeout),
+        max_queue_messages=max_queue_messages,
+        dedup_window_ms=round(1000 * dedup_window),
+    )
+    memory = MemoryBroker(name or f"test-{next(_numbers)}", settings)
+    try:
+        with Fila(f"memory://{memory.name}", VirtualClock(memory), memory) as fila:
+            yield fila
+    finally:
+        memory.close()
+
+
+class NotEmptyError(Exception):
+    """A broker outside has queues, and tests would delete them."""
+
+
+@contextmanager
+def broker_at(endpoint: str, clock: RealClock) -> Iterator[Fila]:
+    """Use a broker outside, which must have no queues. What is there at the end, queues and runtime config, is deleted.
+
+    Raise :class:`NotEmptyError` if it has queues.
+    """
+    with Fila(endpoint, clock, None) as fila:
+        if found := [info.name for info in fila.list_queues() if not info.is_dead_letter]:
+            some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+            raise NotEmptyError(
+                f"the broker at {endpoint} has {len(found)} queues ({some}): tests need a broker of their own, because they delete all "
+                "queues at the end"
+            )
+        config = fila.list_config()
+        try:
+            yield fila
+        finally:
+            _clear(endpoint, config)
+
+
+def _clear(endpoint: str, config: dict[str, str]) -> None:
+    """Delete all queues, and set the runtime config back. By a new client: the test may have closed its own."""
+    with Client(endpoint) as client:
+        for info in client.list_queues():
+            if not info.is_dead_letter:
+                with suppress(QueueNotFoundError):
+                    client.delete_queue(info.name, force=True)
+        now = client.list_config()
+        for key in now.keys() - config.keys():
+            client.delete_config(key)
+        for key, value in config.items():
+            if now.get(key) != value:
+                client.set_config(key, value)
+
+
+def _state_of(view: MessageView, now_s: float) -> str:
+    if view.state == "delayed" and view.due_at is not None:
+        state = f"delayed, due in {view.due_at.timestamp() - now_s:.3f} s"
+    elif view.state == "leased" and view.lease_expires_at is not None:
+        state = f"leased by client {view.consumer}, for {view.lease_expires_at.timestamp() - now_s:.3f} s more"
+    else:
+        state = view.state
+    return f"{state}, attempts {view.attempts}{_error_of(view)}"
+
+
+def _error_of(view: MessageView) -> str:
+    return f", error {view.error!r}" if view.error else ""
+
+
+def _lines_of(events: dict[str, list[str]], states: dict[str, str], payloads: dict[str, str] | None = None) -> Iterator[str]:
+    """Yield the lines of a story, message by message, with how each is now."""
+    of_queue = events.pop("", [])
+    messages = list(dict.fromkeys([*events, *states]))
+    for line in of_queue[-MESSAGES_TOLD:]:
+        yield f"  {line}"
+    if len(messages) > MESSAGES_TOLD:
+        yield f"  … {len(messages) - MESSAGES_TOLD} earlier messages"
+    for message in messages[-MESSAGES_TOLD:]:
+        payload = f"  {payloads[message]}" if payloads and message in payloads and message not in events else ""
+        yield f"  message {message}{payload}"
+        for line in events.get(message, []):
+            yield f"    {line}"
+        if message in states:
+            yield f"          now  {states[message]}"
+
+
+def stories_for(fila: Fila, report: str) -> str:
+    """Return the stories that the report of a failure does not have yet; empty if there are none."""
+    if fila.closed:
+        return ""
+    try:
+        return "\n".join(story for story in fila.stories if story.partition("\n")[0] not in report)
+    except FilaError as error:
+        return f"no stories: {error}"

@@ -1,0 +1,163 @@
+"""A broker in memory on a clock of its own: the real router core, the real shard, real Lua, and no sockets, files or processes.
+
+The threads of its clients carry out its turns, each in its own call, so an answer is there when the call sends its request. Time
+stands still meanwhile. It goes on
+
+- when :meth:`MemoryBroker.advance` is called;
+- when the thread that made the broker waits in a call: the clock jumps to the next date of the broker or of a client, again and again,
+  until the call has its answer or its own time is over. But not while other threads use the broker: they may be about to do
+  something, and a jump would be unfair to them;
+- when a wait of another thread, or a timer of an event loop, has taken its real time.
+
+At each date on its way the broker and all clients do what is due, in order: heartbeats, renewals of leases, expiries, delayed messages,
+tokens. So ``advance(3600)`` is what an hour is, only faster.
+"""
+
+import math
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+from fila_cluster.client.io import inside
+from fila_cluster.client.io.inside import InsideLink
+from fila_cluster.embedded.joined import Joined, Joint
+from fila_cluster.testing.story import Story
+from fila_worker.core.settings import ShardSettings
+from fila_worker.host import Host
+from fila_worker.lua import compile_hooks
+from fila_worker.slots import Slot
+from fila_worker.storage.memory import MemoryStore
+
+TURNS_MAX: Final = 1_000_000
+"""Turns without a pause, and without time that goes on, after which something is wrong: 10,000 messages need some hundreds."""
+WORKER: Final = "worker-0"
+
+
+class MemoryBroker:
+    """One broker, found by clients as ``memory://NAME`` until it is closed."""
+
+    keeps_time = True
+
+    def __init__(self, name: str, settings: ShardSettings) -> None:
+        self.name = name
+        self._keeper = threading.get_ident()
+        self._lock = threading.Lock()
+        """Held while the broker works."""
+        self._moving = threading.RLock()
+        """Held while time goes on. A thread that has it may take ``_lock`` and the locks of clients, never the other way round."""
+        self._others: set[int] = set()
+        """Threads, other than the one that keeps the clock, that have used the broker."""
+        self._began = max(time.monotonic(), inside.earliest())
+        self._began_ms = self._now_ms = time.time_ns() // 1_000_000
+        store = MemoryStore()
+        slot = Slot(0, 1, settings, compile_hooks, lambda: store)
+        self._joined = Joined(Host([], 1, self._now_ms, WORKER, opening=[slot]), settings, 1, WORKER)
+        self.story = Story(self._now_ms, lambda: self._now_ms)
+        self._joined.watcher = self.story
+        self.serve()
+        if not self._joined.is_ready:
+            raise RuntimeError(f"the broker of memory://{name} does not serve: {self._joined.host.outages}")
+        inside.enter(name, self)
+
+    def close(self) -> None:
+        """End it. What it holds is gone, and its clients' calls end with an error."""
+        inside.leave(self.name, self)
+        with self._lock:
+            self._joined.close()
+
+    # --- for clients --------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+        return self._began + (self._now_ms - self._began_ms) / 1000
+
+    def connect(self, link: InsideLink) -> Joint:
+        """Open a connection."""
+        with self._lock:
+            return self._joined.connect(link.ring)
+
+    def serve(self) -> None:
+        """Carry out what was sent, and what is due now."""
+        thread = threading.get_ident()
+        if thread != self._keeper:
+            self._others.add(thread)
+        with self._lock:
+            for _ in range(TURNS_MAX):
+                self._joined.turn(self._now_ms)
+                if self._joined.next_due(self._now_ms) != 0:
+                    return
+            raise RuntimeError(f"the broker of memory://{self.name} does not come to rest")
+
+    def rest(self, until: float) -> bool:
+        """Let the clock go on to the next date, at most to ``until``; return False if this thread may not move it."""
+        if threading.get_ident() != self._keeper or self._has_company():
+            return False
+        with self._moving:
+            self._tick_all()
+            self._step(self._ms_of(until))
+        return True
+
+    def reach(self, until: float) -> None:
+        """Let the clock go on to ``until``, unless it is past that or another thread moves it."""
+        if until == math.inf or not self._moving.acquire(blocking=False):
+            return
+        try:
+            self._go_on(self._ms_of(until))
+        finally:
+            self._moving.release()
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def now_at(self) -> datetime:
+        """What time it is by its clock."""
+        return datetime.fromtimestamp(self._now_ms / 1000, UTC)
+
+    @property
+    def age(self) -> float:
+        """For how many seconds it exists, by its clock."""
+        return (self._now_ms - self._began_ms) / 1000
+
+    def advance(self, duration_ms: int) -> None:
+        """Let the clock go on, and have everything done that is due by then."""
+        with self._moving:
+            self._go_on(self._now_ms + duration_ms)
+
+    def _go_on(self, target_ms: int) -> None:
+        self._tick_all()
+        while self._now_ms < target_ms:
+            self._step(target_ms)
+
+    def _step(self, target_ms: int) -> None:
+        """Go to the next date, at most to ``target_ms``, and do what is due there. Nothing is due now."""
+        due_ms = min(self._next_ms(), target_ms)
+        if due_ms > self._now_ms:
+            self._now_ms = due_ms
+        elif self._now_ms < target_ms:
+            self._now_ms += 1  # a client that can't do what is due, such as one whose event loop is busy
+        self._tick_all()
+
+    def _tick_all(self) -> None:
+        self.serve()
+        inside.tick_all(self.name)
+
+    def _next_ms(self) -> int:
+        with self._lock:
+            due = self._joined.next_due(self._now_ms)
+        soonest = math.inf if due is None else self._now_ms + due
+        for inhabitant in inside.inhabitants(self.name):
+            due_at = inhabitant.due_at()
+            if due_at < math.inf:
+                soonest = min(soonest, self._ms_of(due_at))
+        return self._now_ms + 3_600_000 if soonest == math.inf else int(soonest)
+
+    def _ms_of(self, moment: float) -> int:
+        """Return the first millisecond that is not before a moment."""
+        return self._began_ms + math.ceil((moment - self._began) * 1000 - 1e-6)
+
+    def _has_company(self) -> bool:
+        """Return whether other threads use the broker. Threads that clients made for themselves do not count."""
+        if self._others:
+            self._others &= {thread.ident for thread in threading.enumerate() if thread.ident is not None}
+        return bool(self._others)
