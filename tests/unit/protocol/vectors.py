@@ -44,6 +44,7 @@ from fila_proto_zmq.commands import (
     EndReservation,
     Enqueue,
     Enqueued,
+    EnqueueOutcome,
     Explain,
     Explained,
     Extend,
@@ -624,11 +625,37 @@ BODIES = [
     ),
     Body(EndClient(b"\1\2"), [b"\1\2"], "91c4020102"),
     Body(
-        TransferMessages(2, 1, 7, [Transfer("dead", "acme", 2, ["api"], False, b"\1")], b"\5", b"\4"),
-        [2, 1, 7, [["dead", "acme", 2, ["api"], False, b"\1"]], b"\5", b"\4"],
-        "960201079196a464656164a461636d650291a3617069c2c40101c40105c40104",
+        TransferMessages(
+            2,
+            1,
+            7,
+            [
+                Transfer("dead", "acme", 2, ["api"], False, b"\1"),
+                Transfer("q", "", 0, [], False, b"", Enqueue([b"\3"])),
+            ],
+            b"\5",
+            b"\4",
+        ),
+        [
+            2,
+            1,
+            7,
+            [
+                ["dead", "acme", 2, ["api"], False, b"\x01", None],
+                ["q", "", 0, [], False, b"", [[b"\x03"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None]],
+            ],
+            b"\x05",
+            b"\x04",
+        ],
+        "960201079297a464656164a461636d650291a3617069c2c40101c097a171a00090c2c4009d91c40103a764656661756c74000000000090cd03e800a000c0c40105c40104",
     ),
-    Body(MessagesTransferred(1, 2, 9, [8], b"\5"), [1, 2, 9, [8], b"\5"], "950102099108c40105"),
+    Body(
+        MessagesTransferred(
+            1, 2, 9, [8], b"\5", [EnqueueOutcome(9, 10, 11), EnqueueOutcome(10, fault=Fault("QUEUE_NOT_FOUND", "gone"))]
+        ),
+        [1, 2, 9, [8], b"\x05", [[9, 10, 11, None], [10, 0, 0, ["QUEUE_NOT_FOUND", "gone", 0, {}]]]],
+        "960102099108c401059294090a0bc0940a000094af51554555455f4e4f545f464f554e44a4676f6e650080",
+    ),
     Body(Appoint(2, 1, 3, "dead"), [2, 1, 3, "dead"], "94020103a464656164"),
     Body(Appointed(1, 2, 3, True), [1, 2, 3, True], "94010203c3"),
     Body(Done(), [], "90"),

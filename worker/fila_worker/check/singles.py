@@ -104,6 +104,9 @@ def check_outbox(reading: Reading) -> Iterator[Finding]:
 
 
 def _is_message(entry: OutboxEntry) -> bool:
+    enqueue = entry.transfer.enqueue
+    if enqueue is not None:
+        return entry.owner is not None and len(enqueue.envelopes) == 1
     try:
         unpack_record(entry.transfer.record)
     except InvalidFrameError:
