@@ -149,6 +149,18 @@ from fila_proto_zmq.commands.reservations import (
     Reserve,
     Reserved,
 )
+from fila_proto_zmq.commands.schedules import (
+    DeleteSchedule,
+    GetSchedule,
+    ListSchedules,
+    PutSchedule,
+    ScheduleDeleted,
+    ScheduleFound,
+    ScheduleList,
+    ScheduleMetrics,
+    ScheduleView,
+    joined_schedules,
+)
 from fila_proto_zmq.commands.structs import Command, Done, Histogram, IntColumn, KeysColumn, Reply, Struct, TextColumn
 from fila_proto_zmq.commands.workers import (
     Appoint,
@@ -175,6 +187,7 @@ from fila_proto_zmq.commands.workers import (
 
 COMMANDS: tuple[type[Command], ...] = (
     Hello, GetPlacement, CreateQueue, DeleteQueue, GetQueueStats, ListQueues, UpdateQueue, PurgeQueue, Pause, Browse, Cancel, Explain, Enqueue,
+    PutSchedule, GetSchedule, ListSchedules, DeleteSchedule,
     DescribeQueue, Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Redrive, OpenView, BrowseView,
     Reserve, FetchReserved, RenewReservation, EndReservation, GetClusterStatus, GetMetrics, GetHosts, ListActs, ListConnections,
     BeginBackup, CutBackup, KeepBackup, CloseConnection, MoveShard, DrainWorker, SetConfig, GetConfig, ListConfig,
@@ -227,6 +240,7 @@ __all__ = [
     "CreateQueue",
     "CutBackup",
     "DeleteQueue",
+    "DeleteSchedule",
     "Delivered",
     "DescribeClients",
     "DescribeQueue",
@@ -253,6 +267,7 @@ __all__ = [
     "GetOwnKey",
     "GetPlacement",
     "GetQueueStats",
+    "GetSchedule",
     "Goodbye",
     "Grant",
     "GrantKey",
@@ -281,6 +296,7 @@ __all__ = [
     "ListConnections",
     "ListKeys",
     "ListQueues",
+    "ListSchedules",
     "MessageView",
     "MessagesTransferred",
     "Metrics",
@@ -299,6 +315,7 @@ __all__ = [
     "PutConfig",
     "PutDraining",
     "PutKeys",
+    "PutSchedule",
     "QueueDescription",
     "QueueInfo",
     "QueueList",
@@ -319,6 +336,11 @@ __all__ = [
     "Reserved",
     "RevokeKey",
     "RouterMetrics",
+    "ScheduleDeleted",
+    "ScheduleFound",
+    "ScheduleList",
+    "ScheduleMetrics",
+    "ScheduleView",
     "SetConfig",
     "Settle",
     "Settled",
@@ -349,5 +371,6 @@ __all__ = [
     "WorkerMetrics",
     "WorkerStatus",
     "joined",
+    "joined_schedules",
     "put_whole",
 ]

@@ -16,6 +16,7 @@ from fila_worker.core.model.ledger import LaneRecord, decode_lane
 from fila_worker.core.model.outbox import OutboxEntry, decode_outbox, stored_entries
 from fila_worker.core.model.queues import Queue, decode_queue
 from fila_worker.core.recovery import recover
+from fila_worker.core.schedules.table import PREFIXES
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store
 from fila_worker.reshard.new_shard import COPYING, NewShard, Position
@@ -41,7 +42,8 @@ class Stage(IntEnum):
     DEDUP = 3
     WINDOWS = 4
     OUTBOX = 5
-    END = 6
+    SCHEDULES = 6
+    END = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class _Copy:
         self._dedup()
         self._windows()
         self._outbox()
+        self._schedules()
         for queue in queues:
             self._compare(queue)
             totals.queues += not queue.is_dead_letter
@@ -276,6 +279,18 @@ class _Copy:
             if new.position < self._at(stage, key):
                 new.put_transfer(origin, entry, shard_of(target, len(self._news)))
                 self._commit_if_full(new, self._at(stage, key))
+        self._end(stage)
+
+    def _schedules(self) -> None:
+        """Copy the schedules to the shards of their names. Each goes on where it is."""
+        stage, state = Stage.SCHEDULES, self._families.state
+        for prefix in PREFIXES:
+            begin, end = max(prefix, self._start(stage)), prefix[:-1] + b";"
+            for key, data in self._store.scan(begin, end, state) if begin < end else ():
+                new = self._news[shard_of(key.removeprefix(prefix).decode(), len(self._news))]
+                if new.position < self._at(stage, key):
+                    new.put_state(key, data)
+                    self._commit_if_full(new, self._at(stage, key))
         self._end(stage)
 
     def _enqueue(self, stage: Stage, key: bytes, entry: OutboxEntry) -> None:

@@ -163,6 +163,12 @@ class NewShard:
         self._changes += 1
         self._size_bytes += size_of(entry.transfer)
 
+    def put_state(self, key: bytes, value: bytes) -> None:
+        """Put a value of the ``state`` family, as it is."""
+        self.shard.batch.put(key, value, self.shard.store.families.state)
+        self._changes += 1
+        self._size_bytes += len(value)
+
     def commit(self, position: Position) -> None:
         """Make all changes durable, and the position of the copy with them."""
         shard = self.shard

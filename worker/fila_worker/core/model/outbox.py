@@ -34,6 +34,8 @@ class Owner(msgspec.Struct, array_like=True, frozen=True):
 
     feature: str
     name: str
+    number: int = 0
+    """Which of the owner's enqueues it is, if it may have several."""
 
 
 class OutboxEntry(msgspec.Struct, array_like=True):

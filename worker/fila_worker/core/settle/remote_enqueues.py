@@ -40,6 +40,8 @@ class Outcome(NamedTuple):
     message: tuple[int, int] | None
     fault: Fault | None
     retry_ms: int | None
+    number: int = 0
+    """:attr:`~fila_worker.core.model.outbox.Owner.number` of the enqueue."""
 
 
 Receiver: TypeAlias = Callable[[str, Outcome, int], None]
@@ -104,7 +106,7 @@ def conclude(
     if fault is not None and (outcome is None or from_fault(fault).retryable):
         retry_ms = now_ms + min(max(fault.retry_after_ms, RETRY_MS_MIN), RETRY_MS_MAX)
         state.due_index.add(retry_ms, Kind.ENQUEUE, waits_as, state.batch, encode_entry(entry))
-    state.part(Owners).tell(entry.owner, Outcome(message, fault, retry_ms), now_ms)
+    state.part(Owners).tell(entry.owner, Outcome(message, fault, retry_ms, entry.owner.number), now_ms)
 
 
 def go_on(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:
