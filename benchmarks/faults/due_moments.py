@@ -17,8 +17,8 @@ from pathlib import Path
 from benchmarks.harness.results import Verified
 from benchmarks.harness.workload import Benchmark, Run, number
 from fila_cluster import Client, Schedule
-from tests.support.cluster import eventually, running
-from tests.support.faults import kill, queue_on
+from tests.support.cluster import Cluster, eventually, running
+from tests.support.faults import kill, processes, queue_on
 
 SECOND = timedelta(seconds=1)
 AROUND_S = 0.05
@@ -65,8 +65,9 @@ def kill_when_due(scale: Scale, data_dir: Path) -> Found:
             due_s = chance.choice([due_s, 0.0])
             victims = chance.choice([("worker-0",), ("worker-1",), ("worker-0", "worker-1")])
             _sleep_until_due(due_s + chance.uniform(-AROUND_S, AROUND_S))
+            before = {name: process.pid for name, process in processes(cluster).items()}
             kill(cluster, *victims)
-            eventually(cluster.all_up, "the workers are back", CLIENT_S)
+            eventually(lambda: _are_back(cluster, before, victims), "the workers are back", CLIENT_S)  # noqa: B023
         with cluster.client(CLIENT_S) as client:
             for schedule in schedules:
                 found.wanted |= {(schedule.name, due) for due in _end(client, schedule)}
@@ -74,6 +75,11 @@ def kill_when_due(scale: Scale, data_dir: Path) -> Found:
                 found.seen[name, due] += 1
         cluster.stop()
     return found
+
+
+def _are_back(cluster: Cluster, before: dict[str, int], victims: tuple[str, ...]) -> bool:
+    now = processes(cluster)
+    return all(name in now and now[name].pid != before[name] for name in victims) and cluster.all_up()
 
 
 def _put(client: Client, queue: str, shard: int, rule: str) -> Schedule:

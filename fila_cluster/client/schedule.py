@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fila_cluster.client.message import Message, utc
+from fila_cluster.figures import written_ms
 from fila_proto_zmq import commands
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.errors import FilaError
@@ -49,6 +50,11 @@ class Schedule:
     message: Message | None = None
     """What it enqueues; None in lists."""
 
+    @property
+    def when(self) -> str:
+        """Its due times for people: ``every 30s``, or the cron expression and its time zone."""
+        return f"{self.cron} {self.timezone}" if self.every is None else f"every {written_ms(round(self.every * 1000))}"
+
 
 def schedule(view: commands.ScheduleView) -> Schedule:
     """Return a schedule of the wire."""
@@ -62,10 +68,11 @@ def schedule(view: commands.ScheduleView) -> Schedule:
         view.jitter_ms / 1000,
         view.shard,
         utc(view.created_ms),
-        *(
-            utc(at_ms) if at_ms else None
-            for at_ms in (view.next_due_ms, view.next_at_ms, view.under_way_ms, view.last_due_ms, view.last_at_ms)
-        ),
+        _moment(view.next_due_ms),
+        _moment(view.next_at_ms),
+        _moment(view.under_way_ms),
+        _moment(view.last_due_ms),
+        _moment(view.last_at_ms),
         format_id(view.id_high, view.id_low) if view.id_high else None,
         view.fired,
         view.skipped,
@@ -73,6 +80,10 @@ def schedule(view: commands.ScheduleView) -> Schedule:
         None if view.fault is None else from_fault(view.fault),
         None if view.enqueue is None else _message(view.enqueue),
     )
+
+
+def _moment(at_ms: int) -> datetime | None:
+    return utc(at_ms) if at_ms else None
 
 
 def _message(enqueue: commands.Enqueue) -> Message:

@@ -12,7 +12,7 @@ from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import message_fields
 from fila_cluster.cli.shared.parameters import DURATION
 from fila_cluster.cli.shared.tables import table
-from fila_cluster.figures import counted, written_ms
+from fila_cluster.figures import counted
 
 if TYPE_CHECKING:
     from fila_cluster import Schedule
@@ -87,10 +87,10 @@ def list_(invocation: Invocation, prefix: str) -> None:
     """List schedules by name."""
     with invocation.connect() as client:
         schedules = client.list_schedules(prefix)
-    rows = table("name", "queue", "when", "next", "last", "#fired", "#skipped", "#failed", "error")
+    rows = table("name", "queue", "=when", "=next (UTC)", "=last (UTC)", "#fired", "#skipped", "#failed", "error")
     for each in schedules:
         rows.add_row(
-            each.name, each.queue, when(each), _moment(each.next_at), _moment(each.last_at), counted(each.fired),
+            each.name, each.queue, each.when, _short(each.next_at), _short(each.last_at), counted(each.fired),
             counted(each.skipped), counted(each.failed), each.error.code if each.error else "",
         )  # fmt: skip
     invocation.show([_fields(each) for each in schedules], rows if schedules else "no schedules")
@@ -108,18 +108,11 @@ def delete(invocation: Invocation, name: str) -> None:
     )  # fmt: skip
 
 
-def when(schedule: "Schedule") -> str:
-    """Return a schedule's due times for people."""
-    if schedule.every is not None:
-        return f"every {written_ms(round(schedule.every * 1000))}"
-    return f"{schedule.cron} {schedule.timezone}"
-
-
 def _facts(schedule: "Schedule") -> list[tuple[str, str]]:
     message = schedule.message
     facts = [
         ("queue", schedule.queue),
-        ("when", when(schedule)),
+        ("when", schedule.when),
         ("catch-up", schedule.catch_up),
         ("jitter", f"{schedule.jitter:g} s"),
         ("next", _moment(schedule.next_at)),
@@ -135,6 +128,10 @@ def _facts(schedule: "Schedule") -> list[tuple[str, str]]:
 
 def _moment(moment: datetime | None) -> str:
     return "–" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _short(moment: datetime | None) -> str:
+    return "–" if moment is None else f"{moment.astimezone(UTC):%m-%d %H:%M:%S}"
 
 
 def _fields(schedule: "Schedule") -> dict[str, Any]:

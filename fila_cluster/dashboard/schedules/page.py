@@ -13,7 +13,7 @@ from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.dashboard.widgets.cells import MONO, ago, short_time, wrapped
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
-from fila_cluster.figures import counted, written_ms
+from fila_cluster.figures import counted
 
 _ACTIONS: Final = """
 <q-btn v-if="props.row.may_delete" dense flat size="sm" icon="delete" color="negative" @click="$parent.$emit('drop', props.row)"
@@ -83,7 +83,7 @@ def row(schedule: Schedule, now: datetime, *, may_delete: bool) -> dict[str, Any
     return {
         "name": schedule.name,
         "queue": schedule.queue,
-        "when": when(schedule),
+        "when": schedule.when,
         "catch_up": schedule.catch_up,
         "next": schedule.next_at,
         "last": None if schedule.last_at is None else max(0.0, (now - schedule.last_at).total_seconds()),
@@ -93,13 +93,6 @@ def row(schedule: Schedule, now: datetime, *, may_delete: bool) -> dict[str, Any
         "trouble": trouble(schedule),
         "may_delete": may_delete,
     }
-
-
-def when(schedule: Schedule) -> str:
-    """Return a schedule's due times for people."""
-    if schedule.every is not None:
-        return f"every {written_ms(round(schedule.every * 1000))}"
-    return f"{schedule.cron} {schedule.timezone}"
 
 
 def trouble(schedule: Schedule) -> str | None:

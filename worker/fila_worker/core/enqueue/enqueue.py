@@ -32,7 +32,6 @@ from fila_proto_zmq.limits import (
     WEIGHT_MAX,
 )
 from fila_proto_zmq.record import FIXED_BYTES, PLAIN, pack_fixed
-from fila_worker.core.effects import Call
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.enqueue.dedup import Dedup, check_window
 from fila_worker.core.enqueue.enqueue_rates import EnqueueRates, Verdict
@@ -53,6 +52,7 @@ from fila_worker.core.model.lanes import ENTRY_BYTES
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Grants
+    from fila_worker.core.effects import Call
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
@@ -101,7 +101,6 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
     command = policy.decide(state, queue, command, now_ms)
     lanes, high, first = queue.lanes, _id_high(state, now_ms), state.counters.sequence + 1
     faults, known = _store(state, queue, command, state.counters, high, now_ms)
-    _note_visit(state, Call(b"", 0, name, now_ms), queue, faults, 1, now_ms)
     state.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
     if faults:
         raise from_fault(faults[0][1])

@@ -50,6 +50,8 @@ class OutboxEntry(msgspec.Struct, array_like=True):
     owner: Owner | None = None
     outcome: EnqueueOutcome | None = None
     """What came of the enqueue, if that is known and the owner does not know it yet: after a reshard."""
+    tries: int = 0
+    """How often the enqueue was carried out and has to wait."""
 
 
 class InboxCursor(msgspec.Struct, array_like=True):

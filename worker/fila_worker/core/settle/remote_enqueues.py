@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RETRY_MS_MIN: Final = 1000
 RETRY_MS_MAX: Final = 30_000
-"""The bounds of the time until an enqueue is tried again: a full queue gives a date, other faults may give none."""
+"""The bounds of the time until an enqueue is tried again. It doubles with each try, or is what the fault says if that is longer."""
 
 
 class Outcome(NamedTuple):
@@ -104,7 +104,8 @@ def conclude(
     message = (outcome.id_high, outcome.id_low) if outcome is not None and fault is None else None
     retry_ms = None
     if fault is not None and (outcome is None or from_fault(fault).retryable):
-        retry_ms = now_ms + min(max(fault.retry_after_ms, RETRY_MS_MIN), RETRY_MS_MAX)
+        retry_ms = now_ms + min(max(fault.retry_after_ms, RETRY_MS_MIN << min(entry.tries, 10)), RETRY_MS_MAX)
+        entry.tries += 1
         state.due_index.add(retry_ms, Kind.ENQUEUE, waits_as, state.batch, encode_entry(entry))
     state.part(Owners).tell(entry.owner, Outcome(message, fault, retry_ms, entry.owner.number), now_ms)
 
