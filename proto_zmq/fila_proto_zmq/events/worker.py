@@ -167,6 +167,8 @@ class ScheduleFailed(Event):
     """A due time of a schedule has no message, because the enqueue was refused; said once until one is carried out."""
 
     event = "schedule.failed"
+    level = "warning"
+    advice = "create the queue, or put the schedule with another one; `schedule get` shows the error"
     schedule: str
     shard: int
     queue: str
