@@ -20,7 +20,7 @@ SYNTAX = (
     (r"\bCoroutine, ", ""),
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
-    (r"\bAsync(Administration|Batch|BatchConsumer|Client|Consumer|Delivery|Producer)\b", r"\1"),
+    (r"\bAsync(Administration|Batch|BatchConsumer|Client|Consumer|Delivery|Producer|Scheduling)\b", r"\1"),
     (r"\bclient\.asynchronous\b", "client.blocking"),
     (r"\bio\.reactor import Reactor\b", "io.pump import Pump"),
     (r"\bReactor\b", "Pump"),
@@ -35,6 +35,7 @@ WORDS = {
         "The asyncio client, and the source of the blocking one.": "The blocking client, made from the asyncio one.",
     },
     "administration.py": {},
+    "schedules.py": {},
     "batches.py": {"Several tasks may take": "Several threads may take"},
     "consumer.py": {"Several tasks may take": "Several threads may take"},
     "producer.py": {

@@ -28,6 +28,7 @@ MODULES: Final = {
     "hosts": "benchmarks.faults.hosts",
     "cuts": "benchmarks.faults.cuts",
     "restarts": "benchmarks.faults.restarts",
+    "schedules": "benchmarks.faults.due_moments",
     "overload": "benchmarks.faults.overload",
     "hostile": "benchmarks.faults.hostile",
     "metrics": "benchmarks.costs.metrics",

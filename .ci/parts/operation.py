@@ -43,6 +43,7 @@ METRICS: dict[str, Callable[[], str]] = {
     "fairness": partial(_metrics, "scheduler|key"),
     "throttling": partial(_metrics, "throttle"),
     "hooks": partial(_metrics, "lua"),
+    "schedules": partial(_metrics, "schedules"),
     "storage": partial(_metrics, "storage"),
     "hosts": partial(_metrics, "copy|log"),
     "http": partial(_metrics, "http"),
@@ -75,7 +76,7 @@ EVENTS: dict[str, Callable[[], str]] = {
     "processes": partial(_events, r"process\.|log\."),
     "router": partial(_events, r"router\.|worker\.(?!admitted)|config\.not_taken|client\.(?!left)"),
     "workers": partial(
-        _events, r"shard|worker\.admitted|queue|config\.(?!not)|hook|breaker|consumer|client\.left|storage|command"
+        _events, r"shard|worker\.admitted|queue|schedule|config\.(?!not)|hook|breaker|consumer|client\.left|storage|command"
     ),
     "observer": partial(_events, r"observer|dashboard|export|library"),
 }

@@ -37,6 +37,7 @@ FOLDERS = {
         "message": "Cancel single messages.",
         "enqueue": "Put messages into a queue.",
         "consume": "Take messages out of a queue.",
+        "schedule": "Keep schedules: messages at the times of a cron expression, or at an interval.",
         "redrive": "Send dead letters back to where they came from.",
         "why": "Say why a queue, a message or a fairness key waits.",
         "outbox": "Relay the messages that database transactions have added.",

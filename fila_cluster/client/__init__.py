@@ -12,6 +12,7 @@ from fila_cluster.client.calls.request import Request
 from fila_cluster.client.explanation import Explanation, Reason
 from fila_cluster.client.message import Message, MessageView
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.schedule import Schedule
 from fila_cluster.client.views import (
     Act,
     ClusterStatus,
@@ -56,6 +57,7 @@ __all__ = [
     "QueueStats",
     "Reason",
     "Request",
+    "Schedule",
     "ShardOutage",
     "ThrottleStats",
     "WorkerStatus",

@@ -22,6 +22,7 @@ from fila_cluster.dashboard.messages import page as messages
 from fila_cluster.dashboard.overview import page as overview
 from fila_cluster.dashboard.queues import list_page as queues
 from fila_cluster.dashboard.queues import page as queue
+from fila_cluster.dashboard.schedules import page as schedules
 from fila_cluster.dashboard.shell.context import Visits
 from fila_cluster.dashboard.why import page as why
 
@@ -32,6 +33,7 @@ PAGES: tuple[Callable[[Visits], None], ...] = (
     queue.register,
     messages.register,
     dead_letters.register,
+    schedules.register,
     hooks.register,
     config.register,
     connections.register,

@@ -154,6 +154,18 @@ SCOPES: Final = (
         ),
     ),
     Scope(
+        ("shard",),
+        sources.schedules,
+        (
+            Metric("fila.schedules", GAUGE, "Schedules.", lambda it: it.schedules),
+            Metric("fila.schedules.under_way", GAUGE, "Schedules whose message waits to be stored.", lambda it: it.under_way),
+            Metric("fila.schedules.fired", COUNTER, "Due times with a message.", lambda it: it.fired),
+            Metric("fila.schedules.late", COUNTER, "Messages more than a second after their time.", lambda it: it.late),
+            Metric("fila.schedules.skipped", COUNTER, "Due times of outages without a message.", lambda it: it.skipped),
+            Metric("fila.schedules.failed", COUNTER, "Due times whose enqueue was refused.", lambda it: it.failed),
+        ),
+    ),
+    Scope(
         ("shard", "host"),
         sources.copies,
         (

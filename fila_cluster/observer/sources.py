@@ -79,6 +79,14 @@ def shards(metrics: Metrics) -> Iterator[Source]:
             yield Source((str(shard.shard),), shard, worker.started_ms)
 
 
+def schedules(metrics: Metrics) -> Iterator[Source]:
+    """Yield the schedules of the shards that have some."""
+    for worker in metrics.workers:
+        for shard in worker.shards:
+            if shard.schedules is not None:
+                yield Source((str(shard.shard),), shard.schedules, worker.started_ms)
+
+
 def copies(metrics: Metrics) -> Iterator[Source]:
     """Yield the copies of shards on a replicated log, of each host."""
     for worker in metrics.workers:

@@ -13,12 +13,13 @@ from fila_admission.permissions import (
     ADMIN,
     EVERYTHING,
     KINDS,
+    PRODUCE,
     Need,
     Permissions,
     need_of,
 )
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import ApiKey, CreateQueue, KeyView, UpdateQueue
+from fila_proto_zmq.commands import ApiKey, CreateQueue, KeyView, PutSchedule, UpdateQueue
 from fila_proto_zmq.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 
 ALGORITHM: Final = "sha256"
@@ -99,16 +100,21 @@ class Key:
             raise self.denied(need.value)
 
     def _check_target(self, opcode: int, queue: str, body: Any) -> None:
-        target = _target(opcode, body)
-        if target is not None and not self.permissions.allow(ADMIN, target):
-            raise self.denied(f"{ADMIN}:{target}, for the dead letters of {queue!r}")
+        if opcode == PutSchedule.opcode:
+            target = decode_body(PutSchedule, bytes(body)).queue
+            if not self.permissions.allow(PRODUCE, target):
+                raise self.denied(f"{PRODUCE}:{target}, for the messages of schedule {queue!r}")
+            return
+        dead_letters = _target(opcode, body)
+        if dead_letters is not None and not self.permissions.allow(ADMIN, dead_letters):
+            raise self.denied(f"{ADMIN}:{dead_letters}, for the dead letters of {queue!r}")
 
     def denied(self, needed: str) -> PermissionDeniedError:
         """Return the error for a lacking permission."""
         return PermissionDeniedError(f"the API key {self.name!r} does not have {needed}", details={"key": self.name})
 
 
-_NAMES_TARGET: Final = frozenset((CreateQueue.opcode, UpdateQueue.opcode))
+_NAMES_TARGET: Final = frozenset((CreateQueue.opcode, UpdateQueue.opcode, PutSchedule.opcode))
 
 
 def _target(opcode: int, body: Any) -> str | None:

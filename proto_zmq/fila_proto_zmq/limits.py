@@ -122,6 +122,24 @@ BROWSE_MESSAGES_MAX: Final = 1000
 LIST_QUEUES_MAX: Final = 4000
 """Queues on one page of a list. A page takes some milliseconds of a worker's turn."""
 
+LIST_SCHEDULES_MAX: Final = 1000
+"""Schedules on one page of a list, some 300 bytes each."""
+
+SCHEDULE_INTERVAL_MS_MIN: Final = 1000
+"""A second: what comes more often is a rate, not a schedule."""
+
+SCHEDULE_INTERVAL_MS_MAX: Final = 366 * 24 * 3600 * 1000
+"""A year: a longer one is a mistake in the unit."""
+
+SCHEDULE_JITTER_MS_MAX: Final = 24 * 3600 * 1000
+"""A day."""
+
+CRON_BYTES_MAX: Final = 200
+"""A cron expression, at least 1."""
+
+TIME_ZONE_BYTES_MAX: Final = 100
+"""The name of a time zone, at least 1."""
+
 ACTS_LISTED_MAX: Final = 1000
 """Administrative acts in one answer; at least 1."""
 

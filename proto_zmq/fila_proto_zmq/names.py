@@ -38,6 +38,18 @@ def check_new_queue_name(name: str) -> str:
     return name
 
 
+def check_schedule_name(name: str) -> str:
+    """Return ``name`` if it can name a schedule, else raise :class:`InvalidArgumentError`. The rules are those of queues."""
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"a schedule's name is a str, not {type(name).__name__}")
+    if not 1 <= len(name) <= QUEUE_NAME_BYTES_MAX or not _NAME.fullmatch(name) or is_dead_letter(name):
+        raise InvalidArgumentError(
+            f"bad schedule name {name[: QUEUE_NAME_BYTES_MAX + 1]!r}: use 1 to {QUEUE_NAME_BYTES_MAX} of [A-Za-z0-9._-], "
+            "optionally as namespace/name with one slash, not ending in .dlq"
+        )
+    return name
+
+
 def matches(pattern: str, name: str) -> bool:
     """Return whether a name matches a pattern: the name itself, or its beginning and ``*``."""
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

@@ -61,6 +61,11 @@ def test_handlers_of_an_access_log(shared_cluster: Cluster) -> None:
     assert "669 dead letters, such as: the payload is no Request: Expected `int`, got `str` - at `$.size`" in output
 
 
+def test_a_report_for_each_due_time(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/schedules.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
+    assert "3 reports for 3 due times; 0 skipped, 0 failed" in output
+
+
 def test_rate_limits_of_a_provider(shared_cluster: Cluster) -> None:
     output = output_of(ROOT / "examples/rate_limits.py", endpoint=shared_cluster.endpoint)
     assert "132 calls, 50 a second and 10 at once; 1 was refused" in output

@@ -148,6 +148,8 @@ class History:
     """When faults ended."""
     audit_us: int = 1 << 60
     """When the auditor came: from then on limits are lifted."""
+    schedules_end_us: int = 0
+    """When the auditor began to delete the schedules."""
     drained_us: int = 0
     deaths: list[tuple[str, int]] = field(default_factory=list)
     """Which process of the cluster died when."""
@@ -379,5 +381,13 @@ class History:
 
 
 def token_of(record: Record) -> str:
-    """Which message it is: the payload says so."""
-    return open_envelope(record.envelope)[1].decode(errors="replace")
+    """Which message it is: the payload says so, or the headers of a schedule's."""
+    headers, payload = open_envelope(record.envelope)
+    return token_in(headers, payload)
+
+
+def token_in(headers: dict[str, str], payload: bytes) -> str:
+    """The same for a message that is open."""
+    if "fila-schedule" in headers:
+        return f"{headers['fila-schedule']}@{headers['fila-due-at']}"
+    return bytes(payload).decode(errors="replace")

@@ -20,6 +20,7 @@ from fila_worker.core.model.drr import Ring
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.leases import LeaseBook, Reservation
 from fila_worker.core.model.state import State
+from fila_worker.core.schedules.table import Schedule
 from fila_worker.core.settle import dead_letters, failed_attempts, settle
 from fila_worker.core.shard import Shard
 from fila_worker.held import HeldEffects
@@ -132,6 +133,35 @@ def late_dedup_entry(stack: ExitStack) -> None:
         return act
 
     replace(stack, Dedup, "remember", remember_later)
+    replace(stack, Shard, "_act", write)
+
+
+def late_progress(stack: ExitStack) -> None:
+    """How far a schedule is is written with the next turn but one: the turn before has the message."""
+
+    def save_later(real: Any) -> Any:
+        def save(schedule: Any, batch: Any, family: Any) -> None:
+            if schedule.progress.under_way_ms:
+                late.append((real, schedule))
+            else:
+                real(schedule, batch, family)
+
+        return save
+
+    def write(real: Any) -> Any:
+        def act(shard: Any, now_ms: int) -> Any:
+            kept = shard.__dict__.setdefault("planted_progress", [])
+            shard.planted_progress = [*late]
+            late.clear()
+            for save, schedule in kept:
+                if schedule.progress.under_way_ms:
+                    save(schedule, shard.batch, shard.store.families.state)
+            return real(shard, now_ms)
+
+        return act
+
+    late: list[Any] = []
+    replace(stack, Schedule, "save", save_later)
     replace(stack, Shard, "_act", write)
 
 
@@ -271,7 +301,7 @@ BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
-        late_timeout, early_burial, lost_letter, counted_deferral,
+        late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
         hasty_answer,
         *HOST_BUGS,

@@ -21,8 +21,9 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import BatchError, FilaError, QueueExistsError
 from fila_proto_zmq.record import unpack_record
 from tests.simulation.clients import ClientProcess
-from tests.simulation.history import Done, Handed, History, Sent, token_of
+from tests.simulation.history import Done, Handed, History, Sent, token_in, token_of
 from tests.simulation.options import Options
+from tests.simulation.queues import TICKS
 
 KEYS = ("a", "b", "c", "d")
 CROWD = {"x": 1, "y": 1, "z": 3}
@@ -208,7 +209,7 @@ class Programs:
     def _hand_over(self, deliveries: list[Any]) -> None:
         for delivery in deliveries:
             lease = delivery._lease
-            token = bytes(delivery.payload).decode()
+            token = token_in(delivery.headers, delivery.payload)
             handed = Handed(
                 self.history.world.now_us, self.process.name, delivery.queue, token, delivery.id, lease.id, delivery._index,
                 delivery.attempts, lease.at_most_once,
@@ -263,7 +264,7 @@ class Programs:
         arguments: tuple[Any, ...] = (after_s,) if verb == "retry" else (max(0.2, after_s),) if verb == "defer" else ()
         for _ in range(4):
             record = await self.call(
-                verb, delivery.queue, lambda: getattr(delivery, verb)(*arguments), token=bytes(delivery.payload).decode(),
+                verb, delivery.queue, lambda: getattr(delivery, verb)(*arguments), token=token_in(delivery.headers, delivery.payload),
                 lease=delivery._lease.id, index=delivery._index,
             )  # fmt: skip
             if record.ok or not record.error.retryable or self.client.closed:
@@ -275,7 +276,7 @@ class Programs:
         limit_us = round(self.options.timeout_s * 1e6)
         records = [
             self.history.began(
-                self.process.name, "ack", delivery.queue, limit_us, token=bytes(delivery.payload).decode(),
+                self.process.name, "ack", delivery.queue, limit_us, token=token_in(delivery.headers, delivery.payload),
                 lease=delivery._lease.id, index=delivery._index, together=len(deliveries),
             )
             for delivery in deliveries
@@ -372,7 +373,7 @@ class Programs:
     def _began_ack(self, delivery: Any, steps: int) -> Any:
         limit_us = round((self.options.timeout_s + 2.0) * steps * 1e6)
         return self.history.began(
-            self.process.name, "ack", delivery.queue, limit_us, token=bytes(delivery.payload).decode(),
+            self.process.name, "ack", delivery.queue, limit_us, token=token_in(delivery.headers, delivery.payload),
             lease=delivery._lease.id, index=delivery._index, together=2,
         )  # fmt: skip
 
@@ -401,7 +402,7 @@ class Programs:
         elif kind == "receive":
             task = asyncio.ensure_future(self.client.receive(queue, 3, wait=2.0))
         else:
-            tokens = [bytes(delivery.payload).decode() for delivery in deliveries]
+            tokens = [token_in(delivery.headers, delivery.payload) for delivery in deliveries]
             record.said["tokens"] = tokens  # some may be acked, none is known to be
             task = asyncio.ensure_future(self.client.ack(deliveries))
         await asyncio.sleep(after_s)
@@ -547,6 +548,20 @@ class Programs:
         else:
             command = DrainWorker(worker, undo=random.random() < 0.5)
         await self.call("move", "", lambda: self.client.request(command), command=command)
+
+    async def timed(self, random: Random, queue: str) -> None:
+        """Make, change or delete a schedule."""
+        name = f"s{random.randrange(4)}"
+        if random.random() < 0.15:
+            await self.call("delete_schedule", name, lambda: self.client.delete_schedule(name))
+            return
+        every = random.choice([1.0, 1.0, 1.5, 2.25])
+        cron = random.choice([None, None, "* * * * * *", "*/2 * * * * *"])
+        rule: dict[str, Any] = {"cron": cron} if cron else {"every": every}
+        options = {"jitter": random.choice([0.0, 0.0, 0.8]), "catch_up": "all", "fairness_key": random.choice(KEYS)}
+        await self.call(
+            "put_schedule", name, lambda: self.client.put_schedule(name, TICKS, b"tick", **rule, **options), **rule
+        )  # fmt: skip
 
     async def close(self, random: Random, queue: str) -> None:
         """Leave in good order; another client comes in its place (the run sees to that)."""

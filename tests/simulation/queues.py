@@ -6,6 +6,11 @@ from typing import Any
 
 from tests.simulation.options import Options
 
+TICKS = "ticks"
+"""The queue of the schedules' messages, which only the auditor takes."""
+APART = ("brief", TICKS)
+"""The beginnings of the names of queues that steps leave alone."""
+
 
 def draw_queues(options: Options, shard_of: Callable[[str], int]) -> dict[str, dict[str, Any]]:
     """Names and the options of ``create_queue``."""
@@ -36,6 +41,8 @@ def draw_queues(options: Options, shard_of: Callable[[str], int]) -> dict[str, d
         queues[f"q{number}"] = {name: value for name, value in chosen.items() if value is not None}
     if has("elsewhere"):
         _bury_elsewhere(random, queues, shard_of)
+    if has("timed"):
+        queues[TICKS] = {}
     return queues
 
 

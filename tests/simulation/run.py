@@ -23,7 +23,7 @@ from tests.simulation.key_file import ADMIN
 from tests.simulation.options import Options, draw
 from tests.simulation.processes import in_place_of_the_kernel
 from tests.simulation.programs import Programs
-from tests.simulation.queues import draw_queues
+from tests.simulation.queues import APART, draw_queues
 from tests.simulation.scaled import scaled_down
 from tests.simulation.script import BEGIN_US, Step, draw_script
 from tests.simulation.world import Stuck, World
@@ -173,7 +173,7 @@ class Run:
             return
         programs = self.clients[step.who]
         names = sorted(self.history.queues)
-        queue = random.choice([name for name in names if not name.startswith("brief")])
+        queue = random.choice([name for name in names if not name.startswith(APART)])
         if step.what == "guest":
             guests.visit(self, programs, random, queue)
             return

@@ -80,6 +80,8 @@ EXEMPT = {
     "waste_bytes_min": "the disks here waste nothing",
     "session_silence_ms": "the router takes ten times the consumers' timeout at least", "inbound_frames": "of the real sockets",
     "acts_max": "nobody asks for acts here", "config_edits_max": "nor for the history of the config", "config_edits_bytes_max": "the same",
+    "schedules_max": "few schedules are made here", "schedule_bytes_max": "their messages are small", "schedules_bytes_max": "the same",
+    "schedule_late_ms": "it only counts", "schedule_skips_counted_max": "the same", "schedule_catch_up_max": "what it leaves out would look lost",
     "config_edits_at_once": "the same", "config_edits_page_bytes_max": "the same",
 }  # fmt: skip
 """Fields that are not scaled, and why."""
@@ -128,6 +130,14 @@ ACCESS: dict[str, tuple[Any, ...]] = {
 LOG: dict[str, tuple[Any, ...]] = {"unconfirmed_bytes_max": (100, 2000, 1 << 24)}
 """Fields of ``Limits`` that are drawn from numbers of their own."""
 
+TIMED: dict[str, tuple[Any, ...]] = {
+    "turn_schedules_max": (1, 2, 100),
+    "turn_schedules_bytes_max": (1, 1 << 22),
+    "schedules_recovered_max": (1, 200),
+    "schedule_grace_ms": (1000, 30_000),
+}
+"""The same, of schedules."""
+
 CLIENT: dict[str, tuple[Any, ...]] = {"kept_bytes_max": (8000, 1 << 28, 1 << 28), "pipe_bytes_max": (500, 1 << 23)}
 """Bounds of a client's session, as its parameters."""
 
@@ -161,7 +171,9 @@ def draw_limits(random: Random) -> Limits:
     refills = {name: max(1, int(drawn["refill_messages_max"] * share)) for name, share in REFILLS.items()}
     own = Random(f"log {drawn}")
     log = {name: own.choice(choices) for name, choices in LOG.items()}
-    return Limits(**drawn, **linked, **refills, **log)
+    own = Random(f"timed {drawn}")
+    timed = {name: own.choice(choices) for name, choices in TIMED.items()}
+    return Limits(**drawn, **linked, **refills, **log, **timed)
 
 
 def draw_router_limits(random: Random) -> RouterLimits:

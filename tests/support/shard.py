@@ -36,6 +36,7 @@ from fila_worker.core.recovery import recover
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
+from fila_worker.cron import CALENDAR
 from fila_worker.lua import compile_hooks as compile_lua
 from fila_worker.storage.memory import MemoryStore
 
@@ -159,6 +160,7 @@ class ShardHarness:
             shards=self.shards,
             now_ms=self.now_ms,
             entropy=entropy,
+            calendar=CALENDAR,
         )
 
     def limit(self, **limits: int) -> None:

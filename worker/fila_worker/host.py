@@ -39,6 +39,7 @@ from fila_proto_zmq.commands import (
     ListConfig,
     ListConfigHistory,
     ListQueues,
+    ListSchedules,
     MessagesTransferred,
     Metrics,
     Park,
@@ -55,6 +56,7 @@ from fila_proto_zmq.commands import (
     UndoConfig,
     WorkerMetrics,
     joined,
+    joined_schedules,
 )
 from fila_proto_zmq.errors import (
     FilaError,
@@ -85,6 +87,7 @@ from fila_worker.core.explain.explain import explain_without_log
 from fila_worker.core.manage.queue_commands import list_queues
 from fila_worker.core.measures import SPAN_NS, Histogram
 from fila_worker.core.metrics.meter import report
+from fila_worker.core.schedules.schedules import list_schedules
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.departures import Departures
@@ -101,7 +104,7 @@ BETWEEN_SHARDS: Final = (TransferMessages, MessagesTransferred, Appoint, Appoint
 ONE_WAY: Final = (Grants, Park, EndClient, AdoptShards, PutDraining, *BETWEEN_SHARDS)
 """Commands without an answer."""
 OF_A_BACKUP: Final = (BeginBackup, CutBackup, KeepBackup)
-OF_THE_CLUSTER: Final = (ListQueues, DescribeClients, *OF_THE_CONFIG, *OF_A_BACKUP)
+OF_THE_CLUSTER: Final = (ListQueues, ListSchedules, DescribeClients, *OF_THE_CONFIG, *OF_A_BACKUP)
 """Commands that the router sends, for itself or for a client, without the name of a queue."""
 OF_A_MOVE: Final = (PrepareShard, ReleaseShard)
 """Commands that are answered in a later turn."""
@@ -499,6 +502,13 @@ class Host:
                     "this worker makes no backups: its shards are in memory, or on a replicated log (see docs/checkpoints.md)"
                 )
             return self._checkpoints.carry_out(command, self.slots, call.now_ms)
+        return self._list(call, command)
+
+    def _list(self, call: Call, command: Command) -> Reply:
+        """Return what there is of a kind on all shards, by name."""
+        if isinstance(command, ListSchedules):
+            wanted = command
+            return joined_schedules(self._each(call.now_ms, lambda shard: list_schedules(shard, call, wanted)))
         assert isinstance(command, ListQueues)
         asked = command
         return joined(self._each(call.now_ms, lambda shard: list_queues(shard, call, asked)))

@@ -16,6 +16,7 @@ from fila_worker.core.recovery import recover_in_steps
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store, UnfitStoreError
+from fila_worker.cron import CALENDAR
 from fila_worker.held import HeldEffects, is_confirmed
 from fila_worker.log.leadership import Proof
 
@@ -142,6 +143,7 @@ class Slot:
                 self._recovery = recover_in_steps(
                     self._store, self._settings, self._compile_hooks,
                     index=self.index, shards=self._shards_total, now_ms=now_ms, entropy=self._entropy(),
+                    calendar=CALENDAR,
                 )  # fmt: skip
                 next(self._recovery)
             else:

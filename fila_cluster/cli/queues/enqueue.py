@@ -12,7 +12,8 @@ from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.parameters import DURATION
 
 
-def _headers(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def headers_of(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Return headers that were written as ``name=value``."""
     if bad := [value for value in values if "=" not in value]:
         raise click.BadParameter(f"{bad[0]!r}: write a header as name=value", ctx, param)
     return dict(value.split("=", 1) for value in values)
@@ -29,7 +30,7 @@ def _headers(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     help="One message per line; - reads standard input.",
 )
 @click.option(
-    "--header", "headers", multiple=True, callback=_headers, metavar="NAME=VALUE", help="A header; may be repeated."
+    "--header", "headers", multiple=True, callback=headers_of, metavar="NAME=VALUE", help="A header; may be repeated."
 )
 @click.option("--key", "fairness_key", metavar="K", help="The fairness key.")
 @click.option("--weight", type=int, metavar="N", help="The key's share from now on. Default: as it is.")

@@ -73,13 +73,18 @@ def _read_time(text: str) -> datetime:
 
 def write_message(message: Message) -> str:
     """Return the line that :func:`read_message` reads as this message."""
+    return json.dumps(message_fields(message), default=_plain, ensure_ascii=False)
+
+
+def message_fields(message: Message) -> dict[str, Any]:
+    """Return the fields of a message that differ from the usual ones."""
     fields = _payload_field("payload", bytes(message.payload))
     plain = Message(b"")
     for name in _OPTIONS:
         value = getattr(message, name)
         if value != getattr(plain, name):
             fields[name] = value
-    return json.dumps(fields, default=_plain, ensure_ascii=False)
+    return fields
 
 
 def _plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ from fila_cluster.client.asynchronous.administration import AsyncAdministration
 from fila_cluster.client.asynchronous.batches import AsyncBatchConsumer
 from fila_cluster.client.asynchronous.consumer import AsyncConsumer
 from fila_cluster.client.asynchronous.producer import AsyncProducer
+from fila_cluster.client.asynchronous.schedules import AsyncScheduling
 from fila_cluster.client.calls import messages
 from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.checks import endpoint_or_default, timeout_seconds
@@ -37,7 +38,7 @@ from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
 
 
-class AsyncClient(AsyncAdministration):
+class AsyncClient(AsyncAdministration, AsyncScheduling):
     """A connection to a broker for asyncio programs; it belongs to the event loop that first uses it.
 
     Calls are awaited and may run concurrently: calls of one tick of the loop travel together, so

@@ -17,6 +17,7 @@ from fila_cluster.client.blocking.administration import Administration
 from fila_cluster.client.blocking.batches import BatchConsumer
 from fila_cluster.client.blocking.consumer import Consumer
 from fila_cluster.client.blocking.producer import Producer
+from fila_cluster.client.blocking.schedules import Scheduling
 from fila_cluster.client.calls import messages
 from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.checks import endpoint_or_default, timeout_seconds
@@ -39,7 +40,7 @@ from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
 
 
-class Client(Administration):
+class Client(Administration, Scheduling):
     """A connection to a broker for programs that block. Thread-safe: share one among threads.
 
     It connects, and reconnects, by itself; every call answers or raises within ``timeout`` seconds (plus ``wait``, where

@@ -24,6 +24,7 @@ NAVIGATION: Final = (
     NavigationEntry("/queues", "Queues", "view_list"),
     NavigationEntry("/messages", "Messages", "mail", (CONSUME, None)),
     NavigationEntry("/letters", "Dead letters", "report", (CONSUME, None)),
+    NavigationEntry("/schedules", "Schedules", "schedule"),
     NavigationEntry("/hooks", "Hooks", "code"),
     NavigationEntry("/config", "Config", "tune", (ADMIN, EVERYTHING)),
     NavigationEntry("/connections", "Connections", "cable", (ADMIN, EVERYTHING)),

@@ -5,6 +5,7 @@ from typing import ClassVar
 from fila_proto_zmq.commands.cluster import ClusterStatus
 from fila_proto_zmq.commands.hosts import HostWorker
 from fila_proto_zmq.commands.queues import QueueInfo
+from fila_proto_zmq.commands.schedules import ScheduleMetrics
 from fila_proto_zmq.commands.structs import Command, Histogram, Reply, Struct
 
 
@@ -106,6 +107,8 @@ class ShardMetrics(Struct):
     """Refused requests, by the error's code."""
     buffered_bytes: int
     store: StoreMetrics
+    schedules: ScheduleMetrics | None = None
+    """None: the shard has none, and had none since it started."""
 
 
 class WorkerMetrics(Struct):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from fila_proto_zmq.commands.cluster import ShardOutage
+from fila_proto_zmq.commands.messages import Enqueue, Fault
 from fila_proto_zmq.commands.operating import Act
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
 from fila_proto_zmq.runtime_config import pages
@@ -196,6 +197,17 @@ class Transfer(Struct):
     throttle_keys: list[str]
     redriven: bool
     record: bytes
+    enqueue: Enqueue | None = None
+    """A new message instead: the enqueue of one message, for the normal enqueue path. ``record`` is empty then."""
+
+
+class EnqueueOutcome(Struct):
+    """The outcome of :attr:`Transfer.enqueue` number ``number``: the id of its message, or a fault and no message."""
+
+    number: int
+    id_high: int = 0
+    id_low: int = 0
+    fault: Fault | None = None
 
 
 class TransferMessages(Command):
@@ -224,6 +236,8 @@ class MessagesTransferred(Command):
     last: int
     refused: list[int]
     stream: bytes
+    outcomes: list[EnqueueOutcome] = []
+    """Of the transfers that are enqueues."""
 
 
 class Appoint(Command):

@@ -163,6 +163,28 @@ class QueueRedriven(Event):
     remaining: int
 
 
+class ScheduleFailed(Event):
+    """A due time of a schedule has no message, because the enqueue was refused; said once until one is carried out."""
+
+    event = "schedule.failed"
+    level = "warning"
+    advice = "create the queue, or put the schedule with another one; `schedule get` shows the error"
+    schedule: str
+    shard: int
+    queue: str
+    code: str
+
+
+class ScheduleCaughtUp(Event):
+    """Due times of a schedule passed in an outage, and were skipped."""
+
+    event = "schedule.caught_up"
+    schedule: str
+    shard: int
+    catch_up: str
+    skipped: int
+
+
 class ConfigSet(Event):
     """A key of the runtime config was set. Its value may be a secret, and is not logged."""
 

@@ -9,7 +9,18 @@ import msgspec
 from fila_admission.in_flight import has_share
 from fila_admission.refusals import too_busy, unavailable
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import BackupParts, ClusterStatus, HostList, HostWorker, QueueList, Reply, RouterMetrics, joined
+from fila_proto_zmq.commands import (
+    BackupParts,
+    ClusterStatus,
+    HostList,
+    HostWorker,
+    QueueList,
+    Reply,
+    RouterMetrics,
+    ScheduleList,
+    joined,
+    joined_schedules,
+)
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
 from fila_router.core.answers import error_frame, error_in, reply_frame
@@ -53,6 +64,24 @@ class QueueLists:
     def whole(self) -> QueueList:
         """Return all queues, or a page of them."""
         return joined(self._lists)
+
+
+class ScheduleLists:
+    """Lists of schedules, by name."""
+
+    strict = True
+    ms_max = LIST_MS_MAX
+
+    def __init__(self) -> None:
+        self._lists: list[ScheduleList] = []
+
+    def add(self, body: bytes) -> None:
+        """Take in one worker's schedules."""
+        self._lists.append(decode_body(ScheduleList, body))
+
+    def whole(self) -> ScheduleList:
+        """Return all schedules, or a page of them."""
+        return joined_schedules(self._lists)
 
 
 class BackupAnswers:

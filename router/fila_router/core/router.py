@@ -47,6 +47,7 @@ from fila_proto_zmq.commands import (
     ListConfigHistory,
     ListConnections,
     ListQueues,
+    ListSchedules,
     MoveShard,
     OwnKey,
     Park,
@@ -84,7 +85,7 @@ from fila_router.core.answers import (
 from fila_router.core.config_replication import OWNER
 from fila_router.core.connections import ConnectionPage, Endings, session_named
 from fila_router.core.counters import Counters
-from fila_router.core.fan_in import BackupAnswers, FanIns, HostLists, Joining, Measurements, QueueLists
+from fila_router.core.fan_in import BackupAnswers, FanIns, HostLists, Joining, Measurements, QueueLists, ScheduleLists
 from fila_router.core.keys.access import Access
 from fila_router.core.keys.key_replication import KeyReplication
 from fila_router.core.limits import DEFAULTS, RouterLimits
@@ -269,6 +270,9 @@ class Router:
         if isinstance(command, ListQueues):
             command.within = session.key.permissions.patterns if session.key else None
             self._ask_all_shards(client, header, key, encode_body(command), QueueLists(), now_ms)
+        elif isinstance(command, ListSchedules):
+            command.within = session.key.permissions.patterns if session.key else None
+            self._ask_all_shards(client, header, key, encode_body(command), ScheduleLists(), now_ms)
         elif isinstance(command, (BeginBackup, CutBackup, KeepBackup)):
             self._ask_all_shards(client, header, key, body, BackupAnswers(), now_ms)
             # The act ends here with the question, because the workers' answers are joined elsewhere.

@@ -29,6 +29,7 @@ from fila_proto_zmq.commands import (
     CreateQueue,
     CutBackup,
     DeleteQueue,
+    DeleteSchedule,
     DrainWorker,
     Enqueue,
     GetClusterStatus,
@@ -47,8 +48,10 @@ from fila_proto_zmq.commands import (
     ListConnections,
     ListKeys,
     ListQueues,
+    ListSchedules,
     MoveShard,
     OpenView,
+    PutSchedule,
     QueueOptions,
     Receive,
     Reserve,
@@ -83,7 +86,7 @@ OF_THE_CLUSTER: list[Command] = [
 OF_KEYS: list[Command] = [
     CreateKey("never", ["consume:orders"]), ListKeys(), RevokeKey("admin"), GrantKey("admin", ["consume:orders"]),
 ]  # fmt: skip
-OPEN_TO_ALL_KEYS = (Hello, GetPlacement, GetClusterStatus, GetHosts, ListQueues, GetOwnKey)
+OPEN_TO_ALL_KEYS = (Hello, GetPlacement, GetClusterStatus, GetHosts, ListQueues, ListSchedules, GetOwnKey)
 """Requests that need a key, and no permission; a list of queues has only those that the key may see."""
 KINDS = ("produce", "consume", "admin")
 ENDED = ("none", "wrong", "expired", "revoked")
@@ -95,6 +98,7 @@ CLI: list[tuple[list[str], str | None]] = [
     (["queue", "resume", "{}"], "admin"), (["queue", "browse", "{}"], "consume"), (["redrive", "{}.dlq"], "admin"),
     (["message", "cancel", "{}", "01970000-0000-7000-8000-000000000000"], "admin"), (["enqueue", "{}", "hello"], "produce"),
     (["consume", "{}", "--count", "1", "--wait", "0"], "consume"), (["why", "{}"], None),
+    (["schedule", "get", "{}"], "admin"), (["schedule", "delete", "{}"], "admin"),
 ]  # fmt: skip
 """Commands for a queue, and the kind of permission that they need; None: any kind."""
 CLI_OF_THE_CLUSTER = [
@@ -271,12 +275,33 @@ def test_who_lacks_a_permission_is_denied_whether_the_queue_exists_or_not(
 def test_who_has_a_permission_is_not_refused(guarded: Guarded, keys: Keys, shell: Shell, direct: bool, key: str) -> None:
     with opened(shell, guarded, keys.secrets[key], direct=direct) as client:
         for each in REQUESTS:
-            # DeleteQueue and OpenView would disturb the other requests here.
-            if kind_of(each.opcode) in {None, key} and not isinstance(each, (DeleteQueue, OpenView)):
+            # DeleteQueue and OpenView would disturb the other requests here; PutSchedule needs two permissions.
+            if kind_of(each.opcode) in {None, key} and not isinstance(each, (DeleteQueue, OpenView, PutSchedule)):
                 got = refusal(lambda e=each: client.ask("orders", e))
                 assert got not in {UnauthenticatedError, PermissionDeniedError}, each
     with guarded.client() as admin:
         admin.resume("orders")
+
+
+@shells
+@doors
+def test_a_schedule_needs_its_name_and_its_queue(guarded: Guarded, keys: Keys, shell: Shell, direct: bool) -> None:
+    def put(secret: str, name: str, queue: str) -> type[BaseException] | None:
+        with opened(shell, guarded, secret, direct=direct) as client:
+            command = PutSchedule(queue, Enqueue([seal_envelope(b"")]), every_ms=3_600_000)
+            return refusal(lambda: client.ask(name, command))
+
+    both = guarded.key(f"both-{shell.__name__}-{direct}", "admin:mine*", "produce:orders*")
+    with nothing_changes(guarded):
+        assert put(both, "mine-nightly", "secret") is PermissionDeniedError
+        assert put(both, "other", "orders") is PermissionDeniedError
+        assert put(keys.secrets["admin"], "orders", "orders") is PermissionDeniedError
+    assert put(both, "mine-nightly", "orders") is None
+    with opened(shell, guarded, both, direct=direct) as client:
+        assert [each.name for each in client.ask("", ListSchedules()).schedules] == ["mine-nightly"]
+        client.ask("mine-nightly", DeleteSchedule())
+    with opened(shell, guarded, keys.secrets["consume"], direct=direct) as client:
+        assert client.ask("", ListSchedules()).schedules == []
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -338,7 +363,7 @@ def test_the_command_line_without_the_right(
 @pytest.mark.parametrize("key", KINDS)
 def test_the_command_line_with_one_right(keys: Keys, run: Callable[..., Shown], direct: bool, key: str) -> None:
     for words, needed in CLI:
-        if words[1] == "delete":
+        if words[1] == "delete" or words[0] == "schedule":  # there is none
             continue
         shown = run([word.format("orders") for word in words], keys.secrets[key], direct=direct)
         assert (shown.error is PermissionDeniedError) is (needed not in {None, key}), (words, shown.text)

@@ -126,6 +126,24 @@ def test_tables_fit_a_terminal_of_80_columns(shell: Shell, queue: str):
         assert max(map(len, shell.out(*arguments).splitlines())) <= 80
 
 
+def test_a_schedule(shell: Shell, client: Client, queue: str):
+    said = shell.out(
+        "schedule", "put", queue, queue, "hä", "--cron", "0 3 * * *", "--timezone", "Europe/Lisbon", "--catch-up", "all"
+    )
+    assert said.startswith(f"{queue}: the next message for {queue} is due 20")
+    assert "0 3 * * * Europe/Lisbon" in shell.out("schedule", "list", "--prefix", queue)
+    shown = shell.json("schedule", "get", queue)
+    assert (shown["cron"], shown["catch_up"], shown["message"]["payload"], shown["error"]) == ("0 3 * * *", "all", "hä", None)
+    assert "payload" in shell.out("schedule", "get", queue)
+    assert shell.json("schedule", "put", queue, queue, "--every", "30s", "--header", "a=b")["every"] == 30.0
+    assert shell.out("schedule", "delete", queue) == f"deleted {queue}\n"
+    assert shell.out("schedule", "delete", queue) == f"there was no schedule {queue}\n"
+    assert shell.json("schedule", "list", "--prefix", queue) == []
+    missing = shell.run("schedule", "get", queue)
+    assert (missing.exit_code, missing.stderr) == (1, f"Error: there is no schedule {queue}\n")
+    assert shell.run("schedule", "put", queue, queue).exit_code == 2
+
+
 # --- enqueueing -------------------------------------------------------------------------------------------------------
 
 

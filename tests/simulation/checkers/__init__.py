@@ -18,6 +18,7 @@ from tests.simulation.checkers import (
     memory,
     order,
     rest,
+    schedules,
     throttles,
 )
 from tests.simulation.checkers.audit import audit, audit_again
@@ -72,6 +73,7 @@ def audited(run: "Run") -> None:
     fairness.check(history)
     throttles.check(history)
     dedup.check(history, run.options.shard_settings.dedup_window_ms * 1000)
+    schedules.check(history)
     calls.check(history, run.world.now_us)
     keys.check(run)
 

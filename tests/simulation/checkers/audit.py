@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fila_proto_zmq.errors import FilaError, QueueExistsError, QueueNotFoundError
-from tests.simulation.history import History
+from tests.simulation.history import History, token_in
 
 if TYPE_CHECKING:
     from tests.simulation.programs import Programs
@@ -35,6 +35,10 @@ async def audit(programs: "Programs", history: History, queues_in_order: Callabl
     for queue, options in queues_in_order():
         if _may_be_missing(history, queue):
             await _make_sure_of(client, queue, options)
+    if history.saw("put_schedule"):
+        history.schedules_end_us = history.world.now_us
+        for schedule in await patiently(client.list_schedules):
+            await patiently(lambda name=schedule.name: client.delete_schedule(name))
     if history.saw("set_config"):
         for key in await patiently(lambda: client.list_config("throttle")):
             await patiently(lambda key=key: client.delete_config(key))
@@ -137,7 +141,7 @@ async def audit_again(programs: "Programs", history: History) -> None:
     seen: Counter[str] = Counter()
     for info in infos:
         for view in await patiently(lambda name=info.name: client.browse(name, limit=10_000)):
-            token = bytes(view.payload).decode()
+            token = token_in(view.headers, view.payload)
             seen[token] += 1
             history.fail("acked returns", f"{token} is in {info.name} ({view.state}) after a restart, though all was acked")
     if infos and not seen:

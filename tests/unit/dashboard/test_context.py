@@ -72,10 +72,10 @@ def test_sums_over_no_queue_have_no_numbers() -> None:
 @pytest.mark.parametrize(
     ("allow", "paths"),
     [
-        (["consume:a"], {"/", "/queues", "/messages", "/letters", "/hooks", "/why"}),
-        (["produce:*"], {"/", "/queues", "/hooks", "/why"}),
-        (["admin:a*"], {"/", "/queues", "/hooks", "/why"}),
-        (["admin:*"], {"/", "/queues", "/hooks", "/why", "/config", "/connections", "/audit"}),
+        (["consume:a"], {"/", "/queues", "/messages", "/letters", "/schedules", "/hooks", "/why"}),
+        (["produce:*"], {"/", "/queues", "/schedules", "/hooks", "/why"}),
+        (["admin:a*"], {"/", "/queues", "/schedules", "/hooks", "/why"}),
+        (["admin:*"], {"/", "/queues", "/schedules", "/hooks", "/why", "/config", "/connections", "/audit"}),
     ],
 )
 def test_the_navigation_has_what_a_key_may_open(allow: list[str], paths: set[str]) -> None:

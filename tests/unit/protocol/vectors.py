@@ -34,6 +34,7 @@ from fila_proto_zmq.commands import (
     CreateQueue,
     CutBackup,
     DeleteQueue,
+    DeleteSchedule,
     Delivered,
     DescribeClients,
     DescribeQueue,
@@ -44,6 +45,7 @@ from fila_proto_zmq.commands import (
     EndReservation,
     Enqueue,
     Enqueued,
+    EnqueueOutcome,
     Explain,
     Explained,
     Extend,
@@ -58,6 +60,7 @@ from fila_proto_zmq.commands import (
     GetOwnKey,
     GetPlacement,
     GetQueueStats,
+    GetSchedule,
     Goodbye,
     Grant,
     GrantKey,
@@ -84,6 +87,7 @@ from fila_proto_zmq.commands import (
     ListConnections,
     ListKeys,
     ListQueues,
+    ListSchedules,
     MessagesTransferred,
     MessageView,
     Metrics,
@@ -101,6 +105,7 @@ from fila_proto_zmq.commands import (
     PutConfig,
     PutDraining,
     PutKeys,
+    PutSchedule,
     QueueDescription,
     QueueInfo,
     QueueList,
@@ -120,6 +125,11 @@ from fila_proto_zmq.commands import (
     Reserved,
     RevokeKey,
     RouterMetrics,
+    ScheduleDeleted,
+    ScheduleFound,
+    ScheduleList,
+    ScheduleMetrics,
+    ScheduleView,
     SetConfig,
     Settle,
     Settled,
@@ -174,9 +184,33 @@ QUEUE_METRICS = QueueMetrics(
     ORDERS, 1500, 10, 7, 4, 1, 1, 1, 2, {"OVERLOADED": 2}, 5, 4, 9, 8, [KeyMetrics("acme", 2, 3, 7, 0.5)], 1, TIMES,
     HookMetrics(4, 1, 2, True, TIMES), TIMES,
 )  # fmt: skip
+SCHEDULED = Enqueue([b"\0\0\0\0x"], "acme")
+SCHEDULE = ScheduleView(
+    "nightly",
+    "orders",
+    "0 3 * * *",
+    0,
+    "Europe/Lisbon",
+    "once",
+    500,
+    1,
+    3,
+    2,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    Fault("OVERLOADED", "full"),
+    SCHEDULED,
+)
 SHARD_METRICS = ShardMetrics(
     3, [QUEUE_METRICS], 0, [ThrottleMetrics("api", 10.5, 20.0, -1.0, 6, 7)], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
-    StoreMetrics(TIMES, TIMES, 1, 2, 3, False),
+    StoreMetrics(TIMES, TIMES, 1, 2, 3, False), ScheduleMetrics(4, 3, 2, 1, 5, 6),
 )  # fmt: skip
 HOST_WORKER = HostWorker(
     "a",
@@ -193,7 +227,7 @@ PLAIN_QUEUE_METRICS = [
 ]  # fmt: skip
 PLAIN_SHARD_METRICS = [
     3, [PLAIN_QUEUE_METRICS], 0, [["api", 10.5, 20.0, -1.0, 6, 7]], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
-    [PLAIN_TIMES, PLAIN_TIMES, 1, 2, 3, False],
+    [PLAIN_TIMES, PLAIN_TIMES, 1, 2, 3, False], [4, 3, 2, 1, 5, 6],
 ]  # fmt: skip
 PLAIN_HOST_WORKER = [
     "a",
@@ -536,14 +570,14 @@ BODIES = [
             [1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8, {"worker-0": 9}, {"worker-0": 10}],
         ],
         (
-            "939196a8776f726b65722d30050693920a6493010002cd04d291990391dc001398a66f726465727303020101c2c203cd05dc0a"
+            "939196a8776f726b65722d30050693920a6493010002cd04d2919a0391dc001398a66f726465727303020101c2c203cd05dc0a"
             "07040101010281aa4f5645524c4f4144454402050409089195a461636d65020307cb3fe00000000000000193920a6493010002"
             "cd04d295040102c393920a6493010002cd04d293920a6493010002cd04d2009196a3617069cb4025000000000000cb40340000"
             "00000000cbbff00000000000000607060781ad4c454153455f4558504952454401cd10009693920a6493010002cd04d293920a"
-            "6493010002cd04d2010203c296a161aa612f776f726b65722d30a9612e6578616d706c65929b03a56c65616473075aff00cd10"
-            "00ccfa05a093920a6493010002cd04d29b04a7666f6c6c6f7773083c5b1e00ff00a0c0c30293a5302e312e30019198a8776f72"
-            "6b65722d302aa275709103070190c39c010203040581aa4f5645524c4f414445440181a8776f726b65722d300281a8776f726b"
-            "65722d30cd0384070881a8776f726b65722d300981a8776f726b65722d300a"
+            "6493010002cd04d2010203c29604030201050696a161aa612f776f726b65722d30a9612e6578616d706c65929b03a56c656164"
+            "73075aff00cd1000ccfa05a093920a6493010002cd04d29b04a7666f6c6c6f7773083c5b1e00ff00a0c0c30293a5302e312e30"
+            "019198a8776f726b65722d302aa275709103070190c39c010203040581aa4f5645524c4f414445440181a8776f726b65722d30"
+            "0281a8776f726b65722d30cd0384070881a8776f726b65722d300981a8776f726b65722d300a"
         ),
     ),
     Body(SetConfig("throttle.api", "10,20"), ["throttle.api", "10,20", ""], "93ac7468726f74746c652e617069a531302c3230a0"),
@@ -626,13 +660,117 @@ BODIES = [
     ),
     Body(EndClient(b"\1\2"), [b"\1\2"], "91c4020102"),
     Body(
-        TransferMessages(2, 1, 7, [Transfer("dead", "acme", 2, ["api"], False, b"\1")], b"\5", b"\4"),
-        [2, 1, 7, [["dead", "acme", 2, ["api"], False, b"\1"]], b"\5", b"\4"],
-        "960201079196a464656164a461636d650291a3617069c2c40101c40105c40104",
+        TransferMessages(
+            2,
+            1,
+            7,
+            [
+                Transfer("dead", "acme", 2, ["api"], False, b"\1"),
+                Transfer("q", "", 0, [], False, b"", Enqueue([b"\3"])),
+            ],
+            b"\5",
+            b"\4",
+        ),
+        [
+            2,
+            1,
+            7,
+            [
+                ["dead", "acme", 2, ["api"], False, b"\x01", None],
+                ["q", "", 0, [], False, b"", [[b"\x03"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None]],
+            ],
+            b"\x05",
+            b"\x04",
+        ],
+        "960201079297a464656164a461636d650291a3617069c2c40101c097a171a00090c2c4009d91c40103a764656661756c74000000000090cd03e800a000c0c40105c40104",
     ),
-    Body(MessagesTransferred(1, 2, 9, [8], b"\5"), [1, 2, 9, [8], b"\5"], "950102099108c40105"),
+    Body(
+        MessagesTransferred(
+            1, 2, 9, [8], b"\5", [EnqueueOutcome(9, 10, 11), EnqueueOutcome(10, fault=Fault("QUEUE_NOT_FOUND", "gone"))]
+        ),
+        [1, 2, 9, [8], b"\x05", [[9, 10, 11, None], [10, 0, 0, ["QUEUE_NOT_FOUND", "gone", 0, {}]]]],
+        "960102099108c401059294090a0bc0940a000094af51554555455f4e4f545f464f554e44a4676f6e650080",
+    ),
     Body(Appoint(2, 1, 3, "dead"), [2, 1, 3, "dead"], "94020103a464656164"),
     Body(Appointed(1, 2, 3, True), [1, 2, 3, True], "94010203c3"),
+    Body(
+        PutSchedule("orders", SCHEDULED, "0 3 * * *", 0, "Europe/Lisbon", "all", 500),
+        [
+            "orders",
+            [[b"\x00\x00\x00\x00x"], "acme", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None],
+            "0 3 * * *",
+            0,
+            "Europe/Lisbon",
+            "all",
+            500,
+        ],
+        "97a66f72646572739d91c4050000000078a461636d65000000000090cd03e800a000c0a9302033202a202a202a00ad4575726f70652f4c6973626f6ea3616c6ccd01f4",
+    ),
+    Body(GetSchedule(), [], "90"),
+    Body(
+        ScheduleFound(SCHEDULE),
+        [
+            [
+                "nightly",
+                "orders",
+                "0 3 * * *",
+                0,
+                "Europe/Lisbon",
+                "once",
+                500,
+                1,
+                3,
+                2,
+                4,
+                5,
+                6,
+                7,
+                8,
+                9,
+                10,
+                11,
+                12,
+                ["OVERLOADED", "full", 0, {}],
+                [[b"\x00\x00\x00\x00x"], "acme", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None],
+            ]
+        ],
+        "91dc0015a76e696768746c79a66f7264657273a9302033202a202a202a00ad4575726f70652f4c6973626f6ea46f6e6365cd01f40103020405060708090a0b0c94aa4f5645524c4f41444544a466756c6c00809d91c4050000000078a461636d65000000000090cd03e800a000c0",
+    ),
+    Body(ListSchedules("n", "m", ["n*"]), ["n", "m", ["n*"]], "93a16ea16d91a26e2a"),
+    Body(
+        ScheduleList([SCHEDULE], True),
+        [
+            [
+                [
+                    "nightly",
+                    "orders",
+                    "0 3 * * *",
+                    0,
+                    "Europe/Lisbon",
+                    "once",
+                    500,
+                    1,
+                    3,
+                    2,
+                    4,
+                    5,
+                    6,
+                    7,
+                    8,
+                    9,
+                    10,
+                    11,
+                    12,
+                    ["OVERLOADED", "full", 0, {}],
+                    [[b"\x00\x00\x00\x00x"], "acme", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None],
+                ]
+            ],
+            True,
+        ],
+        "9291dc0015a76e696768746c79a66f7264657273a9302033202a202a202a00ad4575726f70652f4c6973626f6ea46f6e6365cd01f40103020405060708090a0b0c94aa4f5645524c4f41444544a466756c6c00809d91c4050000000078a461636d65000000000090cd03e800a000c0c3",
+    ),
+    Body(DeleteSchedule(), [], "90"),
+    Body(ScheduleDeleted(False), [False], "91c2"),
     Body(Done(), [], "90"),
     Body(
         Fault("OVERLOADED", "busy", 200, {"refused": True}),

@@ -14,7 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.errors import StorageError
+from fila_proto_zmq.record import Extension, Record, pack_record
 from fila_worker.check.reading import decoded
 from fila_worker.core.keys import LANE_BYTES, MESSAGE_KEY_BYTES, u64
 from fila_worker.core.model.acked_messages import is_mark, parse_mark
@@ -143,7 +145,13 @@ class Salvage:
                 seen.add(key)
                 if entry is not None:
                     to = entry.transfer
-                    yield Salvaged(to.queue, 0, to.fairness_key, to.weight, to.throttle_keys, to.record, None)
+                    record = to.record if to.enqueue is None else _new_record(to.enqueue)
+                    yield Salvaged(to.queue, 0, to.fairness_key, to.weight, to.throttle_keys, record, None)
+
+
+def _new_record(enqueue: Enqueue) -> bytes:
+    """Return the record of a message that the broker is enqueueing. It has no id yet."""
+    return pack_record(Record(0, 0, 0, 0, Extension(), enqueue.envelopes[0]))
 
 
 def _damaged(store: OfflineStore) -> bool:

@@ -8,9 +8,16 @@ from fila_worker.check.reading import Reading, decoded
 from fila_worker.core.enqueue.dedup import decode_ids
 from fila_worker.core.keys import FIRST, MESSAGE_KEY_BYTES, pack_u32
 from fila_worker.core.model.due_index import CHECKPOINT, Kind, entry_key
+from fila_worker.core.model.outbox import OUTBOX_KEY_BYTES, decode_outbox
 
 _LOOKED_UP_MAX: Final = 512
-_SUBJECT_BYTES: Final = {Kind.RELEASE: MESSAGE_KEY_BYTES, Kind.EXPIRE: MESSAGE_KEY_BYTES, Kind.IDLE: 4, Kind.FORGET: 12}
+_SUBJECT_BYTES: Final = {
+    Kind.RELEASE: MESSAGE_KEY_BYTES,
+    Kind.EXPIRE: MESSAGE_KEY_BYTES,
+    Kind.IDLE: 4,
+    Kind.FORGET: 12,
+    Kind.ENQUEUE: OUTBOX_KEY_BYTES,
+}
 _HEAD_BYTES: Final = 9
 
 
@@ -60,6 +67,8 @@ def _well_formed(key: bytes, note: bytes) -> bool:
         return False
     if len(key) - _HEAD_BYTES != _SUBJECT_BYTES[Kind(key[8])]:
         return False
+    if key[8] == Kind.ENQUEUE:
+        return decoded(decode_outbox, note) is not None
     return key[8] != Kind.FORGET or decoded(decode_ids, note) is not None
 
 

@@ -1,6 +1,6 @@
 """Single values of the shard, the runtime config, and what is on its way to other shards."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -18,6 +18,14 @@ from fila_worker.core.model.ledger import EARLIER, decode_generations
 from fila_worker.core.model.outbox import INBOX, OUTBOX, STREAM_BYTES, OutboxEntry, decode_cursor, decode_outbox, stream_key
 from fila_worker.core.model.runtime_config import EDIT, GENERATION, PARK, VERSION, decode_edit
 from fila_worker.core.recovery import FORMAT, IDENTITY, Identity
+from fila_worker.core.schedules.table import (
+    MESSAGE,
+    PROGRESS,
+    SCHEDULE,
+    decode_message,
+    decode_progress,
+    decode_schedule,
+)
 from fila_worker.storage.replica import MARKER_BYTES_MAX, POSITION, POSITION_BYTES
 
 _U32: Final = 4
@@ -52,6 +60,16 @@ def check_state(reading: Reading) -> Iterator[Finding]:
             yield Finding("state", f"the value {shown!r} of the shard is not known, or cannot be read")
 
 
+_DECODERS: Final[dict[bytes, Callable[[bytes], object]]] = {
+    API_KEYS: decode_keys,
+    EARLIER: decode_generations,
+    SCHEDULE: decode_schedule,
+    PROGRESS: decode_progress,
+    MESSAGE: decode_message,
+}
+"""What reads a value, by its name; of those that end in a colon there are many."""
+
+
 def _well_formed(key: bytes, value: bytes) -> bool:
     if key.startswith(INBOX):
         return len(key) == len(INBOX) + _U32 + STREAM_BYTES and decoded(decode_cursor, value) is not None
@@ -61,8 +79,9 @@ def _well_formed(key: bytes, value: bytes) -> bool:
         return len(value) == _U64 and decoded(bytes.decode, key) is not None
     if key.startswith(EDIT):
         return len(key) == len(EDIT) + _U64 and decoded(decode_edit, value) is not None
-    if key in {API_KEYS, EARLIER}:
-        return decoded(decode_keys if key == API_KEYS else decode_generations, value) is not None
+    for name, decode in _DECODERS.items():
+        if key == name or (name.endswith(b":") and key.startswith(name)):
+            return decoded(decode, value) is not None
     lengths = {VERSION: _U64, GENERATION: _U64, LAST_QUEUE_ID: _U32}
     return key in {IDENTITY, CHECKPOINT} or lengths.get(key) == len(value) or (key == POSITION and _is_position(value))
 
@@ -104,6 +123,9 @@ def check_outbox(reading: Reading) -> Iterator[Finding]:
 
 
 def _is_message(entry: OutboxEntry) -> bool:
+    enqueue = entry.transfer.enqueue
+    if enqueue is not None:
+        return entry.owner is not None and len(enqueue.envelopes) == 1
     try:
         unpack_record(entry.transfer.record)
     except InvalidFrameError:

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from fila_worker.core.calendar import Calendar
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.model.state import Opening
 from fila_worker.core.settings import ShardSettings
@@ -66,15 +67,19 @@ def recover(
     shards: int,
     now_ms: int,
     entropy: int = 0,
+    calendar: Calendar | None = None,
 ) -> Shard:
     """Open shard ``index`` of ``shards`` in ``store``, new if the store is empty, without a pause. Return the shard.
 
     ``entropy``: 64 random bits. They distinguish this opening from all others, also if the epoch is used again because the
-    store was restored from a copy. The epoch is synced before the shard serves anything.
+    store was restored from a copy. The epoch is synced before the shard serves anything. ``calendar``: for the schedules; None: those
+    with cron expressions are not carried out.
 
     Raise the errors of :func:`recover_in_steps`.
     """
-    steps = recover_in_steps(store, settings, compile_hooks, index=index, shards=shards, now_ms=now_ms, entropy=entropy)
+    steps = recover_in_steps(
+        store, settings, compile_hooks, index=index, shards=shards, now_ms=now_ms, entropy=entropy, calendar=calendar
+    )
     while True:
         try:
             next(steps)
@@ -92,6 +97,7 @@ def recover_in_steps(
     shards: int,
     now_ms: int,
     entropy: int = 0,
+    calendar: Calendar | None = None,
 ) -> Generator[None, int | None, Shard]:
     """Open a shard in steps, as :func:`recover` does at once. Send the time with each step. Return the shard.
 
@@ -99,6 +105,7 @@ def recover_in_steps(
     """
     identity = _claim(store, index, shards)
     shard = Shard(store, settings, compile_hooks, Opening(index, shards, identity.epoch, entropy))
+    shard.calendar = calendar or shard.calendar
     try:
         for component in shard.components:
             yield from component.recover(now_ms)

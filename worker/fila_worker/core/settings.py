@@ -130,6 +130,28 @@ class Limits:
     redrive_places_max: int = 100_000
     """Places that one redrive searches for the messages that it names, about 1 µs each; without a bound for the first."""
 
+    # schedules
+    schedules_max: int = 10_000
+    """Schedules of a shard, about 1 KiB of memory each."""
+    schedule_bytes_max: int = 1 * MIB
+    """A schedule's message: each due time stores it again. What is larger belongs elsewhere, with a reference to it."""
+    schedules_bytes_max: int = 64 * MIB
+    """The messages of a shard's schedules together."""
+    turn_schedules_max: int = 100
+    """Due times that one turn carries out, some 50 µs each."""
+    turn_schedules_bytes_max: int = 4 * MIB
+    """The same in bytes of messages. The last one may exceed it."""
+    schedules_recovered_max: int = 200
+    """Schedules that a step of a recovery reads, some 50 µs each."""
+    schedule_grace_ms: int = 30_000
+    """A due time that is later than this was missed in an outage. A restart takes less."""
+    schedule_late_ms: int = 1000
+    """A message that is later than this counts as late."""
+    schedule_catch_up_max: int = 10_000
+    """Due times of an outage that ``catch_up="all"`` carries out: a week of minutes."""
+    schedule_skips_counted_max: int = 100
+    """Skipped due times of a cron expression that are counted at once, some 40 µs each."""
+
     # runtime config
     config_edits_max: int = 1000
     """Changes of the runtime config that are remembered, to be shown and undone."""

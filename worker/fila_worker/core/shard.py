@@ -61,6 +61,7 @@ from fila_worker.core.metrics.meter import Reports
 from fila_worker.core.model import cold_lanes
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Verb
 from fila_worker.core.model.state import Opening, State
+from fila_worker.core.schedules.schedules import Schedules
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.settle import Settlements
 from fila_worker.core.settle.transfers import Transfers
@@ -86,6 +87,7 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     Deliveries,
     BankRequests,
     WaitingReceives,
+    Schedules,
     Transfers,
     LedgerFolds,
     QueueCommands,

@@ -1,7 +1,7 @@
 """The work of the clock: carrying out the entries of the due index.
 
 Each turn takes due entries in bounded steps. Messages past their time to live are dead-lettered, delayed messages come in
-line, dedup ids are forgotten, and idle queues are checked.
+line, dedup ids are forgotten, the broker's own enqueues are tried again, and idle queues are checked.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from fila_worker.core.keys import lane_of
 from fila_worker.core.manage.deletion import delete_if_idle
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.due_index import Kind, lift, parse_delayed, too_old
-from fila_worker.core.settle import dead_letters
+from fila_worker.core.settle import dead_letters, remote_enqueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,7 @@ def act_on_due(state: "State", now_ms: int) -> None:
     still_delayed = [entry for entry in by_kind[Kind.RELEASE] if entry.subject not in expired]
     _in_pieces(state, still_delayed, _release, now_ms)
     dedup.forget(state, by_kind[Kind.FORGET], now_ms)
+    remote_enqueues.go_on(state, by_kind[Kind.ENQUEUE], now_ms)
     for entry in by_kind[Kind.IDLE]:
         delete_if_idle(state, int.from_bytes(entry.subject, "big"), entry.due_ms, now_ms)
 

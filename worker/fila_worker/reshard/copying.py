@@ -13,9 +13,10 @@ from fila_worker.core.model.due_index import Kind, parse_delayed
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.leases import FINISHED, SETTLED, LeaseRecord, decode_lease, ended_key, member_ended
 from fila_worker.core.model.ledger import LaneRecord, decode_lane
-from fila_worker.core.model.outbox import stored_entries
+from fila_worker.core.model.outbox import OutboxEntry, decode_outbox, stored_entries
 from fila_worker.core.model.queues import Queue, decode_queue
 from fila_worker.core.recovery import recover
+from fila_worker.core.schedules.table import PREFIXES
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store
 from fila_worker.reshard.new_shard import COPYING, NewShard, Position
@@ -41,7 +42,8 @@ class Stage(IntEnum):
     DEDUP = 3
     WINDOWS = 4
     OUTBOX = 5
-    END = 6
+    SCHEDULES = 6
+    END = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class _Copy:
         self._dedup()
         self._windows()
         self._outbox()
+        self._schedules()
         for queue in queues:
             self._compare(queue)
             totals.queues += not queue.is_dead_letter
@@ -244,10 +247,15 @@ class _Copy:
         self._end(stage)
 
     def _windows(self) -> None:
-        """Copy the ends of the dedup windows. The other entries of the due index follow from messages and queues."""
+        """Copy the ends of the dedup windows, and the broker's enqueues that wait.
+
+        The other entries of the due index follow from messages and queues.
+        """
         stage = Stage.WINDOWS
         begin = max(self._old.due_index.checkpoint, self._start(stage))
         for key, note in self._store.scan(begin, LAST, self._families.schedule):
+            if key[8] == Kind.ENQUEUE:
+                self._enqueue(stage, key, decode_outbox(note))
             if key[8] != Kind.FORGET:
                 continue
             home = self._homes.get(u32(key[9:]))
@@ -260,6 +268,10 @@ class _Copy:
         """Copy the messages on their way to other shards that have not arrived, or were refused there."""
         stage = Stage.OUTBOX
         for key, to_shard, stream, number, entry in stored_entries(self._store, b""):
+            if entry.owner is not None:
+                entry.outcome = self._facts.outcome(self._old.index, to_shard, stream, number)
+                self._enqueue(stage, key, entry)
+                continue
             if self._facts.arrived(self._old.index, to_shard, stream, number):
                 continue
             target = entry.transfer.queue
@@ -268,6 +280,26 @@ class _Copy:
                 new.put_transfer(origin, entry, shard_of(target, len(self._news)))
                 self._commit_if_full(new, self._at(stage, key))
         self._end(stage)
+
+    def _schedules(self) -> None:
+        """Copy the schedules to the shards of their names. Each goes on where it is."""
+        stage, state = Stage.SCHEDULES, self._families.state
+        for prefix in PREFIXES:
+            begin, end = max(prefix, self._start(stage)), prefix[:-1] + b";"
+            for key, data in self._store.scan(begin, end, state) if begin < end else ():
+                new = self._news[shard_of(key.removeprefix(prefix).decode(), len(self._news))]
+                if new.position < self._at(stage, key):
+                    new.put_state(key, data)
+                    self._commit_if_full(new, self._at(stage, key))
+        self._end(stage)
+
+    def _enqueue(self, stage: Stage, key: bytes, entry: OutboxEntry) -> None:
+        """Copy an enqueue by the broker to the shard of its owner. If it was carried out, the owner gets the outcome there."""
+        assert entry.owner is not None
+        new = self._news[shard_of(entry.owner.name, len(self._news))]
+        if new.position < self._at(stage, key):
+            new.put_enqueue(entry, self._old.index, key)
+            self._commit_if_full(new, self._at(stage, key))
 
     # --- commits and counts -------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from fila_proto_zmq.commands import QueueOptions
+from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import HAS_TTL
 from fila_worker.core.enqueue.insert import add_queue, bind_dead_letters
 from fila_worker.core.hooks import no_hooks
@@ -14,7 +15,7 @@ from fila_worker.core.model.due_index import Delayed, Kind, delay, on_the_grid
 from fila_worker.core.model.lanes import Lane, extension_of
 from fila_worker.core.model.leases import LeaseRecord, encode_lease
 from fila_worker.core.model.ledger import Counters, LaneRecord, Ledger, write_generations
-from fila_worker.core.model.outbox import OutboxEntry
+from fila_worker.core.model.outbox import OUTBOX_KEY_BYTES, OutboxEntry, encode_entry, size_of
 from fila_worker.core.model.queues import Queue, QueueRecord
 from fila_worker.core.model.runtime_config import RuntimeConfig
 from fila_worker.core.recovery import read_identity, recover, write_identity
@@ -148,6 +149,25 @@ class NewShard:
         self.shard.outbox.add(to_shard, entry, self.shard.batch)
         self._changes += 1
         self._size_bytes += len(entry.transfer.record)
+
+    def put_enqueue(self, entry: OutboxEntry, from_shard: int, key: bytes) -> None:
+        """Put an enqueue by the broker: on its way, or to the due index if it was carried out.
+
+        ``key``: where old shard ``from_shard`` had it.
+        """
+        shard = self.shard
+        if entry.outcome is None:
+            shard.outbox.add(shard_of(entry.transfer.queue, shard.shards), entry, shard.batch)
+        else:  # due at once: the time only tells it from those of other shards
+            shard.due_index.add(from_shard, Kind.ENQUEUE, key[-OUTBOX_KEY_BYTES:], shard.batch, encode_entry(entry))
+        self._changes += 1
+        self._size_bytes += size_of(entry.transfer)
+
+    def put_state(self, key: bytes, value: bytes) -> None:
+        """Put a value of the ``state`` family, as it is."""
+        self.shard.batch.put(key, value, self.shard.store.families.state)
+        self._changes += 1
+        self._size_bytes += len(value)
 
     def commit(self, position: Position) -> None:
         """Make all changes durable, and the position of the copy with them."""

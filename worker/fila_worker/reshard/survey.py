@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
+from fila_proto_zmq.commands import EnqueueOutcome
 from fila_worker.core.model.ledger import Counters, Generation, Ledger, stored_generations
 from fila_worker.core.model.outbox import InboxCursor, Outbox
 from fila_worker.core.model.runtime_config import RuntimeConfig, stored_edits
@@ -43,6 +44,11 @@ class Survey:
         """Return whether a message between two old shards has arrived and was not refused."""
         cursor = self.taken[to_shard].get(from_shard, {}).get(stream)
         return cursor is not None and number <= cursor.last and number not in cursor.refused
+
+    def outcome(self, from_shard: int, to_shard: int, stream: bytes, number: int) -> EnqueueOutcome | None:
+        """Return what came of an enqueue by the broker from one old shard to another; None: it was not carried out."""
+        cursor = self.taken[to_shard].get(from_shard, {}).get(stream)
+        return next((each for each in cursor.outcomes if each.number == number), None) if cursor is not None else None
 
 
 def survey(open_store: Callable[[int], Store], shards: int) -> Survey:

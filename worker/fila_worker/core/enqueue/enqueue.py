@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from fila_proto_zmq.codec import to_fault
+from fila_proto_zmq.codec import from_fault, to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued, IntColumn
 from fila_proto_zmq.errors import (
     FilaError,
@@ -83,6 +83,29 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
     if "/" in call.queue and not state.part(EnqueueRates).admit(call, command, state.runtime.limits):
         return None  # its namespace has a rate: it goes on with the bank's word
     return _take_in(state, call, queue, command)
+
+
+def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tuple[int, int]:
+    """Store one message for the broker itself, at once. Return the halves of its id, or of that with its dedup id.
+
+    Raise the errors of an enqueue. It may commit before it stores the message, not after.
+    """
+    queue = state.queues.find(name)
+    if queue.is_dead_letter:
+        raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
+    if state.disk_is_full:
+        raise quotas.disk_full(state)
+    state.touch(queue, now_ms)
+    if "/" in name:
+        state.part(EnqueueRates).admit_one(name, state.runtime.limits)
+    command = policy.decide(state, queue, command, now_ms)
+    lanes, high, first = queue.lanes, _id_high(state, now_ms), state.counters.sequence + 1
+    faults, known = _store(state, queue, command, state.counters, high, now_ms)
+    state.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
+    if faults:
+        raise from_fault(faults[0][1])
+    state.mark_runnable(queue)
+    return known[0][1:] if known else (high, low_half(first))
 
 
 def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":

@@ -19,6 +19,9 @@ from fila_worker.core.timer import AT_ONCE, Timer
 MICRO: Final = 1_000_000
 """A message takes one token."""
 
+ONE_RETRY_MS: Final = 1000
+"""When the broker's own enqueue is tried again: the bank has answered by then."""
+
 
 class Verdict(NamedTuple):
     """An enqueue that has waited: its first ``messages`` may go on, the others are refused with ``error``."""
@@ -35,6 +38,8 @@ class _Quota:
     def __init__(self) -> None:
         self.granted = self.consumed = self.returned = 0
         self.waiting: deque[tuple[Call, Enqueue]] = deque()
+        self.spare = 0
+        """Tokens wanted for an enqueue by the broker that comes again: 1 or 0."""
 
     @property
     def messages(self) -> int:
@@ -48,7 +53,7 @@ class _Quota:
 
     def want(self, bucket: str) -> TokenWant:
         """Return the want for the bank."""
-        most = sum(len(command.envelopes) for _, command in self.waiting) * MICRO
+        most = (self.spare + sum(len(command.envelopes) for _, command in self.waiting)) * MICRO
         return TokenWant([bucket], min(most, (self.messages + 1) * MICRO), most, self.consumed, self.returned)
 
     def go_on(self, count: int, wait_ms: int = 0) -> Verdict:
@@ -86,6 +91,23 @@ class EnqueueRates:
         self.waits.by(call.now_ms + self._wait_ms_max)
         return False
 
+    def admit_one(self, queue: str, limited: Container[str]) -> None:
+        """Take the token for one message that the broker enqueues itself. Raise :class:`RateLimitedError` if there is none.
+
+        Then a token is asked for, and kept for the next try.
+        """
+        namespace = queue.partition("/")[0]
+        bucket = quota_bucket(namespace)
+        if bucket not in limited:
+            return
+        quota = self._quotas.setdefault(bucket, _Quota())
+        self._tell(bucket)
+        if quota.waiting or quota.messages < 1:
+            quota.spare = 1
+            raise _rate_limited(queue, ONE_RETRY_MS)
+        quota.consumed += MICRO
+        quota.spare = 0
+
     def _tell(self, bucket: str) -> None:
         """Let the want of a bucket be sent at the end of the turn."""
         self._changed.add(bucket)
@@ -117,7 +139,7 @@ class EnqueueRates:
         for bucket in sorted(self._changed):
             quota = self._quotas[bucket]
             if not quota.waiting:
-                quota.returned = quota.granted - quota.consumed
+                quota.returned = max(quota.returned, quota.granted - quota.consumed - quota.spare * MICRO)
             wants.append(quota.want(bucket))
         self._changed.clear()
         return wants

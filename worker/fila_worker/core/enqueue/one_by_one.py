@@ -98,6 +98,13 @@ def _accept_one(
     store(state, queue, message, now_ms)
 
 
+def check_enqueue(command: Enqueue, payload_max: int, now_ms: int) -> None:
+    """Raise the error of the first message that is not valid, whatever the queue is."""
+    for envelope, name, *options, throttle_keys, dedup_id in _rows(command):
+        check_message(envelope, name, payload_max)
+        _check_options(options, throttle_keys, dedup_id, now_ms)
+
+
 def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:
     """Return the batch message by message, with its columns spread."""
     count = len(command.envelopes)

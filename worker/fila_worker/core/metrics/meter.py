@@ -7,6 +7,7 @@ The counters themselves are where things happen: in :class:`~core.model.queues.Q
 store. A queue's :class:`~core.measures.Meter` has those that are only for monitoring.
 """
 
+from collections.abc import Callable
 from heapq import nlargest
 from itertools import islice
 from operator import itemgetter
@@ -18,6 +19,7 @@ from fila_proto_zmq.commands import (
     Enqueued,
     HookMetrics,
     QueueMetrics,
+    ScheduleMetrics,
     ShardMetrics,
     ThrottleMetrics,
 )
@@ -48,6 +50,8 @@ class ReportState:
     def __init__(self) -> None:
         self.refused: dict[str, int] = {}
         """Refused requests, by the error's code."""
+        self.schedules: Callable[[], ScheduleMetrics | None] = lambda: None
+        """Returns the numbers of the schedules."""
         self.looked_at = 0
         """How many queues were examined so far: the next report begins after them."""
         self._top_keys: dict[Queue, TopKeys] = {}
@@ -93,6 +97,7 @@ def report(state: "State", now_ms: int) -> ShardMetrics:
     return ShardMetrics(
         state.index, [_of_queue(state, queue, now_ms) for queue in shown], len(queues) - len(shown), _throttles(state, now_ms),
         state.token_client.passes, state.token_client.hits, dict(watch.refused), state.buffers.used_bytes, state.store.metrics(),
+        watch.schedules(),
     )  # fmt: skip
 
 

@@ -47,6 +47,8 @@ class Kind(IntEnum):
     """The id of a queue that may have been idle for too long."""
     FORGET = 5
     """A queue id and a number. The note lists the dedup ids whose window ends."""
+    ENQUEUE = 6
+    """The key that it had in the outbox. The note is an enqueue by the broker that is tried again; see :mod:`core.settle.remote_enqueues`."""
 
 
 def entry_key(due_ms: int, kind: int, subject: bytes) -> bytes:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from fila_proto_zmq.commands import Transfer, TransferMessages
+from fila_proto_zmq.commands import EnqueueOutcome, Transfer, TransferMessages
 from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, u64
 from fila_worker.core.settings import Limits
 from fila_worker.core.timer import AT_ONCE, Timer
@@ -29,12 +29,29 @@ if TYPE_CHECKING:
     from fila_worker.core.store import Batch, Families, Store
 
 
+class Owner(msgspec.Struct, array_like=True, frozen=True):
+    """What waits for the outcome of an enqueue by the broker: a feature, and a name that is on the shard it hashes to."""
+
+    feature: str
+    name: str
+    number: int = 0
+    """Which of the owner's enqueues it is, if it may have several."""
+
+
 class OutboxEntry(msgspec.Struct, array_like=True):
-    """A message on its way. For a refusal it has its origin: a queue's id, and its place in line there."""
+    """A message on its way. For a refusal it has its origin: a queue's id, and its place in line there.
+
+    An enqueue by the broker has an owner instead, and the origin :data:`BROKER`.
+    """
 
     origin: int
     place: bytes
     transfer: Transfer
+    owner: Owner | None = None
+    outcome: EnqueueOutcome | None = None
+    """What came of the enqueue, if that is known and the owner does not know it yet: after a reshard."""
+    tries: int = 0
+    """How often the enqueue was carried out and has to wait."""
 
 
 class InboxCursor(msgspec.Struct, array_like=True):
@@ -42,7 +59,12 @@ class InboxCursor(msgspec.Struct, array_like=True):
 
     last: int
     refused: list[int]
+    outcomes: list[EnqueueOutcome] = []
+    """Of the enqueues in the last batch."""
 
+
+BROKER: Final = 0
+"""The origin of messages that were in no queue. Queues have ids from 1 on."""
 
 INBOX: Final = b"inbox:"
 OUTBOX: Final = b"outbox:"
@@ -50,6 +72,7 @@ OUTBOX: Final = b"outbox:"
 
 STREAM_BYTES: Final = 12
 _NUMBER_AT: Final = 4 + STREAM_BYTES
+OUTBOX_KEY_BYTES: Final = _NUMBER_AT + 8
 
 
 def stream_of(epoch: int, entropy: int) -> bytes:
@@ -57,7 +80,7 @@ def stream_of(epoch: int, entropy: int) -> bytes:
     return pack_u32(epoch) + pack_u64(entropy)
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode_entry = msgspec.msgpack.Encoder().encode
 decode_outbox = msgspec.msgpack.Decoder(OutboxEntry).decode
 decode_cursor = msgspec.msgpack.Decoder(InboxCursor).decode
 
@@ -125,7 +148,7 @@ class Outbox:
         for key, value in store.scan(OUTBOX, _after(OUTBOX), state):
             to_shard, stream = _parse(key.removeprefix(OUTBOX))
             last = u64(value)
-            begin, end = _key(to_shard, stream, 0), _key(to_shard, stream, last + 1)
+            begin, end = outbox_key(to_shard, stream, 0), outbox_key(to_shard, stream, last + 1)
             first = next(store.scan(begin, end, self._families.outbox), None)
             if first is None:
                 batch.delete(key, state)
@@ -145,7 +168,7 @@ class Outbox:
         way.stretches[-1].last = way.last
         if way.origins is not None:
             way.origins.add(parcel.origin)
-        batch.put(_key(to_shard, self._stream, way.last), _encode(parcel), self._families.outbox)
+        batch.put(outbox_key(to_shard, self._stream, way.last), encode_entry(parcel), self._families.outbox)
         batch.put(stream_key(to_shard, self._stream), pack_u64(way.last), self._families.state)
 
     def due(self, now_ms: int) -> list[int]:
@@ -170,7 +193,7 @@ class Outbox:
         transfers, size_bytes = [], 0
         for _, parcel in islice(self.unconfirmed(to_shard, store, stretch.last), limits.transfer_messages_max):
             transfers.append(parcel.transfer)
-            size_bytes += len(parcel.transfer.record)
+            size_bytes += size_of(parcel.transfer)
             if size_bytes >= limits.transfer_bytes_max:
                 break
         return TransferMessages(to_shard, self._shard, stretch.first, transfers, stretch.stream, way.since)
@@ -178,7 +201,7 @@ class Outbox:
     def unconfirmed(self, to_shard: int, store: "Store", last: int) -> Iterator[tuple[int, OutboxEntry]]:
         """Yield the messages of a channel's oldest stream up to number ``last``, with their numbers."""
         stretch = self.ways[to_shard].stretches[0]
-        begin, end = _key(to_shard, stretch.stream, stretch.first), _key(to_shard, stretch.stream, last + 1)
+        begin, end = outbox_key(to_shard, stretch.stream, stretch.first), outbox_key(to_shard, stretch.stream, last + 1)
         for key, value in store.scan(begin, end, self._families.outbox):
             yield u64(key, _NUMBER_AT), decode_outbox(value)
 
@@ -192,7 +215,7 @@ class Outbox:
         """Remove the messages of a channel's oldest stream up to number ``last``: they have arrived."""
         way = self.ways[to_shard]
         stretch = way.stretches[0]
-        begin, end = _key(to_shard, stretch.stream, stretch.first), _key(to_shard, stretch.stream, last + 1)
+        begin, end = outbox_key(to_shard, stretch.stream, stretch.first), outbox_key(to_shard, stretch.stream, last + 1)
         batch.delete_range(begin, end, self._families.outbox)
         stretch.first = last + 1
         way.sent_ms = None
@@ -207,16 +230,19 @@ class Outbox:
         """Return whether messages of a queue may be on their way, and may come back."""
         return any(way.origins is None or origin in way.origins for way in self.ways.values())
 
+    def carries_enqueues(self, to_shard: int) -> bool:
+        """Return whether enqueues by the broker may be on a channel."""
+        origins = self.ways[to_shard].origins
+        return origins is None or BROKER in origins
+
     def last_taken(self, from_shard: int, stream: bytes) -> InboxCursor:
         """Return what came in of a shard's stream so far."""
         return self.taken.get(from_shard, {}).get(stream) or InboxCursor(0, [])
 
-    def take(self, command: TransferMessages, last: int, refused: list[int], batch: "Batch") -> InboxCursor:
-        """Remember a batch that came in, up to number ``last``, and return the stream's new cursor."""
-        taken = InboxCursor(last, refused)
+    def take(self, command: TransferMessages, taken: InboxCursor, batch: "Batch") -> None:
+        """Remember what of a batch came in."""
         self.taken.setdefault(command.from_shard, {})[command.stream] = taken
-        batch.put(INBOX + pack_u32(command.from_shard) + command.stream, _encode(taken), self._families.state)
-        return taken
+        batch.put(INBOX + pack_u32(command.from_shard) + command.stream, encode_entry(taken), self._families.state)
 
     def forget_streams(self, from_shard: int, since: bytes, batch: "Batch") -> None:
         """Forget the streams of a shard from which nothing more can come, except the last few."""
@@ -227,6 +253,11 @@ class Outbox:
             batch.delete(INBOX + pack_u32(from_shard) + stream, self._families.state)
 
 
+def size_of(transfer: Transfer) -> int:
+    """Return the bytes of a transfer, approximately."""
+    return len(transfer.record) + (sum(map(len, transfer.enqueue.envelopes)) if transfer.enqueue is not None else 0)
+
+
 def stored_entries(store: "Store", after: bytes) -> Iterator[tuple[bytes, int, bytes, int, OutboxEntry]]:
     """Yield the stored messages of all channels behind a key: ``(key, to_shard, stream, number, entry)``."""
     for key, value in store.scan(after + b"\0" if after else FIRST, LAST, store.families.outbox):
@@ -234,7 +265,8 @@ def stored_entries(store: "Store", after: bytes) -> Iterator[tuple[bytes, int, b
         yield key, to_shard, rest[:STREAM_BYTES], u64(key, _NUMBER_AT), decode_outbox(value)
 
 
-def _key(to_shard: int, stream: bytes, number: int) -> bytes:
+def outbox_key(to_shard: int, stream: bytes, number: int) -> bytes:
+    """Return the key of a stored message."""
     return pack_u32(to_shard) + stream + pack_u64(number)
 
 

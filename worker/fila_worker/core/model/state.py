@@ -18,6 +18,7 @@ from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.ids import sequence, shard_of_id
 from fila_proto_zmq.names import shard_of
+from fila_worker.core.calendar import Calendar, NoCalendar
 from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.jobs import Jobs
@@ -66,6 +67,8 @@ class State:
         limits = settings.limits
         self._disorder_max = limits.lane_disorder_messages_max
         self.batch = store.new_batch()
+        self.calendar: Calendar = NoCalendar()
+        """Dates for schedules, given by the owner of the shard before its recovery."""
         self.to_be_synced = False
         """Whether the batch has a change that a power cut must not undo, whatever the durability."""
         self.effects: list[Effect] = []

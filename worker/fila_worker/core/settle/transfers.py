@@ -3,6 +3,8 @@
 A message leaves its queue and enters the outbox in one batch. The other shard takes it into its queue and remembers its
 number in one batch. Then the outbox forgets it. A message that the other shard refuses, because the queue does not exist or a
 later version wrote the message, goes back to where it came from, or to the queue's own ``.dlq``, and blocks no other message.
+
+What the broker itself enqueues takes the same way (:mod:`core.settle.remote_enqueues`), also to a queue of this shard.
 """
 
 from typing import TYPE_CHECKING, ClassVar
@@ -15,7 +17,8 @@ from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.lanes import unpack_stored
-from fila_worker.core.model.outbox import STREAM_BYTES, OutboxEntry
+from fila_worker.core.model.outbox import STREAM_BYTES, InboxCursor, OutboxEntry, outbox_key
+from fila_worker.core.settle import remote_enqueues
 
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
@@ -34,11 +37,21 @@ def send_due(state: "State", now_ms: int) -> None:
     due = state.outbox.due(now_ms)
     if due:
         state.settle_writes()
-    state.effects.extend(Post(state.outbox.frame(to_shard, state.store, now_ms)) for to_shard in due)
+    for to_shard in due:
+        frame = state.outbox.frame(to_shard, state.store, now_ms)
+        if to_shard == state.index:  # what the broker enqueues here, too, goes this one way
+            confirm(state, _taken(state, frame, now_ms), now_ms)
+        else:
+            state.effects.append(Post(frame))
 
 
 def take(state: "State", command: TransferMessages, now_ms: int) -> None:
     """Take in messages of another shard, each once, and confirm them."""
+    state.effects.append(Post(_taken(state, command, now_ms)))
+
+
+def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTransferred:
+    """Take in messages, each once. Return the confirmation, perhaps of the first ones only."""
     outbox = state.outbox
     if len(command.stream) != STREAM_BYTES:
         raise InvalidFrameError(f"stream of {len(command.stream)} bytes: it has {STREAM_BYTES}")
@@ -46,15 +59,23 @@ def take(state: "State", command: TransferMessages, now_ms: int) -> None:
     taken = outbox.last_taken(command.from_shard, command.stream)
     last = command.first + len(command.transfers) - 1
     if last > taken.last:
-        fresh = range(max(command.first, taken.last + 1), last + 1)
-        refused = [number for number in taken.refused if number >= command.first]  # the sender may not know of it
+        # the sender may not know of the refusals and outcomes so far
+        refused = [number for number in taken.refused if number >= command.first]
+        outcomes = [each for each in taken.outcomes if each.number >= command.first]
+        taken = InboxCursor(max(taken.last, command.first - 1), refused, outcomes)
+        fresh = range(taken.last + 1, last + 1)
         for number in fresh:
-            index = number - command.first
-            if not _take_one(state, command.transfers[index], now_ms):
+            transfer = command.transfers[number - command.first]
+            if transfer.enqueue is not None:
+                if number > fresh.start and state.jobs.full:
+                    break  # hooks took long: the sender sends the rest again
+                outbox.take(command, taken, state.batch)  # the enqueue may commit what is written so far
+                outcomes.append(remote_enqueues.carry_out(state, number, transfer, now_ms))
+            elif not _take_one(state, transfer, now_ms):
                 refused.append(number)
-        taken = outbox.take(command, last, refused, state.batch)
-    posted = MessagesTransferred(command.from_shard, state.index, taken.last, taken.refused, command.stream)
-    state.effects.append(Post(posted))
+            taken.last = number
+        outbox.take(command, taken, state.batch)
+    return MessagesTransferred(command.from_shard, state.index, taken.last, taken.refused, command.stream, taken.outcomes)
 
 
 def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
@@ -89,16 +110,22 @@ def confirm(state: "State", command: MessagesTransferred, now_ms: int) -> None:
     if state.outbox.rests(now_ms) or not state.outbox.awaits(command.from_shard, command.stream, command.last):
         # After a rest the confirmation comes again. One that is not awaited is a repeated one.
         return
-    if command.refused:
-        _bring_back(state, command)
+    if command.refused or state.outbox.carries_enqueues(command.from_shard):
+        _bring_back(state, command, now_ms)
     state.outbox.confirmed(command.from_shard, command.last, state.batch)
 
 
-def _bring_back(state: "State", command: MessagesTransferred) -> None:
+def _bring_back(state: "State", command: MessagesTransferred, now_ms: int) -> None:
+    """Put refused messages back in line, and conclude enqueues."""
     state.settle_writes()
     refused = set(command.refused)
+    outcomes = {outcome.number: outcome for outcome in command.outcomes}
     unconfirmed = state.outbox.unconfirmed(command.from_shard, state.store, command.last)
     for number, parcel in list(unconfirmed):
+        if parcel.owner is not None:
+            waits_as = outbox_key(command.from_shard, command.stream, number)
+            remote_enqueues.conclude(state, parcel, outcomes.get(number), waits_as, now_ms)
+            continue
         origin = state.queues.by_id.get(parcel.origin)
         if number in refused and origin is not None and not origin.gone:
             _lay_back(state, origin, parcel)
@@ -118,6 +145,7 @@ class Transfers(Component):
     peer_verbs: ClassVar = {TransferMessages: take, MessagesTransferred: confirm}
 
     def __init__(self, state: "State") -> None:
+        state.keep(remote_enqueues.Owners())
         super().__init__(state, state.outbox.timer)
 
     def recover(self, now_ms: int) -> Steps:

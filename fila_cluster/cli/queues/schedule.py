@@ -1,0 +1,142 @@
+"""``fila-cluster schedule …``."""
+
+import sys
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fila_cluster.cli.queues.enqueue import headers_of
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.jsonl import message_fields
+from fila_cluster.cli.shared.parameters import DURATION
+from fila_cluster.cli.shared.tables import table
+from fila_cluster.figures import counted
+
+if TYPE_CHECKING:
+    from fila_cluster import Schedule
+
+
+@click.group()
+def command() -> None:
+    """Keep schedules: messages that the broker itself enqueues, at the times of a cron expression or at an interval."""
+
+
+@command.command("put", short_help="Make or change a schedule.")
+@click.argument("name")
+@click.argument("queue")
+@click.argument("payload", default="")
+@click.option("--cron", metavar="EXPR", help="When: minute hour day month weekday, such as '0 3 * * MON-FRI'.")
+@click.option("--every", type=DURATION, metavar="D", help="How often instead, from now on: 30s, 5m, 2h.")
+@click.option("--timezone", default="UTC", metavar="Z", help="Whose clock --cron follows: Europe/Lisbon. Default: UTC.")
+@click.option(
+    "--catch-up",
+    type=click.Choice(["skip", "once", "all"]),
+    default="once",
+    help="What becomes of due times in an outage: none, the last one, or each is carried out. Default: once.",
+)
+@click.option("--jitter", type=DURATION, default=0.0, metavar="D", help="Come up to D after each due time. Default: 0.")
+@click.option(
+    "--header", "headers", multiple=True, callback=headers_of, metavar="NAME=VALUE", help="A header; may be repeated."
+)
+@click.option("--key", "fairness_key", metavar="K", help="The fairness key.")
+@click.option("--weight", type=int, metavar="N", help="The key's share from now on. Default: as it is.")
+@click.option(
+    "--throttle-key", "throttle_keys", multiple=True, metavar="K", help="A token bucket to draw on; may be repeated."
+)
+@click.option("--priority", type=int, default=0, metavar="N", help="Within the key, lower first. Default: 0.")
+@click.option("--cost", type=float, default=1, metavar="X", help="What a delivery costs. Default: 1.")
+@click.option("--delay", type=DURATION, default=0.0, metavar="D", help="Deliver no earlier than D after that. Default: 0.")
+@click.option("--ttl", type=DURATION, metavar="D", help="Let a message expire after D. Default: the queue's.")
+@click.option("--dedup-id", metavar="ID", help="Store nothing if a message with this one came a short time ago.")
+@click.pass_obj
+def put(invocation: Invocation, /, name: str, queue: str, payload: str, **options: Any) -> None:
+    """Have a message put into QUEUE at each due time: the text PAYLOAD, or standard input (-).
+
+    A schedule NAME that exists is changed. If its due times stay the same it goes on where it is, else it begins now.
+    """
+    if (options["cron"] is None) == (options["every"] is None):
+        raise click.UsageError("give --cron EXPR, or --every D")
+    body = sys.stdin.buffer.read() if payload == "-" else payload.encode()
+    with invocation.connect() as client:
+        schedule = client.put_schedule(name, queue, body, **options)
+    following = schedule.next_at or schedule.under_way_due_at
+    invocation.show(_fields(schedule), f"{name}: the next message for {queue} is due {_moment(following)}")
+
+
+@command.command("get", short_help="Show a schedule and what it has done.")
+@click.argument("name")
+@click.pass_obj
+def get(invocation: Invocation, name: str) -> None:
+    """Show the schedule NAME, its message, and what it has done. One that does not exist is a failure."""
+    with invocation.connect() as client:
+        schedule = client.get_schedule(name)
+    if schedule is None:
+        raise click.ClickException(f"there is no schedule {name}")
+    rows = table(name, "")
+    for label, text in _facts(schedule):
+        rows.add_row(label, text)
+    invocation.show(_fields(schedule), rows)
+
+
+@command.command("list", short_help="List schedules.")
+@click.option("--prefix", default="", metavar="P", help="Only schedules whose names start with P.")
+@click.pass_obj
+def list_(invocation: Invocation, prefix: str) -> None:
+    """List schedules by name."""
+    with invocation.connect() as client:
+        schedules = client.list_schedules(prefix)
+    rows = table("name", "queue", "=when", "=next (UTC)", "=last (UTC)", "#fired", "#skipped", "#failed", "error")
+    for each in schedules:
+        rows.add_row(
+            each.name, each.queue, each.when, _short(each.next_at), _short(each.last_at), counted(each.fired),
+            counted(each.skipped), counted(each.failed), each.error.code if each.error else "",
+        )  # fmt: skip
+    invocation.show([_fields(each) for each in schedules], rows if schedules else "no schedules")
+
+
+@command.command("delete", short_help="Delete a schedule.")
+@click.argument("name")
+@click.pass_obj
+def delete(invocation: Invocation, name: str) -> None:
+    """Delete the schedule NAME, if there is one. Messages that it has enqueued stay."""
+    with invocation.connect() as client:
+        deleted = client.delete_schedule(name)
+    invocation.show(
+        {"name": name, "deleted": deleted}, f"deleted {name}" if deleted else f"there was no schedule {name}"
+    )  # fmt: skip
+
+
+def _facts(schedule: "Schedule") -> list[tuple[str, str]]:
+    message = schedule.message
+    facts = [
+        ("queue", schedule.queue),
+        ("when", schedule.when),
+        ("catch-up", schedule.catch_up),
+        ("jitter", f"{schedule.jitter:g} s"),
+        ("next", _moment(schedule.next_at)),
+        ("under way", _moment(schedule.under_way_due_at)),
+        ("last", _moment(schedule.last_at)),
+        ("last message", schedule.last_message_id or "–"),
+        ("fired, skipped, failed", f"{schedule.fired:,}, {schedule.skipped:,}, {schedule.failed:,}"),
+        ("error", f"{schedule.error.code}: {schedule.error.message}" if schedule.error else "–"),
+        ("shard", str(schedule.shard)),
+    ]
+    return facts if message is None else [*facts, ("payload", f"{len(bytes(message.payload)):,} bytes")]
+
+
+def _moment(moment: datetime | None) -> str:
+    return "–" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _short(moment: datetime | None) -> str:
+    return "–" if moment is None else f"{moment.astimezone(UTC):%m-%d %H:%M:%S}"
+
+
+def _fields(schedule: "Schedule") -> dict[str, Any]:
+    """Return a schedule with the names of the client's fields."""
+    shown = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
+    error, message = shown.pop("error"), shown.pop("message")
+    shown["error"] = None if error is None else {"code": error.code, "message": error.message}
+    return shown if message is None else shown | {"message": message_fields(message)}

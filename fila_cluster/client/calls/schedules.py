@@ -1,0 +1,62 @@
+"""Calls about schedules."""
+
+from typing import Any
+
+from fila_cluster.client import checks
+from fila_cluster.client.calls.request import Paging, Request
+from fila_cluster.client.message import Message
+from fila_cluster.client.protocol.encoding import seal_message, seal_rows
+from fila_proto_zmq import commands
+from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.limits import SCHEDULE_INTERVAL_MS_MAX, SCHEDULE_JITTER_MS_MAX
+from fila_proto_zmq.names import check_new_queue_name, check_schedule_name
+
+
+def put_schedule(
+    name: Any, queue: Any, message: Message, *, cron: Any, every: Any, timezone: Any, catch_up: Any, jitter: Any
+) -> Request:
+    """Put a schedule. The broker checks what it says of its due times."""
+    if (cron is None) == (every is None):
+        raise InvalidArgumentError(f"cron={cron!r} and every={every!r}: a schedule has one of them")
+    command = commands.PutSchedule(
+        check_new_queue_name(queue),
+        seal_rows([seal_message(message)]),
+        "" if cron is None else _expression(cron),
+        0 if every is None else checks.positive_milliseconds("every", every, SCHEDULE_INTERVAL_MS_MAX),
+        checks.plain_text("timezone", timezone, "a name of the time zone database, such as 'Europe/Lisbon'"),
+        checks.plain_text("catch_up", catch_up, "'skip', 'once' or 'all'"),
+        checks.milliseconds("jitter", jitter, SCHEDULE_JITTER_MS_MAX),
+    )
+    return Request(check_schedule_name(name), command)
+
+
+def _expression(cron: Any) -> str:
+    text = checks.plain_text("cron", cron, "a cron expression, such as '0 3 * * *'")
+    if not text:
+        raise InvalidArgumentError("cron='': pass a cron expression, such as '0 3 * * *'")
+    return text
+
+
+def get_schedule(name: Any) -> Request:
+    """Ask for a schedule."""
+    return Request(check_schedule_name(name), commands.GetSchedule())
+
+
+def delete_schedule(name: Any) -> Request:
+    """Delete a schedule."""
+    return Request(check_schedule_name(name), commands.DeleteSchedule())
+
+
+class ListingSchedules(Paging[commands.ScheduleView]):
+    """One ``list_schedules``; its result is the list."""
+
+    def __init__(self, prefix: Any) -> None:
+        super().__init__()
+        self._prefix = checks.plain_text("prefix", prefix, "the first characters of the names to list")
+
+    def _ask(self) -> Request:
+        return Request("", commands.ListSchedules(self._prefix, self.result[-1].name if self.result else ""))
+
+    def answered(self, page: commands.ScheduleList) -> None:
+        """Take in a page."""
+        self._add(page.schedules, more=page.more)

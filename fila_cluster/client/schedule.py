@@ -1,0 +1,122 @@
+"""A schedule as the client shows it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from fila_cluster.client.message import Message, utc
+from fila_cluster.figures import written_ms
+from fila_proto_zmq import commands
+from fila_proto_zmq.codec import from_fault
+from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.ids import format_id
+from fila_proto_zmq.record import open_envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule, and what it has done. Durations are seconds, times UTC.
+
+    It has either ``cron`` or ``every``. The message of a *due time* is enqueued at that time and its jitter.
+    """
+
+    name: str
+    queue: str
+    cron: str | None
+    every: float | None
+    timezone: str
+    catch_up: str
+    jitter: float
+    shard: int
+    created_at: datetime
+    next_due_at: datetime | None
+    """The next due time; None: it has none, or a message is under way."""
+    next_at: datetime | None
+    """When the message of that due time is enqueued."""
+    under_way_due_at: datetime | None
+    """The due time whose message is on its way to the queue, or waits because that is full."""
+    last_due_at: datetime | None
+    """The last due time with a message."""
+    last_at: datetime | None
+    """When that message was enqueued."""
+    last_message_id: str | None
+    fired: int
+    """Messages enqueued so far."""
+    skipped: int
+    """Due times of outages without a message, as ``catch_up`` says. At least so many."""
+    failed: int
+    """Due times without a message because the enqueue was refused."""
+    error: FilaError | None
+    """Why the last enqueue was refused, or has to wait; None: it was carried out."""
+    message: Message | None = None
+    """What it enqueues; None in lists."""
+
+    @property
+    def when(self) -> str:
+        """Its due times for people: ``every 30s``, or the cron expression and its time zone."""
+        return f"{self.cron} {self.timezone}" if self.every is None else f"every {written_ms(round(self.every * 1000))}"
+
+
+def schedule(view: commands.ScheduleView) -> Schedule:
+    """Return a schedule of the wire."""
+    return Schedule(
+        view.name,
+        view.queue,
+        view.cron or None,
+        view.every_ms / 1000 or None,
+        view.timezone,
+        view.catch_up,
+        view.jitter_ms / 1000,
+        view.shard,
+        utc(view.created_ms),
+        _moment(view.next_due_ms),
+        _moment(view.next_at_ms),
+        _moment(view.under_way_ms),
+        _moment(view.last_due_ms),
+        _moment(view.last_at_ms),
+        format_id(view.id_high, view.id_low) if view.id_high else None,
+        view.fired,
+        view.skipped,
+        view.failed,
+        None if view.fault is None else from_fault(view.fault),
+        None if view.enqueue is None else _message(view.enqueue),
+    )
+
+
+def _moment(at_ms: int) -> datetime | None:
+    return utc(at_ms) if at_ms else None
+
+
+def _message(enqueue: commands.Enqueue) -> Message:
+    headers, payload = open_envelope(enqueue.envelopes[0])
+    weight, priority, delay_ms, lease_ms, cost_milli, ttl_ms = (
+        _first(column)
+        for column in (
+            enqueue.weight,
+            enqueue.priority,
+            enqueue.delay_ms,
+            enqueue.lease_ms,
+            enqueue.cost_milli,
+            enqueue.ttl_ms,
+        )
+    )
+    return Message(
+        payload,
+        headers or None,
+        fairness_key=_text(enqueue.fairness_key),
+        weight=weight or None,
+        throttle_keys=enqueue.throttle_keys[0] if enqueue.throttle_keys else None,
+        priority=priority,
+        cost=cost_milli / 1000,
+        delay=delay_ms / 1000,
+        ttl=ttl_ms / 1000 or None,
+        lease=lease_ms / 1000 or None,
+        dedup_id=_text(enqueue.dedup_id) or None,
+    )
+
+
+def _first(column: commands.IntColumn) -> int:
+    return column[0] if isinstance(column, list) else column
+
+
+def _text(column: commands.TextColumn) -> str:
+    return column[0] if isinstance(column, list) else column

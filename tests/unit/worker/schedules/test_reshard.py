@@ -1,0 +1,95 @@
+"""Schedules on their way through a reshard: each goes on where it was, and each due time has one message."""
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+
+from fila_proto_zmq.commands import CreateQueue, DeleteSchedule, Enqueue, ListSchedules, PutSchedule, QueueOptions
+from fila_proto_zmq.names import shard_of
+from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.settings import ShardSettings
+from fila_worker.cron import CALENDAR
+from fila_worker.storage.memory import MemoryStore
+from tests.property.test_reshard import resharded
+from tests.support.carrier import Carrier
+from tests.support.shard import limited
+from tests.support.town import copied
+
+QUEUES = [f"q{number}" for number in range(4)]
+NAMES = [f"s{number}" for number in range(8)]
+START_MS = 1_700_000_000_000
+
+
+def opened(stores: list[Any], now_ms: int, settings: ShardSettings) -> Carrier:
+    total = len(stores)
+    return Carrier(*range(total), settings=settings, stores=dict(enumerate(stores)), total=total, now_ms=now_ms)
+
+
+def ask(carrier: Carrier, name: str, command: Any) -> Any:
+    station = carrier[shard_of(name, len(carrier.stations))]
+    answer = station.ask(command, name)
+    carrier.carry()
+    return answer
+
+
+def taken(carrier: Carrier) -> Counter[tuple[str, str]]:
+    """The due times of all pending messages, which are acked."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for queue in QUEUES:
+        station = carrier[shard_of(queue, len(carrier.stations))]
+        while got := station.receive(500, queue):
+            station.ack(got, queue)
+            seen.update((each.headers["fila-schedule"], each.headers["fila-due-at"]) for each in got)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_due_time_has_one_message_over_reshards(seed: int) -> None:
+    chance = Random(seed)
+    settings = ShardSettings(max_queue_messages=8, limits=limited(transfer_messages_max=2).limits)
+    carrier = opened([MemoryStore() for _ in range(3)], START_MS, settings)
+    for queue in QUEUES:
+        ask(carrier, queue, CreateQueue(QueueOptions()))
+    for name in NAMES:
+        message = Enqueue([seal_envelope(name.encode())])
+        ask(carrier, name, PutSchedule(chance.choice(QUEUES), message, every_ms=1000, catch_up="all"))
+    seen: Counter[tuple[str, str]] = Counter()
+    for after in (5, 2):
+        for _ in range(6):  # some queues fill up, some shards are away, some frames are lost
+            carrier.stopped = {chance.randrange(len(carrier.stations))} if chance.random() < 0.5 else set()
+            carrier.copies = lambda command: chance.choice((0, 1, 1))
+            carrier.pass_time(chance.choice((500, 1000)))
+            if chance.random() < 0.3:
+                seen += taken(carrier)
+        stores = [copied(station.store) for station in carrier.stations.values()]
+        now_ms = carrier[0].now_ms
+        carrier = opened(list(resharded(stores, after, now_ms, chance, kills=chance.choice((0, 4)))), now_ms, settings)
+        for station in carrier.stations.values():
+            station.shard.check()
+    listed = [each.name for index in range(2) for each in ask_list(carrier, index)]
+    assert sorted(listed) == NAMES
+    for _ in range(60):
+        carrier.pass_time(1000)
+        seen += taken(carrier)
+        if carrier[0].now_ms >= START_MS + 30_000:
+            break
+    for name in NAMES:
+        ask(carrier, name, DeleteSchedule())
+    for _ in range(40):
+        carrier.pass_time(1000)
+        seen += taken(carrier)
+    assert {due: count for due, count in seen.items() if count > 1} == {}
+    for name in NAMES:
+        times = sorted(due for each, due in seen if each == name)
+        assert len(times) > 3, (name, times)
+        assert times == [iso(START_MS + number * 1000) for number in range(1, len(times) + 1)], name
+
+
+def ask_list(carrier: Carrier, index: int) -> Any:
+    return carrier[index].ask(ListSchedules(), "").schedules  # type: ignore[attr-defined]
+
+
+def iso(time_ms: int) -> str:
+    return CALENDAR.iso(time_ms)

@@ -1,0 +1,1 @@
+"""Schedules: messages that the broker enqueues itself, one for each due time."""

@@ -1,0 +1,177 @@
+"""The schedules of a shard, and how they are stored.
+
+::
+
+    schedule:NAME           what it is: its queue, its due times
+    schedule at:NAME        how far it is: the due time that was carried out last, and counts
+    schedule message:NAME   its message with its options, read when it is due
+
+All are in the ``state`` family. A due time is carried out by writing ``schedule at`` in the batch that has its message.
+"""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from sortedcontainers import SortedDict
+
+from fila_proto_zmq.commands import Enqueue, Fault
+from fila_worker.core.schedules.rules import jitter_of
+from fila_worker.core.timer import Timer
+
+if TYPE_CHECKING:
+    from fila_worker.core.calendar import DueTimes
+    from fila_worker.core.store import Batch, Store
+
+SCHEDULE: Final = b"schedule:"
+PROGRESS: Final = b"schedule at:"
+MESSAGE: Final = b"schedule message:"
+PREFIXES: Final = (PROGRESS, MESSAGE, SCHEDULE)
+"""In the order of their keys."""
+
+
+class ScheduleRecord(msgspec.Struct, array_like=True):
+    """What a schedule is. Times are Unix ms."""
+
+    queue: str
+    cron: str
+    every_ms: int
+    timezone: str
+    catch_up: str
+    jitter_ms: int
+    anchor_ms: int
+    """When its due times began: intervals count from here."""
+    created_ms: int
+    size_bytes: int
+    """Of its message."""
+
+    def same_times(self, other: "ScheduleRecord") -> bool:
+        """Return whether another record has the same due times, so that it goes on where this one is."""
+        mine = (self.cron, self.every_ms, self.timezone, self.jitter_ms)
+        return mine == (other.cron, other.every_ms, other.timezone, other.jitter_ms)
+
+
+class Progress(msgspec.Struct, array_like=True):
+    """How far a schedule is. ``handled_ms``: all due times up to this one are carried out, or skipped. It never goes back."""
+
+    handled_ms: int
+    under_way_ms: int = 0
+    """The due time whose enqueue has no final outcome yet; 0: none."""
+    last_due_ms: int = 0
+    last_at_ms: int = 0
+    id_high: int = 0
+    id_low: int = 0
+    fired: int = 0
+    skipped: int = 0
+    failed: int = 0
+    in_a_row: int = 0
+    """Due times of an outage that were carried out one after the other."""
+    fault: Fault | None = None
+
+
+encode: Final = msgspec.msgpack.Encoder().encode
+decode_schedule: Final = msgspec.msgpack.Decoder(ScheduleRecord).decode
+decode_progress: Final = msgspec.msgpack.Decoder(Progress).decode
+decode_message: Final = msgspec.msgpack.Decoder(Enqueue).decode
+
+
+class Schedule:
+    """A schedule in memory. ``times`` None: its rule can't be read here, so it is never due.
+
+    Invariant: it has a next due time, unless one is under way, there is none, or its rule can't be read.
+    """
+
+    __slots__ = ("at_ms", "due_ms", "name", "progress", "record", "times")
+
+    def __init__(self, name: str, record: ScheduleRecord, progress: Progress, times: "DueTimes | None") -> None:
+        self.name = name
+        self.record = record
+        self.progress = progress
+        self.times = times
+        self.due_ms: int | None = None
+        """The next due time, if it is planned."""
+        self.at_ms = 0
+        """When its message is to be enqueued: the due time and its jitter."""
+
+    def save(self, batch: "Batch", family: object) -> None:
+        """Make its progress durable with the batch."""
+        batch.put(PROGRESS + self.name.encode(), encode(self.progress), family)
+
+
+class ScheduleTable:
+    """All schedules of a shard, by name and by time.
+
+    Invariants: each planned schedule is in the heap with its time. ``size_bytes`` is the sum of the messages. An entry of the
+    heap whose schedule has another time, or is gone, is dropped when it comes up; there are at most twice as many entries as
+    schedules.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: SortedDict[str, Schedule] = SortedDict()
+        self.size_bytes = 0
+        self.under_way = 0
+        self.fired = self.late = self.skipped = self.failed = 0
+        """Since the shard started."""
+        self.timer = Timer()
+        self._heap: list[tuple[int, str, int]] = []
+
+    def add(self, schedule: Schedule) -> None:
+        """Add a schedule, instead of one of the same name."""
+        self.remove(schedule.name)
+        self.by_name[schedule.name] = schedule
+        self.size_bytes += schedule.record.size_bytes
+        self.under_way += schedule.progress.under_way_ms != 0
+        self.plan(schedule)
+
+    def remove(self, name: str) -> None:
+        """Remove a schedule, if there is one of this name."""
+        schedule = self.by_name.pop(name, None)
+        if schedule is not None:
+            self.size_bytes -= schedule.record.size_bytes
+            self.under_way -= schedule.progress.under_way_ms != 0
+            schedule.due_ms = None
+
+    def plan(self, schedule: Schedule) -> None:
+        """Find the next due time of a schedule."""
+        schedule.due_ms = None
+        if schedule.times is None or schedule.progress.under_way_ms:
+            return
+        due_ms = schedule.times.after(schedule.progress.handled_ms)
+        if due_ms is None:
+            return
+        schedule.due_ms = due_ms
+        schedule.at_ms = due_ms + jitter_of(schedule.name, due_ms, schedule.record.jitter_ms)
+        heappush(self._heap, (schedule.at_ms, schedule.name, due_ms))
+        self.timer.by(schedule.at_ms)
+        if len(self._heap) > 2 * len(self.by_name) + 1:
+            self._heap = [entry for entry in self._heap if self._is_planned(*entry)]
+            self._heap.sort()
+
+    def _is_planned(self, at_ms: int, name: str, due_ms: int) -> bool:
+        schedule = self.by_name.get(name)
+        return schedule is not None and (schedule.at_ms, schedule.due_ms) == (at_ms, due_ms)
+
+    def take_due(self, now_ms: int) -> Iterator[Schedule]:
+        """Yield the schedules whose time has come, the first one first. Each has to be planned anew, or be under way."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            entry = heappop(self._heap)
+            if self._is_planned(*entry):
+                schedule = self.by_name[entry[1]]
+                schedule.due_ms = None
+                yield schedule
+
+    def next_due(self) -> int | None:
+        """Return when something may be due next, Unix ms."""
+        return self._heap[0][0] if self._heap else None
+
+
+def stored_schedules(store: "Store") -> Iterator[tuple[str, ScheduleRecord, Progress]]:
+    """Yield the stored schedules by name. Raise :class:`msgspec.MsgspecError`, or :class:`KeyError` for one without progress."""
+    state = store.families.state
+    for key, value in store.scan(SCHEDULE, SCHEDULE[:-1] + b";", state):
+        name = key.removeprefix(SCHEDULE)
+        progress = store.get(PROGRESS + name, state)
+        if progress is None:
+            raise KeyError(f"schedule {name.decode()!r} has no progress")
+        yield name.decode(), decode_schedule(value), decode_progress(progress)

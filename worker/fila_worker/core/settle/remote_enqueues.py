@@ -1,0 +1,127 @@
+"""Enqueues by the broker itself, into any queue of the cluster: what a schedule or another feature of a shard sends.
+
+An enqueue is put into the outbox in the batch of what caused it, and is carried out on the shard of its queue like an enqueue
+of a client: the hook, dedup ids, limits and rates hold. The transfer makes it exactly one message (:mod:`core.model.outbox`).
+Its outcome comes back with the confirmation, and is passed to its *owner* in the batch that forgets the transfer.
+
+While the queue is full, or over its rate, the enqueue waits in the due index of the shard that sends it and is tried again, for
+as long as it takes. The owner is told that it waits. Any other fault is final, such as a queue that does not exist: no message
+is stored, and the owner keeps the fault for the operator. So an owner has a bounded number of enqueues under way.
+
+Rejected: a call to the queue's own shard if that is this one. It would be a second path, with other commits.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from fila_proto_zmq.codec import from_fault, to_fault
+from fila_proto_zmq.commands import Enqueue, EnqueueOutcome, Fault, Transfer
+from fila_proto_zmq.errors import FilaError, StorageError, UnsupportedVersionError
+from fila_proto_zmq.names import shard_of
+from fila_worker.core.enqueue.enqueue import enqueue_one
+from fila_worker.core.model.due_index import Kind
+from fila_worker.core.model.outbox import BROKER, OutboxEntry, Owner, decode_outbox, encode_entry
+
+if TYPE_CHECKING:
+    from fila_worker.core.model.due_index import Entry
+    from fila_worker.core.model.state import State
+
+RETRY_MS_MIN: Final = 1000
+RETRY_MS_MAX: Final = 30_000
+"""The bounds of the time until an enqueue is tried again. It doubles with each try, or is what the fault says if that is longer."""
+
+
+class Outcome(NamedTuple):
+    """What came of an enqueue. ``message``: the two halves of the message's id; None: it is not stored.
+
+    ``retry_ms``: when it is tried again, Unix ms; None: this is the last outcome of this enqueue.
+    """
+
+    message: tuple[int, int] | None
+    fault: Fault | None
+    retry_ms: int | None
+    number: int = 0
+    """:attr:`~fila_worker.core.model.outbox.Owner.number` of the enqueue."""
+
+
+Receiver: TypeAlias = Callable[[str, Outcome, int], None]
+"""Takes an outcome: the owner's name, the outcome, the time in Unix ms. It only writes: it must not commit, and must not fail
+if the owner is gone."""
+
+
+class Owners:
+    """The features that own enqueues, by name."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[str, Receiver] = {}
+
+    def register(self, feature: str, receiver: Receiver) -> None:
+        """Have the outcomes for a feature's owners passed to ``receiver``. Call it when the shard is recovered, or before."""
+        self._receivers[feature] = receiver
+
+    def tell(self, owner: Owner, outcome: Outcome, now_ms: int) -> None:
+        """Pass an outcome to its owner. The outcome for a feature that this version does not have is dropped."""
+        receiver = self._receivers.get(owner.feature)
+        if receiver is not None:
+            receiver(owner.name, outcome, now_ms)
+
+
+def send(state: "State", owner: Owner, queue: str, command: Enqueue) -> None:
+    """Enqueue one message into a queue of any shard, exactly once, with this turn's commit.
+
+    ``command`` has one envelope and no ``after``. It only writes: write what causes the enqueue before the next commit.
+    """
+    assert len(command.envelopes) == 1, "an enqueue by the broker is one message"
+    _put(state, OutboxEntry(BROKER, b"", Transfer(queue, "", 0, [], False, b"", command), owner))
+
+
+def _put(state: "State", entry: OutboxEntry) -> None:
+    state.outbox.add(shard_of(entry.transfer.queue, state.shards), entry, state.batch)
+
+
+def carry_out(state: "State", number: int, transfer: Transfer, now_ms: int) -> EnqueueOutcome:
+    """Carry out an enqueue of another shard, or of this one. It may commit before it stores the message, not after."""
+    assert transfer.enqueue is not None
+    try:
+        high, low = enqueue_one(state, transfer.queue, transfer.enqueue, now_ms)
+    except StorageError:
+        raise  # not a refusal: the turn's changes may not be on disk
+    except FilaError as error:
+        return EnqueueOutcome(number, fault=to_fault(error))
+    return EnqueueOutcome(number, high, low)
+
+
+def conclude(
+    state: "State", entry: OutboxEntry, outcome: EnqueueOutcome | None, waits_as: bytes, now_ms: int
+) -> None:  # fmt: skip
+    """Take the outcome of an enqueue: pass it to the owner, and have the enqueue tried again if it may succeed then.
+
+    ``waits_as``: the name of the enqueue while it waits, which no other one has. No outcome: the worker of the queue's shard is
+    of an earlier version, and has refused the transfer.
+    """
+    assert entry.owner is not None
+    fault = outcome.fault if outcome is not None else to_fault(_too_old(entry))
+    message = (outcome.id_high, outcome.id_low) if outcome is not None and fault is None else None
+    retry_ms = None
+    if fault is not None and (outcome is None or from_fault(fault).retryable):
+        retry_ms = now_ms + min(max(fault.retry_after_ms, RETRY_MS_MIN << min(entry.tries, 10)), RETRY_MS_MAX)
+        entry.tries += 1
+        state.due_index.add(retry_ms, Kind.ENQUEUE, waits_as, state.batch, encode_entry(entry))
+    state.part(Owners).tell(entry.owner, Outcome(message, fault, retry_ms, entry.owner.number), now_ms)
+
+
+def go_on(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:
+    """Send enqueues again that have waited. One that has an outcome already is concluded."""
+    for each in due:
+        entry = decode_outbox(each.note)
+        outcome, entry.outcome = entry.outcome, None
+        if outcome is not None:
+            conclude(state, entry, outcome, each.subject, now_ms)
+        else:
+            _put(state, entry)
+
+
+def _too_old(entry: OutboxEntry) -> FilaError:
+    return UnsupportedVersionError(
+        f"the worker of queue {entry.transfer.queue!r} runs an earlier version, which does not enqueue for other shards: upgrade it"
+    )
