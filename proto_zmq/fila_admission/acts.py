@@ -22,12 +22,14 @@ from fila_proto_zmq.commands import (
     CreateKey,
     CreateQueue,
     DeleteQueue,
+    DeleteTemplate,
     DrainWorker,
     Fault,
     GrantKey,
     MoveShard,
     Pause,
     PurgeQueue,
+    PutTemplate,
     Redrive,
     RevokeKey,
     SetConfig,
@@ -61,6 +63,8 @@ _VERBS: Final[dict[int, str]] = {
         (Cancel, "message.cancel"),
         (SetConfig, "config.set"),
         (UndoConfig, "config.undo"),
+        (PutTemplate, "template.put"),
+        (DeleteTemplate, "template.delete"),
         (CreateKey, "key.create"),
         (GrantKey, "key.grant"),
         (RevokeKey, "key.revoke"),
@@ -231,7 +235,7 @@ def _given(command: UpdateQueue) -> str:
     return ", ".join(field for field in command.options.__struct_fields__ if field in command.given)
 
 
-def _set(command: CreateQueue) -> str:
+def _set(command: CreateQueue | PutTemplate) -> str:
     return ", ".join(field for field in command.options.__struct_fields__ if getattr(command.options, field) is not None)
 
 
@@ -246,6 +250,8 @@ def _forced(command: DeleteQueue | UndoConfig) -> str:
 _TARGETS: Final[dict[type[Command], Callable[[Any], str]]] = {
     SetConfig: lambda command: command.key,
     UndoConfig: lambda command: f"version {command.version}",
+    PutTemplate: lambda command: command.pattern,
+    DeleteTemplate: lambda command: command.pattern,
     CreateKey: lambda command: command.name,
     GrantKey: lambda command: command.name,
     RevokeKey: lambda command: command.name,
@@ -258,6 +264,7 @@ _TARGETS: Final[dict[type[Command], Callable[[Any], str]]] = {
 
 _DETAILS: Final[dict[type[Command], Callable[[Any], str]]] = {
     CreateQueue: _set,
+    PutTemplate: _set,
     UpdateQueue: _given,
     DeleteQueue: _forced,
     UndoConfig: _forced,

@@ -14,9 +14,11 @@ from fila_proto_zmq.commands import (
     BrowseView,
     Cancel,
     CancelReceive,
+    Command,
     CreateKey,
     CreateQueue,
     DeleteQueue,
+    DeleteTemplate,
     DescribeQueue,
     EndReservation,
     Enqueue,
@@ -29,6 +31,7 @@ from fila_proto_zmq.commands import (
     GetOwnKey,
     GetPlacement,
     GetQueueStats,
+    GetTemplate,
     Goodbye,
     GrantKey,
     Heartbeat,
@@ -37,6 +40,7 @@ from fila_proto_zmq.commands import (
     OpenView,
     Pause,
     PurgeQueue,
+    PutTemplate,
     Receive,
     Redrive,
     RenewReservation,
@@ -160,8 +164,10 @@ _NEEDS: Final = {
             Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Browse, OpenView, BrowseView,
             Reserve, FetchReserved, RenewReservation, EndReservation,
         ),
-        Need.ADMIN: (CreateQueue, DeleteQueue, UpdateQueue, PurgeQueue, Pause, Cancel, Redrive),
-        Need.KNOW: (GetQueueStats, DescribeQueue, Explain),
+        Need.ADMIN: (
+            CreateQueue, DeleteQueue, UpdateQueue, PurgeQueue, Pause, Cancel, Redrive, PutTemplate, DeleteTemplate,
+        ),
+        Need.KNOW: (GetQueueStats, DescribeQueue, Explain, GetTemplate),
         Need.NOTHING: (GetPlacement, GetClusterStatus, GetHosts, GetOwnKey, ListQueues),
         Need.KNOW_ALL: (GetMetrics,),
         Need.GOVERN_SOME: (CreateKey, ListKeys, RevokeKey, GrantKey),
@@ -173,6 +179,14 @@ _NEEDS: Final = {
 def need_of(opcode: int) -> Need:
     """Return what a request needs. One that is not listed here concerns the whole cluster."""
     return _NEEDS.get(opcode, Need.GOVERN_ALL)
+
+
+def pattern_of(command: Command) -> str:
+    """Return the pattern of queues that a request without a queue is about, empty for none.
+
+    It is checked like a queue's name: a permission whose own pattern matches it covers all queues that it may match.
+    """
+    return command.pattern if isinstance(command, (PutTemplate, GetTemplate, DeleteTemplate)) else ""
 
 
 def kind_of(opcode: int) -> str | None:

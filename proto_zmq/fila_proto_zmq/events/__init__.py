@@ -89,6 +89,8 @@ from fila_proto_zmq.events.worker import (
     StorageFailed,
     StorageRecovered,
     StorageStalled,
+    TemplateDeleted,
+    TemplatePut,
     WorkerAdmitted,
 )
 
@@ -166,6 +168,8 @@ __all__ = [
     "StorageFailed",
     "StorageRecovered",
     "StorageStalled",
+    "TemplateDeleted",
+    "TemplatePut",
     "WorkerAdmitted",
     "WorkerDraining",
     "WorkerJoined",

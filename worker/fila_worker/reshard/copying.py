@@ -7,6 +7,7 @@ from gc import collect
 from typing import Final
 
 from fila_proto_zmq.names import shard_of
+from fila_worker.core.enqueue.dedup import RECORD_BYTES
 from fila_worker.core.hooks import no_hooks
 from fila_worker.core.keys import FIRST, LANE_BYTES, LAST, MESSAGE_KEY_BYTES, after, lane_of, place_of, u32, u64
 from fila_worker.core.model.due_index import Kind, parse_delayed
@@ -230,7 +231,7 @@ class _Copy:
         """Return the key that a message has in its new shard."""
         data = self._store.get(message_key[:LANE_BYTES], self._families.lanes)
         if data is None:
-            raise DamageError(f"a leased message of queue {name!r} is in lane {lane_of(message_key)}, which has no record")
+            raise DamageError(f"a message of queue {name!r} is in lane {lane_of(message_key)}, which has no record")
         return new.lane(name, decode_lane(data)).prefix + place_of(message_key)
 
     def _dedup(self) -> None:
@@ -239,9 +240,17 @@ class _Copy:
         for key, data in self._store.scan(self._start(stage), LAST, self._families.dedup):
             home = self._homes.get(u32(key))
             if home is not None and home[0].position < self._at(stage, key):
-                home[0].put_dedup(home[1], key[QUEUE_BYTES:], data)
+                home[0].put_dedup(home[1], key[QUEUE_BYTES:], self._placed(*home, data))
                 self._commit_if_full(home[0], self._at(stage, key))
         self._end(stage)
+
+    def _placed(self, new: NewShard, name: str, data: bytes) -> bytes:
+        """Return the record of a dedup id, with the key that its message has in its new shard if that is still in its place."""
+        record, message_key = data[:RECORD_BYTES], data[RECORD_BYTES:]
+        families = (self._families.messages, self._families.delayed)
+        if message_key and any(self._store.get(message_key, family) is not None for family in families):
+            return record + self._moved(new, name, message_key)
+        return record
 
     def _windows(self) -> None:
         """Copy the ends of the dedup windows. The other entries of the due index follow from messages and queues."""
