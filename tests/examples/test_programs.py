@@ -1,6 +1,7 @@
 """Every example runs."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,13 @@ def test_a_queue_is_copied_with_pipelines(shared_cluster: Cluster) -> None:
 def test_rate_limits_of_a_provider(shared_cluster: Cluster) -> None:
     output = output_of(ROOT / "examples/rate_limits.py", endpoint=shared_cluster.endpoint)
     assert "132 calls, 50 a second and 10 at once; 1 was refused" in output
+
+
+def test_the_last_visits_of_each_day(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/last_visits.py", ACCESS_LOG, shared_cluster.endpoint)
+    days = [[int(number.replace(",", "")) for number in re.findall(r" ([\d,]+) ", line)] for line in output.splitlines()]
+    assert len(days) == 4
+    assert all(visitors == right > 300 for visitors, right in days), output
 
 
 def test_one_trace_through_two_queues(shared_cluster: Cluster) -> None:

@@ -34,8 +34,11 @@ Options: TypeAlias = tuple[
     int | None,
 ]
 """The options of a message, in the order of ``enqueue``: what ``_options`` gives of a :class:`Message`."""
-Columns: TypeAlias = tuple[str, int, int, int, int, int, KeysColumn, int, int, str, int, bool]
-"""The options of a message, checked: the columns of :class:`Enqueue` behind the envelopes, in their order."""
+Columns: TypeAlias = tuple[str, int, int, int, int, int, KeysColumn, int, int, str, int, None, int, bool]
+"""The options of a message, checked: the fields of :class:`Enqueue` behind the envelopes, in their order.
+
+Two of them, the dedup window and the place in a sequence, are about the whole frame, and have their defaults here.
+"""
 Row: TypeAlias = tuple[bytes, Columns]
 """One checked message: its envelope, and what else is said of it. Most messages share their columns."""
 
@@ -80,6 +83,8 @@ def seal_row(payload: Any, headers: Any, options: Options) -> Row:
         checks.cost_milli(cost),
         checks.ttl_ms(ttl),
         checks.dedup_id(dedup_id),
+        0,
+        None,
         checks.max_attempts(attempts),
         _dedup_last(dedup_mode, dedup_id),
     )
@@ -98,7 +103,7 @@ def _usual_columns(key: Any) -> Columns:
 
 
 def _columns_of(key: Any) -> Columns:
-    return checks.fairness_key(key), 0, 0, 0, 0, 0, [], COST_MILLI_DEFAULT, 0, "", 0, False
+    return checks.fairness_key(key), 0, 0, 0, 0, 0, [], COST_MILLI_DEFAULT, 0, "", 0, None, 0, False
 
 
 _known_columns = lru_cache(maxsize=4096)(_columns_of)
@@ -118,17 +123,8 @@ def seal_rows(rows: Sequence[Row]) -> Enqueue:
     """Return one frame of rows that were checked one by one."""
     envelopes, columns = zip(*rows, strict=True)
     if columns.count(columns[0]) == len(columns):
-        return _frame(envelopes, columns[0])
-    return _frame(envelopes, [_collapse(column) for column in zip(*columns, strict=True)])
-
-
-def _frame(envelopes: Iterable[bytes], columns: Sequence[Any]) -> Enqueue:
-    """Return a frame. The columns stand in two places of it, with what is said of the whole frame between them."""
-    return Enqueue(list(envelopes), *columns[:_FIRST_COLUMNS], 0, None, *columns[_FIRST_COLUMNS:])
-
-
-_FIRST_COLUMNS = 10
-"""The columns of :class:`Enqueue` before those that later versions added."""
+        return Enqueue(list(envelopes), *columns[0])
+    return Enqueue(list(envelopes), *map(_collapse, zip(*columns, strict=True)))
 
 
 def seal_batch(messages: Sequence[Any]) -> tuple[Enqueue | None, dict[int, InvalidArgumentError]]:

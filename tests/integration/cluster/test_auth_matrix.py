@@ -29,6 +29,7 @@ from fila_proto_zmq.commands import (
     CreateQueue,
     CutBackup,
     DeleteQueue,
+    DeleteTemplate,
     DrainWorker,
     Enqueue,
     GetClusterStatus,
@@ -38,6 +39,7 @@ from fila_proto_zmq.commands import (
     GetOwnKey,
     GetPlacement,
     GetQueueStats,
+    GetTemplate,
     GrantKey,
     Hello,
     KeepBackup,
@@ -47,8 +49,10 @@ from fila_proto_zmq.commands import (
     ListConnections,
     ListKeys,
     ListQueues,
+    ListTemplates,
     MoveShard,
     OpenView,
+    PutTemplate,
     QueueOptions,
     Receive,
     Reserve,
@@ -79,6 +83,7 @@ OF_ALL_QUEUES: list[Command] = [GetMetrics()]
 OF_THE_CLUSTER: list[Command] = [
     SetConfig("a", "b"), GetConfig("a"), ListConfig(), ListConfigHistory(), UndoConfig(1), ListActs(), ListConnections(),
     CloseConnection("0a1b2c3d"), BeginBackup("b"), CutBackup("b"), KeepBackup("b", 1000), MoveShard(0, "worker-0"), DrainWorker("worker-0"),
+    PutTemplate("secret-*", QueueOptions()), GetTemplate("secret-*"), ListTemplates(), DeleteTemplate("secret-*"),
 ]  # fmt: skip
 OF_KEYS: list[Command] = [
     CreateKey("never", ["consume:orders"]), ListKeys(), RevokeKey("admin"), GrantKey("admin", ["consume:orders"]),
@@ -99,6 +104,7 @@ CLI: list[tuple[list[str], str | None]] = [
 """Commands for a queue, and the kind of permission that they need; None: any kind."""
 CLI_OF_THE_CLUSTER = [
     ["config", "set", "a", "b"], ["config", "get", "a"], ["config", "list"], ["config", "delete", "a"],
+    ["template", "put", "*"], ["template", "get", "*"], ["template", "list"], ["template", "delete", "*"],
     ["auth", "key", "create", "--name", "never"], ["auth", "key", "list"], ["auth", "key", "revoke", "admin"],
     ["auth", "grant", "admin", "consume:orders"], ["auth", "show", "admin"],
 ]  # fmt: skip
