@@ -9,7 +9,7 @@ from typing import Final
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.enqueue.dedup import RECORD_BYTES
 from fila_worker.core.hooks import no_hooks
-from fila_worker.core.keys import FIRST, LANE_BYTES, LAST, MESSAGE_KEY_BYTES, after, lane_of, place_of, u32, u64
+from fila_worker.core.keys import FIRST, LANE_BYTES, LAST, MESSAGE_KEY_BYTES, after, first_of_all, lane_of, place_of, u32, u64
 from fila_worker.core.model.due_index import Kind, parse_delayed
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.leases import FINISHED, SETTLED, LeaseRecord, decode_lease, ended_key, member_ended
@@ -247,10 +247,13 @@ class _Copy:
     def _placed(self, new: NewShard, name: str, data: bytes) -> bytes:
         """Return the record of a dedup id, with the key that its message has in its new shard if that is still in its place."""
         record, message_key = data[:RECORD_BYTES], data[RECORD_BYTES:]
+        if not message_key:
+            return record
         families = (self._families.messages, self._families.delayed)
-        if message_key and any(self._store.get(message_key, family) is not None for family in families):
-            return record + self._moved(new, name, message_key)
-        return record
+        keys = (message_key, first_of_all(message_key))  # it moves up if it was delivered in strict order
+        if all(self._store.get(key, family) is None for family in families for key in keys):
+            return record
+        return record + self._moved(new, name, message_key)
 
     def _windows(self) -> None:
         """Copy the ends of the dedup windows. The other entries of the due index follow from messages and queues."""

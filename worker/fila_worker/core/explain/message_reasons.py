@@ -96,7 +96,9 @@ def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
 def _leased(state: "State", found: Found, record: Record, now_ms: int) -> "Generator[int, int, Reason]":
     held = yield from holder_of_message(state, found.lane.key.queue, found.key)
     if held is None:
-        return reason(ReasonCode.LEASED, "it was leased, and its lease has just ended", attempts=record.attempts, **_own_cap(record))
+        return reason(
+            ReasonCode.LEASED, "it was leased, and its lease has just ended", attempts=record.attempts, **_own_cap(record)
+        )
     who = held.lease.holder
     details: dict[str, Any] = {
         "consumer": who.shown, "reservation": isinstance(who, Reservation), "leased_ms": held.lease.leased_ms,
