@@ -1,8 +1,8 @@
 """Queue templates: how they are kept in the runtime config, and which one a queue's name matches.
 
-A template is a key of the runtime config, :data:`~fila_proto_zmq.runtime_config.TEMPLATE` and the pattern, whose value is the given options as JSON. So it has an owner, copies on every
-shard and a history like any other key. Only :class:`~fila_proto_zmq.commands.PutTemplate` and its like set such keys; lists of the config leave
-them out.
+A template is a key of the runtime config: ``fila:template:`` and the pattern. Its value is the given options as JSON. So it has an owner, copies on
+every shard, and a history like any other key. Only :class:`~fila_proto_zmq.commands.PutTemplate` and its like set such keys, and lists of the
+config leave them out.
 
 A pattern is a queue's name, or the beginning of names and ``*``. Of the patterns that match a name, the one with the longest beginning
 holds, the name itself before any other. A look-up cuts the name to each length that a pattern has, so it costs no more with many templates.
@@ -44,7 +44,7 @@ def decode_options(value: str) -> QueueOptions | None:
     """Return the options in a value; None if a later version wrote them so that this one can't read them."""
     try:
         return QueueOptions(**msgspec.structs.asdict(_decode(value)))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 

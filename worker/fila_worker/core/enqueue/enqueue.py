@@ -190,7 +190,7 @@ def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, co
 
 def _cost(command: Enqueue) -> int:
     usual = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts) == (0, 0, 0, 0, 0)
-    return (MESSAGE_COST if usual else UNUSUAL_COST) * len(command.envelopes)
+    return (MESSAGE_COST if usual and command.dedup_last is False else UNUSUAL_COST) * len(command.envelopes)
 
 
 def _deleted(queue: "Queue") -> FilaError:
