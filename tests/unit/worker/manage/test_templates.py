@@ -39,6 +39,8 @@ from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import TEMPLATE
 from fila_proto_zmq.templates import encode_options
 from fila_worker.core.settings import ShardSettings
+from fila_worker.reshard.copying import Progress, Shards, copy_all
+from fila_worker.storage.memory import MemoryStore
 from tests.support.carrier import Carrier, name_on
 from tests.support.shard import ShardHarness
 
@@ -327,3 +329,22 @@ def test_one_made_by_hand_is_not_made_again(shard: ShardHarness) -> None:
     shard.ask(DeleteQueue(), "t-1")
     assert refused(lambda: shard.enqueue(b"x", queue="t-1")) is None
     assert options_of(shard, "t-1").max_attempts == 3
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_they_survive_a_reshard_with_their_history(after: int) -> None:
+    before = ShardHarness(index=0, shards=2)
+    put(before, max_attempts=3)
+    put(before, max_attempts=4)
+    other = ShardHarness(index=1, shards=2)
+    for page in put_whole(2, dict(before.shard.config)):
+        other.shard.put_config(page, other.now_ms)
+    other.turn()
+    olds, news = [before.store, other.store], [MemoryStore() for _ in range(after)]
+    copy_all(Shards(2, after, olds.__getitem__, news.__getitem__), before.now_ms, lambda: 1, Progress())
+    for index, store in enumerate(news):
+        shard = ShardHarness(store=store, index=index, shards=after)
+        assert shard.shard.templates.get("t-*") == QueueOptions(max_attempts=4)
+    first = ShardHarness(store=news[0], index=0, shards=after)
+    first.shard.set_config(UndoConfig(2), first.now_ms)
+    assert first.shard.templates.get("t-*") == QueueOptions(max_attempts=3)
