@@ -13,6 +13,7 @@ from fila_proto_zmq.limits import PRIORITY_MIN
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import Limits, ShardSettings
+from fila_worker.core.store import DamageError
 from tests.support.shard import Got, ShardHarness
 from tests.support.tight_shard import TIGHT
 
@@ -266,6 +267,16 @@ def test_browse_shows_what_is_there_now(shard: ShardHarness, restarted: bool) ->
     page = shard.ask(Browse(10))
     assert isinstance(page, Browsed)
     assert [(view.state, view.due_ms) for view in page.messages] == [("delayed", shard.now_ms + 1000)]
+
+
+def test_a_message_that_can_not_be_read_is_damage_and_no_fault_of_the_next(shard: ShardHarness) -> None:
+    put(shard, b"1", max_attempts=3)
+    families, batch = shard.store.families, shard.store.new_batch()
+    [(key, record)] = list(shard.store.scan(FIRST, LAST, families.messages))
+    batch.put(key, record[:28] + b"\xff" * 8, families.messages)
+    shard.store.commit(batch)
+    with pytest.raises(DamageError):
+        put(shard, b"2")
 
 
 class Model:

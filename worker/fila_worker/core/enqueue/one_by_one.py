@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Fault
-from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PayloadTooLargeError
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PayloadTooLargeError, StorageError
 from fila_proto_zmq.ids import low_half
 from fila_proto_zmq.limits import (
     COST_MILLI_MAX,
@@ -68,6 +68,8 @@ def accept_one_by_one(
                 known.append((index, *earlier))
                 continue
             quotas.check_room(state, queue, name, len(envelope) + FIXED_BYTES, now_ms)
+        except StorageError:
+            raise  # no fault of the message
         except FilaError as error:
             faults.append((index, to_fault(error)))
         else:
