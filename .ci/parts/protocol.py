@@ -27,6 +27,7 @@ _PUSHES = {
     wire.DELIVERY: ("DELIVERY", "queue", "Messages for a subscription.", "`Delivered`"),
 }
 _COLUMNS = {
+    wire.BoolColumn: "bool column",
     wire.IntColumn: "int column",
     wire.TextColumn: "text column",
     wire.KeysColumn: "keys column",

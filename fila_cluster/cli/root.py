@@ -34,6 +34,7 @@ FOLDERS = {
     },
     "queues": {
         "queue": "Create, change, delete, list and inspect queues.",
+        "template": "Set the options of queues that the first enqueue creates.",
         "message": "Cancel single messages.",
         "enqueue": "Put messages into a queue.",
         "consume": "Take messages out of a queue.",

@@ -26,6 +26,7 @@ from fila_proto_zmq.limits import (
     ERROR_TEXT_BYTES_MAX,
     FAIRNESS_KEY_BYTES_MAX,
     LEASE_MS_MAX,
+    MAX_ATTEMPTS_MAX,
     METADATA_BYTES_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -138,6 +139,21 @@ def dedup_id(text: Any) -> str:
     if text is None:
         return ""
     return _text("dedup_id", text, DEDUP_ID_BYTES_MAX, "give each message its own, or leave it out")
+
+
+def dedup_last(mode: Any) -> bool:
+    """Return whether a message replaces an earlier one with its dedup id."""
+    if mode not in _DEDUP_MODES:
+        raise InvalidArgumentError(f"dedup_mode={mode!r}: pass 'first' (the default) or 'last'")
+    return bool(mode == _DEDUP_MODES[1])
+
+
+_DEDUP_MODES = ("first", "last")
+
+
+def max_attempts(number: Any) -> int:
+    """Return how many deliveries a message may have; 0 on the wire: as many as its queue says."""
+    return 0 if number is None else whole_number("max_attempts", number, 1, MAX_ATTEMPTS_MAX)
 
 
 def throttle_keys(keys: Any) -> list[str]:

@@ -43,6 +43,10 @@ class Message:
     """This message's own visibility timeout; None: the queue's."""
     dedup_id: str | None = None
     """A second message with the same one, within the dedup window, is not stored and gets the first one's id."""
+    dedup_mode: Literal["first", "last"] = "first"
+    """``"last"``: the second one replaces the payload, the headers and the delay of the first, if that is pending or delayed."""
+    max_attempts: int | None = None
+    """Its deliveries before it is dead-lettered; None: as many as the queue says."""
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -109,6 +113,11 @@ class StoredMessage:
     def attempts(self) -> int:
         """How many deliveries have failed so far: 0 on the first."""
         return int(unpack_fixed(self._packed)[1])
+
+    @property
+    def max_attempts(self) -> int | None:
+        """How many deliveries it may have, if it has a number of its own; None: as many as its queue says."""
+        return self._extended().max_attempts
 
     @property
     def error(self) -> str:

@@ -127,6 +127,9 @@ class Limits(Section):
     """Messages of one fairness key of a queue. Default: no limit."""
     max_keys_per_queue: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 1_000_000
     """Fairness keys of one queue that have messages. Each takes about 0.5 KiB of a worker's memory."""
+    max_queues_per_shard: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 20_000
+    """Queues of one shard, dead letter queues included, from which on [templates](templates.md) make no more. Each takes about 3 KiB of a
+    worker's memory, more with hooks."""
     min_free_disk_bytes: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 1024**3
     """With less free space on the disk nothing is enqueued; 0: until the disk is full."""
     dedup_window_ms: Annotated[int, Field(ge=1, le=DELAY_MS_MAX)] = 300_000

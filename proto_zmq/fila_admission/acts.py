@@ -23,6 +23,7 @@ from fila_proto_zmq.commands import (
     CreateQueue,
     DeleteQueue,
     DeleteSchedule,
+    DeleteTemplate,
     DrainWorker,
     Fault,
     GrantKey,
@@ -30,6 +31,7 @@ from fila_proto_zmq.commands import (
     Pause,
     PurgeQueue,
     PutSchedule,
+    PutTemplate,
     Redrive,
     RevokeKey,
     SetConfig,
@@ -65,6 +67,8 @@ _VERBS: Final[dict[int, str]] = {
         (DeleteSchedule, "schedule.delete"),
         (SetConfig, "config.set"),
         (UndoConfig, "config.undo"),
+        (PutTemplate, "template.put"),
+        (DeleteTemplate, "template.delete"),
         (CreateKey, "key.create"),
         (GrantKey, "key.grant"),
         (RevokeKey, "key.revoke"),
@@ -235,7 +239,7 @@ def _given(command: UpdateQueue) -> str:
     return ", ".join(field for field in command.options.__struct_fields__ if field in command.given)
 
 
-def _set(command: CreateQueue) -> str:
+def _set(command: CreateQueue | PutTemplate) -> str:
     return ", ".join(field for field in command.options.__struct_fields__ if getattr(command.options, field) is not None)
 
 
@@ -250,6 +254,8 @@ def _forced(command: DeleteQueue | UndoConfig) -> str:
 _TARGETS: Final[dict[type[Command], Callable[[Any], str]]] = {
     SetConfig: lambda command: command.key,
     UndoConfig: lambda command: f"version {command.version}",
+    PutTemplate: lambda command: command.pattern,
+    DeleteTemplate: lambda command: command.pattern,
     CreateKey: lambda command: command.name,
     GrantKey: lambda command: command.name,
     RevokeKey: lambda command: command.name,
@@ -262,6 +268,7 @@ _TARGETS: Final[dict[type[Command], Callable[[Any], str]]] = {
 
 _DETAILS: Final[dict[type[Command], Callable[[Any], str]]] = {
     CreateQueue: _set,
+    PutTemplate: _set,
     UpdateQueue: _given,
     DeleteQueue: _forced,
     UndoConfig: _forced,

@@ -19,7 +19,7 @@ from fila_admission.permissions import (
     need_of,
 )
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import ApiKey, CreateQueue, KeyView, PutSchedule, UpdateQueue
+from fila_proto_zmq.commands import ApiKey, CreateQueue, KeyView, PutSchedule, PutTemplate, UpdateQueue
 from fila_proto_zmq.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 
 ALGORITHM: Final = "sha256"
@@ -114,13 +114,15 @@ class Key:
         return PermissionDeniedError(f"the API key {self.name!r} does not have {needed}", details={"key": self.name})
 
 
-_NAMES_TARGET: Final = frozenset((CreateQueue.opcode, UpdateQueue.opcode, PutSchedule.opcode))
+_WITH_OPTIONS: Final[dict[int, type[CreateQueue | UpdateQueue | PutTemplate]]] = {
+    command.opcode: command for command in (CreateQueue, UpdateQueue, PutTemplate)
+}
+_NAMES_TARGET: Final = frozenset((*_WITH_OPTIONS, PutSchedule.opcode))
 
 
 def _target(opcode: int, body: Any) -> str | None:
     """Return the queue that is to take a queue's dead letters, if a request names one."""
-    kind: type[CreateQueue | UpdateQueue] = CreateQueue if opcode == CreateQueue.opcode else UpdateQueue
-    target = decode_body(kind, bytes(body)).options.dead_letter
+    target = decode_body(_WITH_OPTIONS[opcode], bytes(body)).options.dead_letter
     return None if target in {None, "dlq", "discard"} else target
 
 

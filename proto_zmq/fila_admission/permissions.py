@@ -14,10 +14,12 @@ from fila_proto_zmq.commands import (
     BrowseView,
     Cancel,
     CancelReceive,
+    Command,
     CreateKey,
     CreateQueue,
     DeleteQueue,
     DeleteSchedule,
+    DeleteTemplate,
     DescribeQueue,
     EndReservation,
     Enqueue,
@@ -31,6 +33,7 @@ from fila_proto_zmq.commands import (
     GetPlacement,
     GetQueueStats,
     GetSchedule,
+    GetTemplate,
     Goodbye,
     GrantKey,
     Heartbeat,
@@ -41,6 +44,7 @@ from fila_proto_zmq.commands import (
     Pause,
     PurgeQueue,
     PutSchedule,
+    PutTemplate,
     Receive,
     Redrive,
     RenewReservation,
@@ -164,8 +168,11 @@ _NEEDS: Final = {
             Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Browse, OpenView, BrowseView,
             Reserve, FetchReserved, RenewReservation, EndReservation,
         ),
-        Need.ADMIN: (CreateQueue, DeleteQueue, UpdateQueue, PurgeQueue, Pause, Cancel, Redrive, PutSchedule, GetSchedule, DeleteSchedule),
-        Need.KNOW: (GetQueueStats, DescribeQueue, Explain),
+        Need.ADMIN: (
+            CreateQueue, DeleteQueue, UpdateQueue, PurgeQueue, Pause, Cancel, Redrive, PutSchedule, GetSchedule, DeleteSchedule,
+            PutTemplate, DeleteTemplate,
+        ),
+        Need.KNOW: (GetQueueStats, DescribeQueue, Explain, GetTemplate),
         Need.NOTHING: (GetPlacement, GetClusterStatus, GetHosts, GetOwnKey, ListQueues, ListSchedules),
         Need.KNOW_ALL: (GetMetrics,),
         Need.GOVERN_SOME: (CreateKey, ListKeys, RevokeKey, GrantKey),
@@ -177,6 +184,14 @@ _NEEDS: Final = {
 def need_of(opcode: int) -> Need:
     """Return what a request needs. One that is not listed here concerns the whole cluster."""
     return _NEEDS.get(opcode, Need.GOVERN_ALL)
+
+
+def pattern_of(command: Command) -> str:
+    """Return the pattern of queues that a request without a queue is about, empty for none.
+
+    It is checked like a queue's name: a permission whose own pattern matches it covers all queues that it may match.
+    """
+    return command.pattern if isinstance(command, (PutTemplate, GetTemplate, DeleteTemplate)) else ""
 
 
 def kind_of(opcode: int) -> str | None:

@@ -86,6 +86,9 @@ THROTTLE_KEY_BYTES_MAX: Final = 256
 DEDUP_ID_BYTES_MAX: Final = 256
 """UTF-8."""
 
+MAX_ATTEMPTS_MAX: Final = 2**31 - 1
+"""Deliveries of a message, at least 1: a record counts its failed attempts in 32 bits."""
+
 DEDUP_WINDOW_MS_MAX: Final = 7 * 24 * 3600 * 1000
 """A week: a job that failed on a Friday may run again on Monday. At least 1, or 0 for the broker's. Every id of the window is on disk."""
 
@@ -103,6 +106,12 @@ CONFIG_KEYS_MAX: Final = 100_000
 
 CONFIG_BYTES_MAX: Final = 16 * 1024 * 1024
 """Keys and values together: a worker that comes back gets all of them."""
+
+TEMPLATES_MAX: Final = 1000
+"""Queue templates of a cluster: each shard has all of them in memory."""
+
+TEMPLATE_BYTES_MAX: Final = 640 * 1024
+"""A template as JSON: two scripts and some numbers."""
 
 SCRIPT_BYTES_MAX: Final = 256 * 1024
 """A hook script: a policy, not a program."""

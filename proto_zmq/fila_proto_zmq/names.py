@@ -15,6 +15,8 @@ DEAD_LETTER_SUFFIX = ".dlq"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?", re.ASCII)
 
+_BEGINNING = re.compile(r"(?:[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]*)?)?\*", re.ASCII)
+
 
 def check_queue_name(name: str) -> str:
     """Return ``name`` if it can name a queue, else raise :class:`InvalidArgumentError`."""
@@ -48,6 +50,22 @@ def check_schedule_name(name: str) -> str:
             "optionally as namespace/name with one slash, not ending in .dlq"
         )
     return name
+
+
+def check_pattern(pattern: str) -> str:
+    """Return ``pattern`` if it is one of queues that may be created: a name, or the beginning of names and ``*``.
+
+    Raises :class:`InvalidArgumentError` for anything else.
+    """
+    if not isinstance(pattern, str):
+        raise InvalidArgumentError(f"a pattern of queue names is a str, not {type(pattern).__name__}")
+    if not pattern.endswith("*"):
+        return check_new_queue_name(pattern)
+    if len(pattern) > QUEUE_NAME_BYTES_MAX + 1 or not _BEGINNING.fullmatch(pattern):
+        raise InvalidArgumentError(
+            f"bad pattern {pattern!r}: use a queue's name, or the beginning of names and * at its end, as in tenant-*"
+        )
+    return pattern
 
 
 def matches(pattern: str, name: str) -> bool:

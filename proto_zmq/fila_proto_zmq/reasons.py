@@ -46,7 +46,8 @@ MEANINGS: Final = {
     ReasonCode.DEAD_LETTERED: Meaning(
         "The message failed for good. Read `error`, correct the cause, then `redrive` its queue.",
         "",
-        "`reason` (`failed`, `max_attempts`, `hook`) `error` `source_queue` `dead_letter_queue` `dead_lettered_ms` `attempts`",
+        "`reason` (`failed`, `max_attempts`, `hook`) `error` `source_queue` `dead_letter_queue` `dead_lettered_ms` `attempts` "
+        "`max_attempts` (if the message has its own)",
     ),
     ReasonCode.EXPIRED: Meaning(
         "Its time to live ended before it was delivered. It is among the dead letters, or will be within seconds; `redrive` sends it back. "
@@ -58,23 +59,23 @@ MEANINGS: Final = {
         "A consumer has the message, or all messages of the key or queue. If that takes too long: `consumer` tells clients apart, as in the "
         "broker's log, and at the lease's end the message goes to the next consumer.",
         "the lease's end",
-        "`consumer` `reservation` (whether that is a reservation's name) `leased_ms` `expires_ms` `attempts`; of a key or a queue: "
+        "`consumer` `reservation` (whether that is a reservation's name) `leased_ms` `expires_ms` `attempts` `max_attempts` (its own); of a key or a queue: "
         "`messages` `consumers` `leased_ms` `expires_ms`",
     ),
     ReasonCode.DELAYED: Meaning(
         "Its producer, or a hook, delayed it.",
         "it is due",
-        "`due_ms` `remaining_ms` `attempts` `error`; of a key or a queue: `messages` `remaining_ms`",
+        "`due_ms` `remaining_ms` `attempts` `error` `max_attempts` (its own); of a key or a queue: `messages` `remaining_ms`",
     ),
     ReasonCode.RETRY_WAIT: Meaning(
         "An attempt failed, and the next one has a delay. `error` says why it failed.",
         "the next attempt",
-        "`due_ms` `remaining_ms` `attempts` `error`",
+        "`due_ms` `remaining_ms` `attempts` `error` `max_attempts` (its own)",
     ),
     ReasonCode.DEFERRED: Meaning(
         "A consumer deferred it: the service that the consumer calls asked it to come later.",
         "the next delivery",
-        "`due_ms` `remaining_ms` `attempts` `error`",
+        "`due_ms` `remaining_ms` `attempts` `error` `max_attempts` (its own)",
     ),
     ReasonCode.QUEUE_PAUSED: Meaning("The queue is paused: `queue resume`.", "", "`queue`"),
     ReasonCode.KEY_PAUSED: Meaning("The fairness key is paused: `queue resume --key`.", "", "`queue` `fairness_key`"),

@@ -67,6 +67,8 @@ class Extension(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=False)
     """When it is too old to be delivered."""
     expiries: int = 0
     """How often it has expired since it was last enqueued, redriven, or dead-lettered for another reason."""
+    max_attempts: int | None = None
+    """Its own number of deliveries before it is dead-lettered. It does not count while the message is a dead letter."""
 
 
 _encode_extension = msgspec.msgpack.Encoder().encode

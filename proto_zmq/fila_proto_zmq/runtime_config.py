@@ -9,6 +9,8 @@ Most keys are free text, for hooks to read. These set limits:
 ``namespace:<namespace>:max_enqueues_per_minute``     how many messages the queues of a namespace take in together
 ====================================================  ===============================================================
 
+Keys that begin with ``fila:template:`` are queue templates (:mod:`fila_proto_zmq.templates`), which have commands of their own.
+
 A throttle key may contain colons and dots: ``throttle:`` in front and ``:rate`` behind decide. The two spellings mean the
 same. The first one is stored, and :func:`read` and :func:`select` show the spelling that the caller used.
 
@@ -29,8 +31,11 @@ from fila_proto_zmq.limits import (
     CONFIG_KEY_BYTES_MAX,
     CONFIG_KEYS_MAX,
     CONFIG_VALUE_BYTES_MAX,
+    TEMPLATE_BYTES_MAX,
+    TEMPLATES_MAX,
     THROTTLE_KEY_BYTES_MAX,
 )
+from fila_proto_zmq.names import check_pattern
 
 Config = Mapping[str, str]
 
@@ -52,6 +57,8 @@ NUMBER_CHARACTERS_MAX: Final = 64
 _COLON, _DOT, _RATE, _BURST = "throttle:", "throttle.", ":rate", ":burst"
 _NAMESPACE, _PER_MINUTE = "namespace:", ":max_enqueues_per_minute"
 _QUOTA: Final = "\0"
+TEMPLATE: Final = "fila:template:"
+"""The beginning of the keys that are kept for templates. A pattern follows."""
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAMESPACE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
@@ -84,6 +91,27 @@ def changes_for(key: str, value: str | None, config: Config) -> dict[str, str | 
     return changes
 
 
+def template_changes_for(pattern: str, value: str | None, config: Config) -> dict[str, str | None]:
+    """Return the changes when the template of a pattern is put (``value``: its options, encoded; None: deleted).
+
+    Raises :class:`InvalidArgumentError` for a bad pattern, or :class:`InvalidConfigError` if there is no room.
+    """
+    key = TEMPLATE + check_pattern(pattern)
+    if value is None:
+        return {key: None} if key in config else {}
+    _check_length(f"the template of {pattern!r}", value, TEMPLATE_BYTES_MAX)
+    if key not in config and sum(map(is_template, config)) >= TEMPLATES_MAX:
+        raise InvalidConfigError(f"there are {TEMPLATES_MAX} queue templates already: delete some, or use shorter patterns")
+    changes: dict[str, str | None] = {key: value}
+    _check_room(changes, config)
+    return changes
+
+
+def is_template(key: str) -> bool:
+    """Return whether a key is kept for a template."""
+    return key.startswith(TEMPLATE)
+
+
 def read(key: str, config: Config) -> str | None:
     """Return the value of ``key``, in either spelling; None if it has none."""
     return _composed(key[len(_DOT) :], config) if key.startswith(_DOT) else config.get(key)
@@ -114,9 +142,9 @@ def selecting(prefix: str, config: Config, at_once: int) -> Iterator[dict[str, s
 
 
 def _spelled(prefix: str, stored: list[str]) -> list[str]:
-    """Return stored keys that start with ``prefix``, in its spelling."""
+    """Return stored keys that start with ``prefix``, in its spelling, without those of templates."""
     if not prefix.startswith(_DOT):
-        return [key for key in stored if key.startswith(prefix)]
+        return [key for key in stored if key.startswith(prefix) and not is_template(key)]
     begin = _COLON + prefix[len(_DOT) :]
     names = [_between(_COLON, key, _RATE) for key in stored if key.startswith(begin)]
     return [_DOT + name for name in names if name is not None and (_DOT + name).startswith(prefix)]
@@ -241,6 +269,10 @@ def _check_key(key: str) -> None:
     if _CONTROL.search(key):
         raise InvalidConfigError(f"config key {_shown(key)} contains control characters: use printable ones")
     _check_length("a config key", key, CONFIG_KEY_BYTES_MAX)
+    if is_template(key):
+        raise InvalidConfigError(
+            f"config key {key!r}: keys that begin with {TEMPLATE} are queue templates, use put_template()"
+        )
     if key.startswith(_DOT):
         _check_throttle_key(key, key[len(_DOT) :])
     elif key.startswith(_COLON):

@@ -1,6 +1,7 @@
 """Every example runs."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,13 @@ def test_an_outbox_whose_relay_is_killed(shared_cluster: Cluster) -> None:
     assert "9,000 requests" in output
     assert "the relay killed 3 times" in output
     assert "9,000 announcements: 0 missing, 0 twice, 0 of requests that were not booked" in output
+
+
+def test_the_last_visits_of_each_day(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/last_visits.py", ACCESS_LOG, shared_cluster.endpoint)
+    days = [[int(number.replace(",", "")) for number in re.findall(r" ([\d,]+) ", line)] for line in output.splitlines()]
+    assert len(days) == 4
+    assert all(visitors == right > 300 for visitors, right in days), output
 
 
 def test_one_trace_through_two_queues(shared_cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.record import pack_record, unpack_record
 from fila_router.core.tokens.bucket import Bucket
 from fila_worker.core.deliver import subscriptions
+from fila_worker.core.enqueue import replace as replacing
 from fila_worker.core.enqueue.dedup import Dedup
 from fila_worker.core.enqueue.sequences import Sequences
 from fila_worker.core.model.drr import Ring
@@ -297,13 +298,29 @@ def hasty_answer(stack: ExitStack) -> None:
     replace(stack, HeldEffects, "hold", lambda real: lambda held, store, effects, now_ms: effects)
 
 
+def half_a_replacement(stack: ExitStack) -> None:
+    """A pending message that is replaced is replaced on the disk, and not in its line in memory."""
+
+    def make(real: Any) -> Any:
+        def rewrite(state: Any, lane: Any, key: bytes, old_bytes: int, record: bytes) -> None:
+            old = state.store.get(key, state.store.families.messages)
+            real(state, lane, key, old_bytes, record)
+            if old is not None:
+                state.buffers.remove(lane, {key})
+                state.line_up(lane, key, old)
+
+        return rewrite
+
+    replace(stack, replacing, "_rewrite", make)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
-        hasty_answer,
+        hasty_answer, half_a_replacement,
         *HOST_BUGS,
     )
 }  # fmt: skip

@@ -33,6 +33,8 @@ WORK_S = (0.0, 0.0, 0.001, 0.05, 0.4, 2.5)
 SLOW_S = (0.2, 0.7, 2.5)
 """The same for slow programs: they have messages that wait for them when something happens."""
 STEPS_LIMIT_S = 600.0
+MADE = "made"
+"""The beginning of the names of queues that a template makes."""
 
 
 class Programs:
@@ -93,6 +95,39 @@ class Programs:
     async def _later(delay_s: float, program: Awaitable[Any]) -> None:
         await asyncio.sleep(delay_s)
         await program
+
+    async def debounce(self, random: Random, queue: str) -> None:
+        """Replace messages of queues that a template makes, and take some of them."""
+        name = f"{MADE}{random.randrange(2)}"
+        if random.random() < 0.5 or not self.history.saw("put_template"):
+            idle_s = random.choice([0.2, 1.0, 60.0])
+            await self.call(
+                "put_template", "", lambda: self.client.put_template(f"{MADE}*", idle_expiry=idle_s), idle_expiry=idle_s
+            )
+        for _ in range(random.choice([3, 5, 9])):
+            await self._replace_one(random, name)
+            await asyncio.sleep(random.choice(WORK_S[:5]))
+            if random.random() < 0.4:
+                record = await self.call("receive", name, lambda: self.client.receive(name, 2), count=2)
+                if record.ok and record.value:
+                    self._hand_over(record.value)
+                    for delivery in record.value:
+                        await self.settle(delivery, random.choice(["ack", "ack", "nack"]))
+
+    async def _replace_one(self, random: Random, queue: str) -> None:
+        options: dict[str, Any] = {
+            "fairness_key": random.choice(KEYS), "dedup_id": f"b{random.randrange(3)}", "dedup_mode": "last",
+            "delay": random.choice([0.0, 0.0, 0.3, 1.0]),
+        }  # fmt: skip
+        token = self.history.new_token()
+        [sent] = self._sending(queue, [Message(token.encode())], [options])
+        padding = {"padding": "." * random.choice([1, 300])}
+        record = await self.call(
+            "enqueue", queue, lambda: self.client.enqueue(queue, token.encode(), padding, **options), token=token, **options
+        )
+        sent.call = record
+        if record.ok:
+            sent.id = record.value
 
     async def enqueue_many(self, random: Random, queue: str, count: int | None = None) -> None:
         pairs = [self._message(random) for _ in range(count or random.choice([2, 3, 5, 12, 30]))]
@@ -158,6 +193,9 @@ class Programs:
             options["dedup_id"] = f"d{random.randrange(6)}"
         if random.random() < 0.1:
             options["lease"] = random.choice([1.2, 3.0])
+        own = Random(f"{self.options.seed} {token} cap")  # other seeds do not shift
+        if has("own_caps") and "dedup_id" not in options and own.random() < 0.3:
+            options["max_attempts"] = own.choice([1, 2, 3])
         headers = {"tenant": random.choice("xyz")} if has("hooks") else None
         if has("large") and random.random() < 0.5:
             headers = {**(headers or {}), "padding": "." * 600}

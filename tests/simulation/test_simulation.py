@@ -40,6 +40,7 @@ BUGS = {
     "broken_sequence": Caught("sent order", 60, "piped"),
     "unheard_revocation": Caught("keys", 300, "guest,direct"),
     "any_kind_will_do": Caught("keys", 60, "guest"),
+    "half_a_replacement": Caught("replaced", 60, "debounce"),
     "hasty_answer": Caught("lost", 60, "lag,kill_worker"),
     "lost_arrival": Caught("audit", 100, "move,kill_router,kill_worker"),
     "hasty_claim": Caught("log", 10, "hosts,late_log,kill_host"),

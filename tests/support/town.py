@@ -188,6 +188,7 @@ class Life:
             ttl_ms=pick([0, 0, 0, 0, 15_000, 200_000]),
             throttle_keys=[list(pick([(), (), (), ("t1",), ("t1", "t2")]))] * len(envelopes),
             dedup_id=dedup,
+            dedup_last=dedup != "" and len(envelopes) % 2 == 0,
         )
         reply = self.town.ask(command, queue, b"p")
         if isinstance(reply, Enqueued):
@@ -301,10 +302,12 @@ class Answers:
                 self.said[f"{queue}: ack of {got.id} {got.lease}"] = late
 
     def _send_again(self) -> None:
-        """Send a message for each dedup id."""
+        """Send a message for each dedup id, which replaces the one that it names."""
         names = [f"d{number}" for number in range(41)]
         for queue in self._life.names:
-            reply = self._town.ask(Enqueue([seal_envelope(b"again") for _ in names], dedup_id=names), queue, b"p")
+            reply = self._town.ask(
+                Enqueue([seal_envelope(b"again") for _ in names], dedup_id=names, dedup_last=True), queue, b"p"
+            )
             known = [(index, format_id(high, low)) for index, high, low in getattr(reply, "known", ())]
             self.said[f"{queue}: known dedup ids"] = known if isinstance(reply, Enqueued) else reply
 

@@ -2,33 +2,43 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 from fila_proto_zmq import outages, runtime_config
 from fila_proto_zmq.commands import (
+    ChangesConfig,
     Command,
     ConfigChange,
     ConfigValues,
     FetchKeys,
     GetConfig,
+    GetTemplate,
     ListConfig,
+    ListTemplates,
     PutConfig,
     Registered,
     Reply,
-    SetConfig,
     StoreKeys,
-    UndoConfig,
+    Template,
+    TemplateList,
     put_whole,
 )
 from fila_proto_zmq.errors import ShardUnavailableError
+from fila_proto_zmq.templates import Templates
 from fila_worker.core.shard import Shard
 from fila_worker.slots import Slot
 
 CONFIG_OWNER: Final = 0
 """The shard that checks and numbers changes of the runtime config."""
 
-OF_THE_CONFIG: Final = (SetConfig, UndoConfig, GetConfig, ListConfig, StoreKeys, FetchKeys)
+OF_THE_CONFIG: Final = (*get_args(ChangesConfig), GetConfig, ListConfig, GetTemplate, ListTemplates, StoreKeys, FetchKeys)
 """Commands that :meth:`ConfigCopies.reply` answers."""
+
+TEMPLATES_PAGE_BYTES: Final = 512 * 1024
+"""The bytes of one page of templates, and of one more template."""
+
+TEMPLATE_BYTES: Final = 256
+"""What a template without scripts counts as."""
 
 Guarded: TypeAlias = Callable[[Slot, int, Callable[[Shard], Any]], Any]
 """Lets a shard do something and returns the result. The result is None if the shard is not open, or fails."""
@@ -80,14 +90,33 @@ class ConfigCopies:
 
         A list comes here only if no shard is open.
         """
-        if isinstance(command, (SetConfig, UndoConfig)):
+        if isinstance(command, ChangesConfig):
             return self._set(command, now_ms)
         if isinstance(command, (StoreKeys, FetchKeys)):
             return self._have_owner(now_ms, lambda shard: shard.keep_keys(command))
-        if not isinstance(command, GetConfig):
+        if isinstance(command, (GetTemplate, ListTemplates)):
+            return self._templates(command)
+        if not isinstance(command, GetConfig) or runtime_config.is_template(command.key):
             return ConfigValues({})
         value = runtime_config.read(command.key, self.values)
         return ConfigValues({} if value is None else {command.key: value})
+
+    def _templates(self, command: GetTemplate | ListTemplates) -> TemplateList:
+        """Return a template, or a page of them."""
+        shards = self._open
+        known = max(shards, key=lambda shard: shard.config_version).templates if shards else Templates()
+        if isinstance(command, GetTemplate):
+            options = known.get(command.pattern)
+            return TemplateList([] if options is None else [Template(command.pattern, options)])
+        page = TemplateList([])
+        room_bytes = TEMPLATES_PAGE_BYTES
+        for pattern, options in known.listed(command.prefix, command.after):
+            if room_bytes <= 0:
+                page.more = True
+                break
+            page.templates.append(Template(pattern, options))
+            room_bytes -= TEMPLATE_BYTES + len(options.on_enqueue or "") + len(options.on_failure or "")
+        return page
 
     def owner(self) -> Slot:
         """Return the slot of the shard that numbers the changes. Raise :class:`ShardUnavailableError` if it is not here."""
@@ -110,7 +139,7 @@ class ConfigCopies:
         shard = None if owner is None else owner.shard
         return shard is not None and shard.epoch == epoch and shard.store.confirmed < number
 
-    def _set(self, command: SetConfig | UndoConfig, now_ms: int) -> Reply:
+    def _set(self, command: ChangesConfig, now_ms: int) -> Reply:
         change = self._have_owner(now_ms, lambda shard: shard.set_config(command, now_ms))
         assert isinstance(change, ConfigChange)
         if change.changes:  # else there is no commit with it

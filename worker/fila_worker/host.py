@@ -21,6 +21,7 @@ from fila_proto_zmq.commands import (
     Appoint,
     Appointed,
     BeginBackup,
+    ChangesConfig,
     ClientsDescribed,
     Command,
     ConfigTaken,
@@ -49,11 +50,9 @@ from fila_proto_zmq.commands import (
     Registered,
     ReleaseShard,
     Reply,
-    SetConfig,
     ShardOutage,
     StoreKeys,
     TransferMessages,
-    UndoConfig,
     WorkerMetrics,
     joined,
     joined_schedules,
@@ -263,7 +262,7 @@ class Host:
             self._apply(self.slots[min(self.shards)], call, command, frame)  # the router sent it to that shard
         elif isinstance(command, ListConfigHistory):
             self._apply(self.config.owner(), call, command, frame)
-        elif isinstance(command, (SetConfig, UndoConfig, StoreKeys, FetchKeys)):
+        elif isinstance(command, ChangesConfig | StoreKeys | FetchKeys):
             self.config.owner().answers.append(answer(call, command, self._reply(call, command)))
         elif isinstance(command, (GetMetrics, GetHosts)):  # somebody may ask because the log is slow
             self._at_once.append(answer(call, command, self._reply(call, command)))

@@ -44,12 +44,20 @@ def headers_of(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     "--ttl", type=DURATION, metavar="D", help="Let it expire if it is not delivered within D. Default: the queue's."
 )
 @click.option("--dedup-id", metavar="ID", help="Store nothing if a message with this one came a short time ago.")
+@click.option(
+    "--dedup-mode",
+    type=click.Choice(["first", "last"]),
+    default="first",
+    help="last: replace the payload, the headers and the delay of that message, unless it was delivered. Default: first.",
+)
+@click.option("--max-attempts", type=int, metavar="N", help="Dead-letter it after N deliveries. Default: the queue's.")
 @click.pass_context
 def command(ctx: click.Context, /, queue: str, payload: str | None, file: Path | None, **options: Any) -> None:
     """Put messages into QUEUE: the text PAYLOAD, or standard input as one payload (-), or the lines of a file (--file).
 
     A line is a JSON object with the fields of a Message: "payload" (text) or "payload_base64", and optionally "headers",
-    "fairness_key", "weight", "throttle_keys", "priority", "cost", "delay" and "ttl" (seconds), "dedup_id", …
+    "fairness_key", "weight", "throttle_keys", "priority", "cost", "delay" and "ttl" (seconds), "dedup_id",
+    "dedup_mode", "max_attempts", …
     """
     invocation: Invocation = ctx.obj
     if (payload is None) == (file is None):

@@ -163,8 +163,14 @@ def _rows(messages: "list[MessageView]") -> "Table":
     rows.columns[0].no_wrap = True
     now = datetime.now(UTC)
     for message in messages:
-        rows.add_row(message.id, message.fairness_key, _state(message, now), counted(message.attempts))
+        rows.add_row(message.id, message.fairness_key, _state(message, now), _attempts(message))
     return rows
+
+
+def _attempts(message: "MessageView") -> str:
+    """Return how many attempts have failed, and of how many if the message has a number of its own."""
+    own = message.max_attempts
+    return counted(message.attempts) if own is None else f"{counted(message.attempts)} of {counted(own)}"
 
 
 def _state(message: "MessageView", now: datetime) -> str:

@@ -15,7 +15,7 @@ from fila_cluster.client.protocol.delivery import Delivery
 
 _OPTIONS = sorted(set(Message.__dataclass_fields__) - {"payload"})
 
-_PRINTED = ("fairness_key", "weight", "throttle_keys", "priority", "cost", "attempts", "error", "enqueued_at")
+_PRINTED = ("fairness_key", "weight", "throttle_keys", "priority", "cost", "attempts", "max_attempts", "error", "enqueued_at")
 _PRINTED_OF_LEASES = ("leased_at", "lease_expires_at")
 _PRINTED_OF_VIEWS = ("state", "due_at", "leased_at", "lease_expires_at", "consumer")
 _PRINTED_OF_DEAD_LETTERS = ("reason", "source_queue", "dead_lettered_at")

@@ -78,6 +78,29 @@ class AsyncAdministration:
         ``force``."""
         await self.request(queues.delete_queue(name, force))
 
+    async def put_template(self, pattern: str, **options: Unpack[queues.QueueOptions]) -> None:
+        """Set the options of queues that the first enqueue creates: those whose names match ``pattern``.
+
+        A pattern is a queue's name, or the beginning of names and ``*``; of several that match, the longest holds. The options are
+        those of :meth:`create_queue`, and replace all of an earlier template. Queues that exist stay as they are. Every later enqueue,
+        anywhere, sees it. :class:`LuaCompilationError` if a script does not compile.
+        """
+        await self.request(queues.put_template(pattern, options))
+
+    async def get_template(self, pattern: str) -> queues.QueueOptions | None:
+        """Return the options of a template that are not the defaults; None if there is no template of that pattern."""
+        found: commands.TemplateList = await self.request(queues.get_template(pattern))
+        return queues.decode(found.templates[0].options) if found.templates else None
+
+    async def list_templates(self, prefix: str = "") -> dict[str, queues.QueueOptions]:
+        """Return the templates whose patterns start with ``prefix``, in their order, each as :meth:`get_template` does."""
+        return {each.pattern: queues.decode(each.options) for each in await self._walk(queues.Templates(prefix))}
+
+    async def delete_template(self, pattern: str) -> bool:
+        """Delete a template, and return whether there was one. The queues that it made stay."""
+        change: commands.ConfigChange = await self.request(queues.delete_template(pattern))
+        return change.existed
+
     async def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
         """Return all queues whose names start with ``prefix``, dead letter queues included, by name."""
         return views.queue_infos(await self._walk(queues.Listing(prefix)))

@@ -80,6 +80,29 @@ class Administration:
         ``force``."""
         self.request(queues.delete_queue(name, force))
 
+    def put_template(self, pattern: str, **options: Unpack[queues.QueueOptions]) -> None:
+        """Set the options of queues that the first enqueue creates: those whose names match ``pattern``.
+
+        A pattern is a queue's name, or the beginning of names and ``*``; of several that match, the longest holds. The options are
+        those of :meth:`create_queue`, and replace all of an earlier template. Queues that exist stay as they are. Every later enqueue,
+        anywhere, sees it. :class:`LuaCompilationError` if a script does not compile.
+        """
+        self.request(queues.put_template(pattern, options))
+
+    def get_template(self, pattern: str) -> queues.QueueOptions | None:
+        """Return the options of a template that are not the defaults; None if there is no template of that pattern."""
+        found: commands.TemplateList = self.request(queues.get_template(pattern))
+        return queues.decode(found.templates[0].options) if found.templates else None
+
+    def list_templates(self, prefix: str = "") -> dict[str, queues.QueueOptions]:
+        """Return the templates whose patterns start with ``prefix``, in their order, each as :meth:`get_template` does."""
+        return {each.pattern: queues.decode(each.options) for each in self._walk(queues.Templates(prefix))}
+
+    def delete_template(self, pattern: str) -> bool:
+        """Delete a template, and return whether there was one. The queues that it made stay."""
+        change: commands.ConfigChange = self.request(queues.delete_template(pattern))
+        return change.existed
+
     def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
         """Return all queues whose names start with ``prefix``, dead letter queues included, by name."""
         return views.queue_infos(self._walk(queues.Listing(prefix)))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from fila_cluster.client import checks
 from fila_cluster.client.blocking.administration import Administration
@@ -101,13 +101,17 @@ class Client(Administration, Scheduling):
         ttl: float | None = None,
         lease: float | None = None,
         dedup_id: str | None = None,
+        dedup_mode: Literal["first", "last"] = "first",
+        max_attempts: int | None = None,
     ) -> str:
         """Enqueue a message and return its id once it is durable. See :class:`Message` for the options.
 
         After a retryable error it may or may not be in the queue; ``details["refused"]`` means that it is not. With a
         ``dedup_id`` it may be enqueued again without harm, and the client itself does so while the timeout lasts.
         """
-        options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
+        options = (
+            fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id, dedup_mode, max_attempts,
+        )  # fmt: skip
         name = checks.queue_name(queue)
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:  # not in a coroutine of its own: that would cost 3 % of an enqueue

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from fila_cluster.client.calls import messages
 from fila_cluster.client.io.confirming import Unseen
@@ -56,6 +56,8 @@ class Producer:
         ttl: float | None = None,
         lease: float | None = None,
         dedup_id: str | None = None,
+        dedup_mode: Literal["first", "last"] = "first",
+        max_attempts: int | None = None,
     ) -> "Future[str]":
         """Take in a message, and return a future of its id. See :class:`Message` for the options.
 
@@ -66,7 +68,9 @@ class Producer:
         if self._closed:
             raise FilaError("this producer is closed: open another one")
         name = messages.queue_of(queue, self._queue)
-        options = fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id
+        options = (
+            fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id, dedup_mode, max_attempts,
+        )  # fmt: skip
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:
             row = seal_row(payload, headers if trace is None else trace.carried(headers), options)

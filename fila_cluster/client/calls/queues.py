@@ -13,10 +13,11 @@ from fila_proto_zmq.limits import (
     LUA_MEMORY_LIMIT_BYTES_MAX,
     LUA_MEMORY_LIMIT_BYTES_MIN,
     LUA_TIMEOUT_MS_MAX,
+    MAX_ATTEMPTS_MAX,
     SCRIPT_BYTES_MAX,
     TTL_MS_MAX,
 )
-from fila_proto_zmq.names import check_new_queue_name
+from fila_proto_zmq.names import check_new_queue_name, check_pattern
 
 _KINDS = ("at_least_once", "at_most_once")
 _POLICIES = ("dlq", "discard")
@@ -78,7 +79,7 @@ _ENCODINGS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "on_enqueue": ("on_enqueue", _script),
     "on_failure": ("on_failure", _script),
     "visibility_timeout": ("visibility_timeout_ms", _duration(LEASE_MS_MAX)),
-    "max_attempts": ("max_attempts", _number(1, COUNT_MAX)),
+    "max_attempts": ("max_attempts", _number(1, MAX_ATTEMPTS_MAX)),
     "dead_letter": ("dead_letter", _dead_letter),
     "delivery": ("delivery", _delivery),
     "max_in_flight_per_key": ("max_in_flight_per_key", _number(1, COUNT_MAX)),
@@ -112,6 +113,47 @@ def create_queue(name: Any, options: Mapping[str, Any]) -> Request:
 def update_queue(name: Any, options: Mapping[str, Any]) -> Request:
     """Change some of a queue's options."""
     return Request(checks.queue_name(name), commands.UpdateQueue(*encode(options)))
+
+
+def decode(options: commands.QueueOptions) -> QueueOptions:
+    """Return the options that are not the defaults, as :func:`encode` takes them."""
+    shown: dict[str, Any] = {}
+    for name, (field, _) in _ENCODINGS.items():
+        value = getattr(options, field)
+        if value is not None:
+            shown[name] = value / 1000 if field.endswith("_ms") else value
+    return cast(QueueOptions, shown)
+
+
+def put_template(pattern: Any, options: Mapping[str, Any]) -> Request:
+    """Set the template of a pattern."""
+    return Request("", commands.PutTemplate(check_pattern(pattern), encode(options)[0]))
+
+
+def get_template(pattern: Any) -> Request:
+    """Ask for the template of a pattern."""
+    return Request("", commands.GetTemplate(check_pattern(pattern)))
+
+
+def delete_template(pattern: Any) -> Request:
+    """Delete the template of a pattern."""
+    return Request("", commands.DeleteTemplate(check_pattern(pattern)))
+
+
+class Templates(Paging[commands.Template]):
+    """One ``list_templates``; its result is the list of templates."""
+
+    def __init__(self, prefix: Any) -> None:
+        super().__init__()
+        self._prefix = checks.plain_text("prefix", prefix, "the first characters of the patterns to list")
+
+    def _ask(self) -> Request:
+        after = self.result[-1].pattern if self.result else ""
+        return Request("", commands.ListTemplates(self._prefix, after))
+
+    def answered(self, page: commands.TemplateList) -> None:
+        """Take in a page."""
+        self._add(page.templates, more=page.more)
 
 
 def delete_queue(name: Any, force: Any) -> Request:

@@ -8,6 +8,7 @@ message, which finds the bad ones and keeps the others.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -29,16 +30,22 @@ Options: TypeAlias = tuple[
     float | None,
     float | None,
     str | None,
+    str,
+    int | None,
 ]
 """The options of a message, in the order of ``enqueue``: what ``_options`` gives of a :class:`Message`."""
-Columns: TypeAlias = tuple[str, int, int, int, int, int, KeysColumn, int, int, str]
-"""The options of a message, checked: the columns of :class:`Enqueue` behind the envelopes, in their order."""
+Columns: TypeAlias = tuple[str, int, int, int, int, int, KeysColumn, int, int, str, int, None, int, bool]
+"""The options of a message, checked: the fields of :class:`Enqueue` behind the envelopes, in their order.
+
+Two of them, the dedup window and the place in a sequence, are about the whole frame, and have their defaults here.
+"""
 Row: TypeAlias = tuple[bytes, Columns]
 """One checked message: its envelope, and what else is said of it. Most messages share their columns."""
 
 _options = attrgetter(
-    "fairness_key", "weight", "throttle_keys", "priority", "cost", "delay", "deliver_at", "ttl", "lease", "dedup_id"
-)
+    "fairness_key", "weight", "throttle_keys", "priority", "cost", "delay", "deliver_at", "ttl", "lease", "dedup_id",
+    "dedup_mode", "max_attempts",
+)  # fmt: skip
 _LISTS = (tuple, list, set, frozenset)
 _NO_HEADERS = seal_envelope(b"")
 """The bytes before a payload without headers."""
@@ -46,7 +53,9 @@ _NO_HEADERS = seal_envelope(b"")
 
 def seal_row(payload: Any, headers: Any, options: Options) -> Row:
     """Check and seal one message; :class:`InvalidArgumentError` names the bad argument."""
-    fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id = options
+    fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id, dedup_mode, attempts = (
+        options
+    )
     # The usual message: a quarter of the checks.
     if (
         (
@@ -56,6 +65,8 @@ def seal_row(payload: Any, headers: Any, options: Options) -> Row:
             and ttl is None
             and lease is None
             and dedup_id is None
+            and attempts is None
+            and dedup_mode == "first"
         )
         and (type(priority) is type(cost) is int and priority == 0 and cost == 1)
         and (type(delay) is float and not delay)
@@ -72,7 +83,18 @@ def seal_row(payload: Any, headers: Any, options: Options) -> Row:
         checks.cost_milli(cost),
         checks.ttl_ms(ttl),
         checks.dedup_id(dedup_id),
+        0,
+        None,
+        checks.max_attempts(attempts),
+        _dedup_last(dedup_mode, dedup_id),
     )
+
+
+def _dedup_last(mode: Any, dedup_id: Any) -> bool:
+    last = checks.dedup_last(mode)
+    if last and dedup_id is None:
+        raise InvalidArgumentError("dedup_mode='last' needs a dedup_id: it says which message is to be replaced")
+    return last
 
 
 def _usual_columns(key: Any) -> Columns:
@@ -81,7 +103,7 @@ def _usual_columns(key: Any) -> Columns:
 
 
 def _columns_of(key: Any) -> Columns:
-    return checks.fairness_key(key), 0, 0, 0, 0, 0, [], COST_MILLI_DEFAULT, 0, ""
+    return checks.fairness_key(key), 0, 0, 0, 0, 0, [], COST_MILLI_DEFAULT, 0, "", 0, None, 0, False
 
 
 _known_columns = lru_cache(maxsize=4096)(_columns_of)
@@ -116,7 +138,10 @@ def seal_batch(messages: Sequence[Any]) -> tuple[Enqueue | None, dict[int, Inval
 def _seal_columns(messages: Sequence[Message]) -> Enqueue:
     envelopes = [seal(message.payload, message.headers) for message in messages]
     columns = zip(*map(_options, messages), strict=True)
-    key, weight, throttle_keys, priority, cost, delay, moment, ttl, lease, dedup_id = columns
+    key, weight, throttle_keys, priority, cost, delay, moment, ttl, lease, dedup_id, dedup_mode, attempts = columns
+    last = convert(dedup_mode, checks.dedup_last)
+    if last is not False:
+        _check_ids(last, dedup_id)
     return Enqueue(
         envelopes,
         convert(key, checks.fairness_key),
@@ -129,7 +154,15 @@ def _seal_columns(messages: Sequence[Message]) -> Enqueue:
         convert(cost, checks.cost_milli),
         convert(ttl, checks.ttl_ms),
         convert(dedup_id, checks.dedup_id),
+        max_attempts=convert(attempts, checks.max_attempts),
+        dedup_last=last,
     )
+
+
+def _check_ids(last: bool | list[bool], dedup_ids: Sequence[Any]) -> None:
+    """Raise :class:`InvalidArgumentError` if one of the messages that replace others has no dedup id."""
+    for each, dedup_id in zip(last if isinstance(last, list) else repeat(last), dedup_ids, strict=False):
+        _dedup_last("last" if each else "first", dedup_id)
 
 
 def convert(values: Sequence[Any], check: Callable[[Any], Any]) -> Any:

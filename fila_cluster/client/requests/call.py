@@ -14,10 +14,12 @@ from fila_proto_zmq.commands import (
     Command,
     CreateQueue,
     DeleteQueue,
+    DeleteTemplate,
     Enqueue,
     Explain,
     Pause,
     PurgeQueue,
+    PutTemplate,
     Receive,
     Redrive,
     SetConfig,
@@ -32,7 +34,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NOT_REPEATABLE = (Redrive, CreateQueue, DeleteQueue, PurgeQueue, Cancel, SetConfig, UndoConfig, Pause, UpdateQueue)
+_NOT_REPEATABLE = (
+    Redrive,
+    CreateQueue,
+    DeleteQueue,
+    PurgeQueue,
+    Cancel,
+    SetConfig,
+    UndoConfig,
+    Pause,
+    UpdateQueue,
+    PutTemplate,
+    DeleteTemplate,
+)
 """Done twice, these have another effect or another answer than done once, or undo a change that another client made between
 the two. Repetitions of the others do no harm. (A receive that is repeated under its request id gets the same messages again.)
 """

@@ -3,7 +3,7 @@
 from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias
 
-from fila_proto_zmq.commands.structs import Command, IntColumn, KeysColumn, Reply, Struct, TextColumn
+from fila_proto_zmq.commands.structs import BoolColumn, Command, IntColumn, KeysColumn, Reply, Struct, TextColumn
 
 
 class Fault(Struct):
@@ -26,7 +26,7 @@ class Enqueued(Reply):
     count: int
     faults: list[tuple[int, Fault]] = []
     known: list[tuple[int, int, int]] = []
-    """Messages whose ``dedup_id`` is known, by index, with the id of the first message: nothing was stored for them."""
+    """Messages whose ``dedup_id`` is known, by index, with the id of the first message: they were not stored, or replace a part of it."""
 
 
 class Enqueue(Command):
@@ -56,6 +56,11 @@ class Enqueue(Command):
     after: int | None = None
     """The request id of the client's enqueue that must be stored just before this one; 0: this one begins a sequence. None: in no
     sequence."""
+    max_attempts: IntColumn = 0
+    """Deliveries before the message is dead-lettered; 0: as the queue says."""
+    dedup_last: BoolColumn = False
+    """Whether the message replaces the payload, the headers and the delay of a pending or delayed one with its ``dedup_id``. It needs
+    one."""
 
 
 Fences: TypeAlias = list[tuple[int, list[int]]]

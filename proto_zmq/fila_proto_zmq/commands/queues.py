@@ -1,8 +1,9 @@
-"""Queues: their options, their counters, lists of them."""
+"""Queues: their options, their counters, lists of them; and templates for those that the first enqueue creates."""
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
+from fila_proto_zmq.commands.config import ConfigChange, SetConfig, UndoConfig
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
 from fila_proto_zmq.limits import LIST_QUEUES_MAX
 
@@ -161,3 +162,64 @@ def joined(lists: Iterable[QueueList]) -> QueueList:
     end = min((each.queues[-1].name for each in lists if each.more and each.queues), default=None)
     shown = [queue for queue in queues if end is None or queue.name <= end][:LIST_QUEUES_MAX]
     return QueueList(shown, len(shown) < len(queues) or end is not None)
+
+
+# --- templates --------------------------------------------------------------------------------------------------------
+
+
+class Template(Struct):
+    """A template: the options of the queues whose names match the pattern."""
+
+    pattern: str
+    options: QueueOptions
+
+
+class PutTemplate(Command):
+    """Set the template of a pattern: a queue's name, or the beginning of names and ``*``. Answered like :class:`SetConfig`."""
+
+    opcode: ClassVar[int] = 46
+    reply: ClassVar[type[Reply]] = ConfigChange
+    pattern: str
+    options: QueueOptions
+    by: str = ""
+    """The name of the API key that asks; the router sets it."""
+
+
+class TemplateList(Reply):
+    """Templates in the order of their patterns."""
+
+    templates: list[Template]
+    more: bool = False
+    """Whether more templates follow the last one."""
+
+
+class GetTemplate(Command):
+    """Ask for the template of a pattern (``templates`` is empty if there is none)."""
+
+    opcode: ClassVar[int] = 47
+    reply: ClassVar[type[Reply]] = TemplateList
+    pattern: str
+
+
+class ListTemplates(Command):
+    """Ask for a page of the templates whose patterns start with ``prefix``."""
+
+    opcode: ClassVar[int] = 48
+    reply: ClassVar[type[Reply]] = TemplateList
+    prefix: str = ""
+    after: str = ""
+    """Only those after this pattern, the last one of the page before."""
+
+
+class DeleteTemplate(Command):
+    """Delete the template of a pattern. Queues that it made stay. Answered like :class:`SetConfig`."""
+
+    opcode: ClassVar[int] = 49
+    reply: ClassVar[type[Reply]] = ConfigChange
+    pattern: str
+    by: str = ""
+    """The name of the API key that asks; the router sets it."""
+
+
+ChangesConfig: TypeAlias = SetConfig | UndoConfig | PutTemplate | DeleteTemplate
+"""Commands that make a version of the runtime config, in which templates are kept."""

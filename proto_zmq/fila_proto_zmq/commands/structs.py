@@ -5,6 +5,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 IntColumn: TypeAlias = int | list[int]
+BoolColumn: TypeAlias = bool | list[bool]
 TextColumn: TypeAlias = str | list[str]
 KeysColumn: TypeAlias = list[list[str]]
 

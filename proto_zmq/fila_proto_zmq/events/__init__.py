@@ -91,6 +91,8 @@ from fila_proto_zmq.events.worker import (
     StorageFailed,
     StorageRecovered,
     StorageStalled,
+    TemplateDeleted,
+    TemplatePut,
     WorkerAdmitted,
 )
 
@@ -170,6 +172,8 @@ __all__ = [
     "StorageFailed",
     "StorageRecovered",
     "StorageStalled",
+    "TemplateDeleted",
+    "TemplatePut",
     "WorkerAdmitted",
     "WorkerDraining",
     "WorkerJoined",

@@ -102,6 +102,8 @@ class QueueCreated(Event):
     event = "queue.created"
     queue: str
     shard: int
+    template: str | None = None
+    """The pattern of the template by which an enqueue created it."""
 
 
 class QueueUpdated(Event):
@@ -198,6 +200,22 @@ class ConfigDeleted(Event):
 
     event = "config.deleted"
     key: str
+    version: int
+
+
+class TemplatePut(Event):
+    """A queue template was set, a new one or in place of the one before. ``version``: that of the runtime config with it."""
+
+    event = "template.put"
+    pattern: str
+    version: int
+
+
+class TemplateDeleted(Event):
+    """A queue template was deleted. The queues that it made stay."""
+
+    event = "template.deleted"
+    pattern: str
     version: int
 
 

@@ -25,13 +25,12 @@ from fila_admission.limits import TRUST_MS
 from fila_admission.refusals import interrupted, too_busy
 from fila_proto_zmq.codec import decode_body, encode_error
 from fila_proto_zmq.commands import (
+    ChangesConfig,
     ConfigChange,
     ConfigTaken,
     Pulse,
     PutConfig,
     Register,
-    SetConfig,
-    UndoConfig,
     put_whole,
 )
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
@@ -84,7 +83,7 @@ class ConfigReplication:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    def propose(self, client: bytes, header: bytes, key: bytes, command: SetConfig | UndoConfig, now_ms: int) -> None:
+    def propose(self, client: bytes, header: bytes, key: bytes, command: ChangesConfig, now_ms: int) -> None:
         """Send a client's change to the owner of shard 0, which checks it."""
         owner = self._table.live_owner(OWNER)
         if not has_share(client, self._open.values(), self._changes_max):

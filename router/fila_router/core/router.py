@@ -9,11 +9,11 @@ may need them first.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 from fila_admission.acts import ACT_OPCODES, ACTS
 from fila_admission.in_flight import asks_page, relieves
-from fila_admission.permissions import is_of_keys
+from fila_admission.permissions import is_of_keys, pattern_of
 from fila_admission.refusals import RETRY_S, overloaded, too_busy, unavailable
 from fila_admission.requests import OF_A_QUEUE, OF_WORKERS
 from fila_proto_zmq.clients import SESSION_BYTES, client_name
@@ -24,6 +24,7 @@ from fila_proto_zmq.commands import (
     ActList,
     BankLease,
     BeginBackup,
+    ChangesConfig,
     CloseConnection,
     ClusterStatus,
     Command,
@@ -38,6 +39,7 @@ from fila_proto_zmq.commands import (
     GetMetrics,
     GetOwnKey,
     GetPlacement,
+    GetTemplate,
     Hello,
     HostList,
     KeepBackup,
@@ -48,6 +50,7 @@ from fila_proto_zmq.commands import (
     ListConnections,
     ListQueues,
     ListSchedules,
+    ListTemplates,
     MoveShard,
     OwnKey,
     Park,
@@ -59,10 +62,8 @@ from fila_proto_zmq.commands import (
     ReleaseShard,
     Reply,
     RouterMetrics,
-    SetConfig,
     StoreKeys,
     Tokens,
-    UndoConfig,
     Welcome,
 )
 from fila_proto_zmq.errors import (
@@ -108,6 +109,7 @@ SOFTWARE_MAX: Final = 60
 """Characters of what a client calls itself."""
 
 _ONE_WAY: Final = RELAYED | {Tokens.opcode, Park.opcode}
+_CONFIG_CHANGES: Final = frozenset(command.opcode for command in get_args(ChangesConfig))
 _CLOSED_FRAME: Final = (pack_header(CLOSED), b"", b"\x90")
 _PREFIX: Final = pack_header(0)[:3]
 _SILENCE_TIMEOUTS: Final = 10
@@ -260,7 +262,7 @@ class Router:
         if header[6:10] not in session.tags:
             raise not_greeted()
         if self.access is not None:
-            self._check_access(session, command.opcode, b"", b"", now_ms)
+            self._check_access(session, command.opcode, pattern_of(command).encode(), body, now_ms)
         return self._obey_client(session, header, key, body, command, now_ms)
 
     def _obey_client(
@@ -281,11 +283,11 @@ class Router:
             self._ask_live(client, header, key, body, Measurements(self._metrics), now_ms)
         elif isinstance(command, GetHosts):
             self._ask_live(client, header, key, body, HostLists(self._known_hosts), now_ms)
-        elif isinstance(command, (SetConfig, UndoConfig)):
+        elif isinstance(command, ChangesConfig):
             self._check_started()
             command.by = session.key.name if session.key else ""
             self._members.config_replication.propose(client, header, key, command, now_ms)
-        elif isinstance(command, (GetConfig, ListConfig, ListConfigHistory)):
+        elif isinstance(command, (GetConfig, ListConfig, ListConfigHistory, GetTemplate, ListTemplates)):
             shard, worker = self._config_source(command)
             return self._forward(worker, session, header, key, body, shard, now_ms)
         elif isinstance(command, ListConnections):
@@ -527,7 +529,7 @@ class Router:
             self._answer(identity, header, body, now_ms)
 
     def _hear_answer(self, worker: Worker, header: Header, body: bytes, now_ms: int) -> None:
-        if header.opcode in {SetConfig.opcode, UndoConfig.opcode}:
+        if header.opcode in _CONFIG_CHANGES:
             self._members.config_replication.judged(worker, header, body, now_ms)
         elif header.opcode == PutConfig.opcode:
             self._members.config_replication.taken(worker, header, body)

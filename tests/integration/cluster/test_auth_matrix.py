@@ -30,6 +30,7 @@ from fila_proto_zmq.commands import (
     CutBackup,
     DeleteQueue,
     DeleteSchedule,
+    DeleteTemplate,
     DrainWorker,
     Enqueue,
     GetClusterStatus,
@@ -39,6 +40,7 @@ from fila_proto_zmq.commands import (
     GetOwnKey,
     GetPlacement,
     GetQueueStats,
+    GetTemplate,
     GrantKey,
     Hello,
     KeepBackup,
@@ -49,9 +51,11 @@ from fila_proto_zmq.commands import (
     ListKeys,
     ListQueues,
     ListSchedules,
+    ListTemplates,
     MoveShard,
     OpenView,
     PutSchedule,
+    PutTemplate,
     QueueOptions,
     Receive,
     Reserve,
@@ -82,6 +86,7 @@ OF_ALL_QUEUES: list[Command] = [GetMetrics()]
 OF_THE_CLUSTER: list[Command] = [
     SetConfig("a", "b"), GetConfig("a"), ListConfig(), ListConfigHistory(), UndoConfig(1), ListActs(), ListConnections(),
     CloseConnection("0a1b2c3d"), BeginBackup("b"), CutBackup("b"), KeepBackup("b", 1000), MoveShard(0, "worker-0"), DrainWorker("worker-0"),
+    PutTemplate("secret-*", QueueOptions()), GetTemplate("secret-*"), ListTemplates(), DeleteTemplate("secret-*"),
 ]  # fmt: skip
 OF_KEYS: list[Command] = [
     CreateKey("never", ["consume:orders"]), ListKeys(), RevokeKey("admin"), GrantKey("admin", ["consume:orders"]),
@@ -103,6 +108,7 @@ CLI: list[tuple[list[str], str | None]] = [
 """Commands for a queue, and the kind of permission that they need; None: any kind."""
 CLI_OF_THE_CLUSTER = [
     ["config", "set", "a", "b"], ["config", "get", "a"], ["config", "list"], ["config", "delete", "a"],
+    ["template", "put", "*"], ["template", "get", "*"], ["template", "list"], ["template", "delete", "*"],
     ["auth", "key", "create", "--name", "never"], ["auth", "key", "list"], ["auth", "key", "revoke", "admin"],
     ["auth", "grant", "admin", "consume:orders"], ["auth", "show", "admin"],
 ]  # fmt: skip

@@ -215,6 +215,27 @@ def test_a_file_that_is_not_there_or_a_queue_that_is_not_there(shell: Shell, que
     assert "no-such-queue" in shell.error("enqueue", "no-such-queue", "--file", "-", stdin='{"payload": "a"}\n')
 
 
+# --- templates --------------------------------------------------------------------------------------------------------
+
+
+def test_a_template_is_put_shown_used_and_deleted(shell: Shell, client: Client, queue: str):
+    pattern = f"{queue}-*"
+    assert shell.out("template", "put", pattern, "--max-attempts", 2, "--idle-expiry", "5m") == f"put {pattern}\n"
+    assert json.loads(shell.out("--json", "template", "get", pattern)) == {
+        "pattern": pattern, "options": {"max_attempts": 2, "idle_expiry": 300.0},
+    }  # fmt: skip
+    assert "idle-expiry" in shell.out("template", "get", pattern)
+    assert f"{pattern}" in shell.out("template", "list", "--prefix", queue)
+    shell.out("enqueue", f"{queue}-1", "x", "--max-attempts", 7, "--dedup-id", "a", "--dedup-mode", "last")
+    assert [view.max_attempts for view in client.browse(f"{queue}-1")] == [7]
+    assert "0 of 7" in shell.out("queue", "browse", f"{queue}-1")
+    client.delete_queue(f"{queue}-1")
+    assert shell.out("template", "delete", pattern) == f"deleted {pattern}\n"
+    assert shell.out("template", "delete", pattern) == f"there was no template of {pattern}\n"
+    assert "no template" in shell.error("template", "get", pattern)
+    assert shell.out("template", "list", "--prefix", queue) == "no templates\n"
+
+
 # --- consuming --------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from tests.simulation.checkers import (
     lives,
     memory,
     order,
+    replaced,
     rest,
     schedules,
     throttles,
@@ -70,6 +71,9 @@ def audited(run: "Run") -> None:
     order.check_strict(history)
     order.check_caps(history)
     dead_letters.check(history)
+    dead_letters.check_own_caps(history)
+    replaced.check(history)
+    replaced.check_made(history)
     fairness.check(history)
     throttles.check(history)
     dedup.check(history, run.options.shard_settings.dedup_window_ms * 1000)

@@ -31,6 +31,20 @@ def check(history: History) -> None:
                 _check_arrived(history, token, call, same_message(history, call, grants[token]))
 
 
+def check_own_caps(history: History) -> None:
+    """A message is not delivered more often than its own number of attempts allows."""
+    for grant in history.grants:
+        sent = history.sent.get(grant.token)
+        own = None if sent is None else sent.options.get("max_attempts")
+        if sent is None or own is None or grant.queue != sent.queue or grant.reason is not None:
+            continue
+        if grant.attempts >= own and not history.is_excused(grant.token):
+            history.fail(
+                "dead letters",
+                f"{grant.token} may be delivered {own} times, and had {grant.attempts} attempts when it was given out",
+            )
+
+
 def _places(history: History, queue: str) -> set[str]:
     """Where the dead letters of a queue go; if that one is missing, to its own."""
     named = dead_letters_of(queue, history.queues.get(queue, {}))
@@ -52,6 +66,9 @@ def _unfounded(history: History, sent: Sent, letter: Grant, calls: list[Done]) -
         said = any(call.kind == "fail" and call.queue == source and call.started_us <= letter.at_us for call in calls)
         return "" if said else "and was never failed"
     if letter.reason == "max_attempts":
+        own = sent.options.get("max_attempts")
+        if own is not None and source == sent.queue:
+            return "" if letter.attempts >= own else f"after {letter.attempts} attempts of its own {own}"
         caps = [options.get("max_attempts"), *(call.said.get("max_attempts") for call in _updates(history, source))]
         least = min((cap for cap in caps if cap is not None), default=None)
         return (

@@ -29,7 +29,9 @@ def _stored(history: History) -> dict[tuple[str, str], dict[str, tuple[str, floa
     stored: dict[tuple[str, str], dict[str, tuple[str, float]]] = defaultdict(dict)
     grants = history.grants_by_token()
     for token, sent in history.sent.items():
-        if name := sent.options.get("dedup_id"):
+        if (name := sent.options.get("dedup_id")) and sent.options.get(
+            "dedup_mode"
+        ) != "last":  # their queues go when they are idle
             for message_id in {grant.id for grant in grants[token]} | ({sent.id} if sent.id is not None else set()):
                 stored[sent.queue, name][message_id] = token, _stored_by_ms(message_id, sent, grants[token])
     return stored

@@ -18,8 +18,8 @@ def check(history: History) -> None:
         return  # these move it unseen
     calls = calls_by_token(history)
     for token, grants in history.grants_by_token().items():
-        if history.is_excused(token):
-            continue
+        if history.is_excused(token) or (token in history.sent and history.sent[token].options.get("dedup_mode") == "last"):
+            continue  # undone; or it may have replaced another between two deliveries
         by_id: dict[str, list[Grant]] = defaultdict(list)
         for grant in grants:
             if not grant.repeated:

@@ -77,6 +77,8 @@ def _plain(history: History, grant: Grant) -> bool:
     if sent is None or grant.attempts or sent.queue != grant.queue:
         return False
     options = history.queues.get(sent.queue, {})
+    if sent.options.get("dedup_mode") == "last":
+        return False  # it has the place of another
     delayed = sent.options.get("delay") or "late" in str(options.get("on_enqueue", ""))
     return not delayed and not history.saw("redrive") and not history.saw("reserve") and not history.saw("delete_queue")
 

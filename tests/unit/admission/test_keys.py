@@ -5,8 +5,22 @@ from random import Random
 import pytest
 
 from fila_admission.keys import ALGORITHM, SECRET_PREFIX, KeyRing, digest_of, make_secret
+from fila_admission.permissions import pattern_of
 from fila_proto_zmq.codec import encode_body
-from fila_proto_zmq.commands import ApiKey, CreateQueue, Enqueue, GetMetrics, ListKeys, QueueOptions, SetConfig, UpdateQueue
+from fila_proto_zmq.commands import (
+    ApiKey,
+    CreateQueue,
+    DeleteTemplate,
+    Enqueue,
+    GetMetrics,
+    GetTemplate,
+    ListKeys,
+    ListTemplates,
+    PutTemplate,
+    QueueOptions,
+    SetConfig,
+    UpdateQueue,
+)
 from fila_proto_zmq.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 
 
@@ -71,7 +85,44 @@ def test_requests_are_checked_before_anything_is_looked_up() -> None:
     ):
         with pytest.raises(PermissionDeniedError, match="admin:other, for the dead letters of 'shop'"):
             key.check(body.opcode, "shop", memoryview(encode_body(body)), 0)
+    with pytest.raises(PermissionDeniedError, match="admin:other, for the dead letters"):
+        key.check(PutTemplate.opcode, "shop", encode_body(PutTemplate("shop", QueueOptions(dead_letter="other"))), 0)
     for opcode in (SetConfig.opcode, GetMetrics.opcode):
         with pytest.raises(PermissionDeniedError):
             key.check(opcode, "", b"", 0)
     key.check(ListKeys.opcode, "", b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("allow", "pattern", "may_put", "may_get"),
+    [
+        ("admin:tenant-*", "tenant-*", True, True),
+        ("admin:tenant-*", "tenant-eu-*", True, True),
+        ("admin:tenant-*", "tenant-eu", True, True),
+        ("admin:tenant-eu-*", "tenant-*", False, False),
+        ("admin:tenant-", "tenant-*", False, False),
+        ("admin:*", "*", True, True),
+        ("admin:a*", "*", False, False),
+        ("produce:tenant-*", "tenant-*", False, True),
+        ("consume:t*", "tenant-*", False, True),
+    ],
+)
+def test_a_template_needs_a_permission_that_covers_its_pattern(
+    allow: str, pattern: str, may_put: bool, may_get: bool
+) -> None:
+    (key,) = KeyRing([record("k", allow)])
+    asked = [
+        (PutTemplate(pattern, QueueOptions()), may_put),
+        (DeleteTemplate(pattern), may_put),
+        (GetTemplate(pattern), may_get),
+    ]
+    for command, may in asked:
+        assert pattern_of(command) == pattern
+        try:
+            key.check(command.opcode, pattern_of(command), encode_body(command), 0)
+        except PermissionDeniedError:
+            assert not may, command
+        else:
+            assert may, command
+    with pytest.raises(PermissionDeniedError):
+        KeyRing([record("k", "admin:t*")]).find("fila_k", 0).check(ListTemplates.opcode, "", b"", 0)

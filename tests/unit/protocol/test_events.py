@@ -60,7 +60,7 @@ def test_nothing_in_the_project_logs_by_another_way():
 
 
 def test_long_names_are_cut():
-    assert QueueCreated("q" * TEXT_MAX, 0).fields() == {"queue": "q" * TEXT_MAX, "shard": 0}
+    assert QueueCreated("q" * TEXT_MAX, 0).fields() == {"queue": "q" * TEXT_MAX, "shard": 0, "template": None}
     assert QueueCreated("q" * (TEXT_MAX + 1), 0).fields()["queue"] == "q" * TEXT_MAX + "…"
 
 

@@ -10,6 +10,7 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.names import (
     check_new_queue_name,
+    check_pattern,
     check_queue_name,
     dead_letter_name,
     is_dead_letter,
@@ -111,3 +112,18 @@ def test_a_new_shard_takes_its_part_and_moves_nothing_else() -> None:
     moved = [name for name in MANY if shard_of(name, 8) != shard_of(name, 9)]
     assert all(shard_of(name, 9) == 8 for name in moved)
     assert len(MANY) / 9 * 0.8 < len(moved) < len(MANY) / 9 * 1.2
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a", "a*", "*", "ns/a*", "ns/*", "a.b-c_*", "a" * 200, "a" * 200 + "*", "dlq*", "x.dlq*"]
+)
+def test_good_patterns(pattern: str) -> None:
+    assert check_pattern(pattern) == pattern
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "**", "*a", "a*b", "a b*", "/a*", "a//b*", "a/b/c*", "x.dlq", "a" * 201, "a" * 201 + "*", "é*", 3, None]
+)
+def test_bad_patterns_are_refused(pattern: object) -> None:
+    with pytest.raises(InvalidArgumentError):
+        check_pattern(pattern)  # type: ignore[arg-type]

@@ -35,6 +35,7 @@ from fila_proto_zmq.commands import (
     CutBackup,
     DeleteQueue,
     DeleteSchedule,
+    DeleteTemplate,
     Delivered,
     DescribeClients,
     DescribeQueue,
@@ -61,6 +62,7 @@ from fila_proto_zmq.commands import (
     GetPlacement,
     GetQueueStats,
     GetSchedule,
+    GetTemplate,
     Goodbye,
     Grant,
     GrantKey,
@@ -88,6 +90,7 @@ from fila_proto_zmq.commands import (
     ListKeys,
     ListQueues,
     ListSchedules,
+    ListTemplates,
     MessagesTransferred,
     MessageView,
     Metrics,
@@ -106,6 +109,7 @@ from fila_proto_zmq.commands import (
     PutDraining,
     PutKeys,
     PutSchedule,
+    PutTemplate,
     QueueDescription,
     QueueInfo,
     QueueList,
@@ -142,6 +146,8 @@ from fila_proto_zmq.commands import (
     Struct,
     Subscribe,
     Subscribed,
+    Template,
+    TemplateList,
     ThrottleMetrics,
     ThrottleStats,
     Tokens,
@@ -408,6 +414,8 @@ BODIES = [
             ["d1", ""],
             86_400_000,
             7,
+            [3, 0],
+            [True, False],
         ),
         [
             [b"\0\0\0\0a", b"\0\0\0\0b"],
@@ -423,8 +431,10 @@ BODIES = [
             ["d1", ""],
             86_400_000,
             7,
+            [3, 0],
+            [True, False],
         ],
-        "9d92c4050000000061c4050000000062a461636d650292ff05ccfa00cdea609292a3617069a3736d7390cd05dccd232892a26431a0ce05265c0007",
+        "9f92c4050000000061c4050000000062a461636d650292ff05ccfa00cdea609292a3617069a3736d7390cd05dccd232892a26431a0ce05265c000792030092c3c2",
     ),
     Body(
         Enqueued(
@@ -594,6 +604,19 @@ BODIES = [
         "9291960805a473686f70a5636f6c6f72c0a4626c7565c3",
     ),
     Body(UndoConfig(8, True, "shop"), [8, True, "shop"], "9308c3a473686f70"),
+    Body(
+        PutTemplate("tenant-*", QueueOptions(max_attempts=3), "shop"),
+        ["tenant-*", [None, 3, *[None] * 9], "shop"],
+        "93a874656e616e742d2a9bc003c0c0c0c0c0c0c0c0c0a473686f70",
+    ),
+    Body(GetTemplate("tenant-*"), ["tenant-*"], "91a874656e616e742d2a"),
+    Body(ListTemplates("ten", "tenant-*"), ["ten", "tenant-*"], "92a374656ea874656e616e742d2a"),
+    Body(DeleteTemplate("tenant-*", "shop"), ["tenant-*", "shop"], "92a874656e616e742d2aa473686f70"),
+    Body(
+        TemplateList([Template("tenant-*", QueueOptions(max_attempts=3))], True),
+        [[["tenant-*", [None, 3, *[None] * 9]]], True],
+        "929192a874656e616e742d2a9bc003c0c0c0c0c0c0c0c0c0c3",
+    ),
     Body(GetConfig("color"), ["color"], "91a5636f6c6f72"),
     Body(ListConfig("throttle:"), ["throttle:"], "91a97468726f74746c653a"),
     Body(ConfigValues({"color": "blue"}), [{"color": "blue"}], "9181a5636f6c6f72a4626c7565"),
@@ -682,7 +705,8 @@ BODIES = [
             b"\x05",
             b"\x04",
         ],
-        "960201079297a464656164a461636d650291a3617069c2c40101c097a171a00090c2c4009d91c40103a764656661756c74000000000090cd03e800a000c0c40105c40104",
+        "960201079297a464656164a461636d650291a3617069c2c40101c097a171a00090c2c4009f91c40103a764656661756c740000"
+            "00000090cd03e800a000c000c2c40105c40104",
     ),
     Body(
         MessagesTransferred(
@@ -704,7 +728,8 @@ BODIES = [
             "all",
             500,
         ],
-        "97a66f72646572739d91c4050000000078a461636d65000000000090cd03e800a000c0a9302033202a202a202a00ad4575726f70652f4c6973626f6ea3616c6ccd01f4",
+        "97a66f72646572739f91c4050000000078a461636d65000000000090cd03e800a000c000c2a9302033202a202a202a00ad4575"
+            "726f70652f4c6973626f6ea3616c6ccd01f4",
     ),
     Body(GetSchedule(), [], "90"),
     Body(
@@ -734,7 +759,9 @@ BODIES = [
                 [[b"\x00\x00\x00\x00x"], "acme", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None],
             ]
         ],
-        "91dc0015a76e696768746c79a66f7264657273a9302033202a202a202a00ad4575726f70652f4c6973626f6ea46f6e6365cd01f40103020405060708090a0b0c94aa4f5645524c4f41444544a466756c6c00809d91c4050000000078a461636d65000000000090cd03e800a000c0",
+        "91dc0015a76e696768746c79a66f7264657273a9302033202a202a202a00ad4575726f70652f4c6973626f6ea46f6e6365cd01"
+            "f40103020405060708090a0b0c94aa4f5645524c4f41444544a466756c6c00809f91c4050000000078a461636d650000000000"
+            "90cd03e800a000c000c2",
     ),
     Body(ListSchedules("n", "m", ["n*"]), ["n", "m", ["n*"]], "93a16ea16d91a26e2a"),
     Body(
@@ -767,7 +794,9 @@ BODIES = [
             ],
             True,
         ],
-        "9291dc0015a76e696768746c79a66f7264657273a9302033202a202a202a00ad4575726f70652f4c6973626f6ea46f6e6365cd01f40103020405060708090a0b0c94aa4f5645524c4f41444544a466756c6c00809d91c4050000000078a461636d65000000000090cd03e800a000c0c3",
+        "9291dc0015a76e696768746c79a66f7264657273a9302033202a202a202a00ad4575726f70652f4c6973626f6ea46f6e6365cd"
+            "01f40103020405060708090a0b0c94aa4f5645524c4f41444544a466756c6c00809f91c4050000000078a461636d6500000000"
+            "0090cd03e800a000c000c2c3",
     ),
     Body(DeleteSchedule(), [], "90"),
     Body(ScheduleDeleted(False), [False], "91c2"),

@@ -6,14 +6,20 @@ from fila_admission.limits import TRUST_MS
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import (
+    Command,
     ConfigChange,
     ConfigValues,
+    DeleteTemplate,
     Enqueue,
     GetConfig,
+    GetTemplate,
     ListConfig,
     ListConfigHistory,
+    ListTemplates,
     Pulse,
     PutConfig,
+    PutTemplate,
+    QueueOptions,
     Register,
     Registered,
     SetConfig,
@@ -91,6 +97,21 @@ def test_a_change_is_judged_by_the_owner_of_shard_0_then_sent_to_all_then_answer
     confirm(desk, 1, "worker-1")
     (answer,) = desk.answers()
     assert (answer.client, answer.request, answer.key, answer.content) == (CLIENT, 1, b"", made)
+
+
+@pytest.mark.parametrize("command", [UndoConfig(1), PutTemplate("t-*", QueueOptions(max_attempts=2)), DeleteTemplate("t-*")])
+def test_every_kind_of_change_goes_the_same_way(desk: Desk, command: Command):
+    desk.ask(command, key=b"")
+    ((identity, _, header, _, body),) = desk.router.outgoing.to_workers
+    desk.router.outgoing.to_workers.clear()
+    assert (identity, unpack_header(header).opcode, bytes(body)) == (b"worker-0", command.opcode, encode_body(command))
+    made = ConfigChange(1, {"fila:template:t-*": "{}"}, True)
+    desk.confirm("worker-0", command, unpack_header(header).request, made)
+    assert desk.answers() == []
+    assert desk.told() == [(f"worker-{index}", PutConfig(1, made.changes)) for index in range(3)]
+    confirm(desk, 1, "worker-0", "worker-1", "worker-2")
+    (answer,) = desk.answers()
+    assert answer.content == made
 
 
 def test_a_refused_change_is_answered_at_once(desk: Desk):
@@ -330,8 +351,8 @@ def test_after_a_lost_word_of_the_owner_it_registers_again(desk: Desk):
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [GetConfig("a"), ListConfig("a")])
-def test_questions_go_to_the_owner_of_shard_0_else_to_anybody_who_lives(desk: Desk, command: GetConfig | ListConfig):
+@pytest.mark.parametrize("command", [GetConfig("a"), ListConfig("a"), GetTemplate("a*"), ListTemplates("a")])
+def test_questions_go_to_the_owner_of_shard_0_else_to_anybody_who_lives(desk: Desk, command: Command):
     assert desk.ask(command, b"") == b"worker-0"
     assert desk.reply(1, "worker-0", opcode=command.opcode)
     desk.unreachable("worker-0")

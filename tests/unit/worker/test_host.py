@@ -29,10 +29,12 @@ from fila_proto_zmq.commands import (
     FetchKeys,
     GetConfig,
     GetQueueStats,
+    GetTemplate,
     Grant,
     Grants,
     ListConfig,
     ListQueues,
+    ListTemplates,
     MessagesTransferred,
     Park,
     PutConfig,
@@ -46,6 +48,8 @@ from fila_proto_zmq.commands import (
     StoredKeys,
     StoreKeys,
     Subscribe,
+    Template,
+    TemplateList,
     Tokens,
     Transfer,
     TransferMessages,
@@ -53,6 +57,8 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_proto_zmq.record import seal_envelope
+from fila_proto_zmq.runtime_config import TEMPLATE
+from fila_proto_zmq.templates import encode_options
 from fila_worker import client_work
 from fila_worker.core.effects import Post
 from fila_worker.core.manage import config as shard_config
@@ -210,6 +216,22 @@ def test_a_host_without_shard_0_sets_nothing() -> None:
     assert isinstance(refusal, Fault)
     assert refusal.code == "SHARD_UNAVAILABLE"
     assert host.ask(GetConfig("a"), "") == ConfigValues({})
+
+
+def test_templates_are_told_by_any_shard_and_are_no_keys() -> None:
+    host = HostHarness()
+    options, other = QueueOptions(max_attempts=3), QueueOptions(on_enqueue="x" * 400_000)
+    for version, (pattern, each) in enumerate({"a*": options, "b*": other, "c*": other, "d": options}.items(), 1):
+        tell(host, PutConfig(version, {f"{TEMPLATE}{pattern}": encode_options(each)}), version)
+    assert host.ask(GetTemplate("a*"), "") == TemplateList([Template("a*", options)])
+    assert host.ask(GetTemplate("a"), "") == TemplateList([])
+    assert host.ask(ListTemplates(), "") == TemplateList(
+        [Template("a*", options), Template("b*", other), Template("c*", other)], True
+    )
+    assert host.ask(ListTemplates("", "c*"), "") == TemplateList([Template("d", options)])
+    assert host.ask(ListTemplates("b"), "") == TemplateList([Template("b*", other)])
+    assert host.ask(GetConfig(f"{TEMPLATE}a*"), "") == ConfigValues({})
+    assert host.ask(ListConfig(), "") == ConfigValues({})
 
 
 def test_a_change_is_put_on_every_shard_and_confirmed_with_its_request(host: HostHarness) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fila_proto_zmq.commands import Browse, Browsed, Cancel, Extend, FetchReserved, Receive, Reserve, Settle, Verb
+from fila_proto_zmq.commands import Browse, Browsed, Cancel, Enqueue, Extend, FetchReserved, Receive, Reserve, Settle, Verb
 from fila_proto_zmq.errors import FilaError
-from fila_proto_zmq.ids import parse_id
-from fila_proto_zmq.record import Record, unpack_record
+from fila_proto_zmq.ids import format_id, parse_id
+from fila_proto_zmq.record import Record, seal_envelope, unpack_record
 from fila_worker.core.lifecycle import LIFE, Attempts, Event, Place, Reason, Step, step_of
 from tests.support.shard import ADMIN, Got, ShardHarness, fences, opened
 
@@ -62,7 +62,10 @@ class Life:
         if place is Place.NOWHERE:
             return
         ttl_ms = TTL_MS if self.event is Event.TOO_OLD or Reason.EXPIRED in self.reasons else 0
-        (self.id,) = self.harness.enqueue(b"payload", ttl_ms=ttl_ms)
+        self.enqueue(ttl_ms=ttl_ms)
+        (view,) = self.harness.ask(Browse(10)).messages  # type: ignore[attr-defined]
+        record = unpack_record(view.record)
+        self.id = format_id(record.id_high, record.id_low)
         if self.event is not Event.DELIVER_ONCE:
             self.settle(Verb.RETRY, self.receive(), DELAY_MS if place is Place.DELAYED else 0)
         if place is Place.LEASED:
@@ -81,6 +84,10 @@ class Life:
             (self.id,) = harness.enqueue(b"payload")
         elif event is Event.ENQUEUE_LATER:
             (self.id,) = harness.enqueue(b"payload", delay_ms=DELAY_MS)
+        elif event is Event.REPLACE:
+            self.enqueue()
+        elif event is Event.REPLACE_LATER:
+            self.enqueue(delay_ms=DELAY_MS)
         elif event in CLOCK:
             harness.pass_time(CLOCK[event])
         elif event in VERBS:
@@ -94,6 +101,10 @@ class Life:
         else:
             assert event is Event.REDRIVE
             harness.redrive()
+
+    def enqueue(self, **columns: int) -> None:
+        """Enqueue the message, or replace it."""
+        self.harness.ask(Enqueue([seal_envelope(b"payload")], dedup_id="a", dedup_last=True, **columns), client=ADMIN)  # type: ignore[arg-type]
 
     def receive(self, queue: str = "q") -> Got:
         (got,) = self.harness.receive(1, queue)

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from fila_worker.check.findings import Change, Finding
 from fila_worker.check.reading import Reading, decoded
-from fila_worker.core.enqueue.dedup import RECORD_BYTES, decode_ids, encode_ids
+from fila_worker.core.enqueue.dedup import PLACED_BYTES, RECORD_BYTES, decode_ids, encode_ids
 from fila_worker.core.keys import LAST, u32, u64
 from fila_worker.core.model.due_index import Kind, entry_key, on_the_grid
 
@@ -39,7 +39,11 @@ def check_dedup(reading: Reading) -> Iterator[Finding]:
 
 
 def _fault(reading: Reading, key: bytes, value: bytes) -> str | None:
-    if len(key) <= _QUEUE_BYTES or len(value) != RECORD_BYTES or decoded(bytes.decode, key[_QUEUE_BYTES:]) is None:
+    if (
+        len(key) <= _QUEUE_BYTES
+        or len(value) not in {RECORD_BYTES, PLACED_BYTES}
+        or decoded(bytes.decode, key[_QUEUE_BYTES:]) is None
+    ):
         return f"the dedup id {key.hex()} cannot be read"
     if u32(key) not in reading.queues and "queues" not in reading.incomplete:
         return f"the dedup id {key[_QUEUE_BYTES:].decode()!r} is of queue number {u32(key)}, which has no record"

@@ -30,6 +30,8 @@ class Event(StrEnum):
 
     ENQUEUE = "Enqueue"
     ENQUEUE_LATER = "Enqueue, to be delivered later"
+    REPLACE = "Enqueue with dedup_last"
+    REPLACE_LATER = "Enqueue with dedup_last, to be delivered later"
     DUE = "due"
     TOO_OLD = "its time to live is over"
     DELIVER = "Receive, Subscribe, Reserve"
@@ -107,10 +109,14 @@ LIFE: Final = (
     Step(Place.NOWHERE, Event.ENQUEUE_LATER, Place.DELAYED, Attempts.ZERO),
     Step(Place.DELAYED, Event.DUE, Place.PENDING, unless=_UNCOUNTED),
     Step(Place.DELAYED, Event.TOO_OLD, Place.DEAD_LETTER),
+    Step(Place.DELAYED, Event.REPLACE, Place.PENDING),
+    Step(Place.DELAYED, Event.REPLACE_LATER, Place.DELAYED),
     Step(Place.DELAYED, Event.CANCEL, Place.GONE),
     Step(Place.PENDING, Event.DELIVER, Place.LEASED),
     Step(Place.PENDING, Event.DELIVER_ONCE, Place.GONE),
     Step(Place.PENDING, Event.TOO_OLD, Place.DEAD_LETTER),
+    Step(Place.PENDING, Event.REPLACE, Place.PENDING),
+    Step(Place.PENDING, Event.REPLACE_LATER, Place.DELAYED),
     Step(Place.PENDING, Event.CANCEL, Place.GONE),
     Step(Place.LEASED, Event.EXTEND, Place.LEASED),
     Step(Place.LEASED, Event.ACK, Place.GONE),

@@ -234,6 +234,7 @@ class ShardSettings:
     max_queue_bytes: int | None = None
     max_key_messages: int | None = None
     max_keys_per_queue: int = 1_000_000
+    max_queues_per_shard: int = 20_000
     min_free_disk_bytes: int = 0
     dedup_window_ms: int = 300_000
     lua_timeout_ms: int = 10

@@ -16,12 +16,15 @@ Reads see only committed data. A command that has to read therefore calls :meth:
 writes of the turn so far, at a point where they are consistent.
 """
 
+from collections.abc import Callable
 from types import GeneratorType
 from typing import Final
 
 from fila_proto_zmq.commands import (
+    ChangesConfig,
     Command,
     ConfigChange,
+    DeleteTemplate,
     Enqueue,
     Enqueued,
     FetchKeys,
@@ -29,6 +32,7 @@ from fila_proto_zmq.commands import (
     Grants,
     ListConfig,
     PutConfig,
+    PutTemplate,
     Reply,
     SetConfig,
     StoreKeys,
@@ -36,6 +40,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
+from fila_proto_zmq.templates import Templates
 from fila_worker.core.deliver.delivery import Deliveries
 from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
@@ -49,6 +54,7 @@ from fila_worker.core.inspect.backlog import Backlog
 from fila_worker.core.inspect.browse import Browses
 from fila_worker.core.inspect.views import OpenViews
 from fila_worker.core.jobs import Work
+from fila_worker.core.manage import templates
 from fila_worker.core.manage.config import ConfigCopy, put_config, set_config, undo_config
 from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
 from fila_worker.core.manage.purge import Purges
@@ -60,6 +66,7 @@ from fila_worker.core.metrics.describe import Descriptions
 from fila_worker.core.metrics.meter import Reports
 from fila_worker.core.model import cold_lanes
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Verb
+from fila_worker.core.model.queues import Queue
 from fila_worker.core.model.state import Opening, State
 from fila_worker.core.schedules.schedules import Schedules
 from fila_worker.core.settings import ShardSettings
@@ -112,6 +119,14 @@ PEER_VERBS: Final[dict[type[Command], PeerVerb]] = {
 }
 """The functions that carry out each kind of command: of clients, and of other shards."""
 
+_CHANGES: Final[dict[type[Command], Callable[..., ConfigChange]]] = {
+    SetConfig: set_config,
+    UndoConfig: undo_config,
+    PutTemplate: templates.put_template,
+    DeleteTemplate: templates.delete_template,
+}
+"""The functions that make each kind of change of the runtime config."""
+
 NO_QUEUE: Final = ""
 
 
@@ -145,6 +160,13 @@ class Shard(State):
             raise  # not a refusal: the turn's changes may not be on disk
         except FilaError as error:
             self.conclude(call, command, error)
+
+    def queue_by_template(self, call: Call, command: Enqueue) -> Queue | None:
+        """Make and return the queue that an enqueue names and that does not exist, if its name matches a template.
+
+        Raise :class:`QueueNotFoundError` otherwise. None: the enqueue goes on by itself when another shard has answered.
+        """
+        return templates.queue_by_template(self, call, command)
 
     def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
         """Answer with the outcome of a command, or begin its work.
@@ -197,9 +219,14 @@ class Shard(State):
         """The runtime config."""
         return self.runtime.values
 
-    def set_config(self, command: SetConfig | UndoConfig, now_ms: int) -> ConfigChange:
+    @property
+    def templates(self) -> Templates:
+        """The queue templates."""
+        return self.runtime.templates
+
+    def set_config(self, command: ChangesConfig, now_ms: int) -> ConfigChange:
         """Return a checked and numbered change of the runtime config, on shard 0 only. Raise :class:`InvalidConfigError`."""
-        change = set_config(self, command, now_ms) if isinstance(command, SetConfig) else undo_config(self, command, now_ms)
+        change = _CHANGES[type(command)](self, command, now_ms)
         self._follow_config(now_ms)
         return change
 

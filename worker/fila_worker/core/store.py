@@ -51,7 +51,7 @@ class Families(NamedTuple):
     queues: Family
     """``queue u32`` → :class:`core.model.queues.QueueRecord`."""
     dedup: Family
-    """``queue u32 · dedup id`` → ``expiry u64 · id high u64 · id low u64``."""
+    """``queue u32 · dedup id`` → ``expiry u64 · id high u64 · id low u64 [· message key]``."""
     outbox: Family
     """``shard u32 · number u64`` → a message on its way to another shard; see :mod:`core.settle.transfers`."""
     config: Family

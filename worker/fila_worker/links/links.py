@@ -8,11 +8,11 @@ away costs nothing: frames for it are dropped, and the worker registers there wh
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, get_args
 
 import psutil
 
-from fila_proto_zmq.commands import BankLease, Park, Pulse, SetConfig, Tokens, UndoConfig
+from fila_proto_zmq.commands import BankLease, ChangesConfig, Park, Pulse, Tokens
 from fila_proto_zmq.errors import FilaError
 from fila_worker.core.effects import ANY_LINK, Answer, Effect, Post
 from fila_worker.direct.clients import DirectClients
@@ -29,7 +29,7 @@ the router is back, and reaches it at once.
 """
 LINKS_MAX: Final = 64
 """Hosts that come and go with new addresses leave a link each."""
-_CHANGES: Final = frozenset((SetConfig.opcode, UndoConfig.opcode))
+_CHANGES: Final = frozenset(command.opcode for command in get_args(ChangesConfig))
 
 
 class Links:

@@ -7,8 +7,9 @@ from gc import collect
 from typing import Final
 
 from fila_proto_zmq.names import shard_of
+from fila_worker.core.enqueue.dedup import RECORD_BYTES
 from fila_worker.core.hooks import no_hooks
-from fila_worker.core.keys import FIRST, LANE_BYTES, LAST, MESSAGE_KEY_BYTES, after, lane_of, place_of, u32, u64
+from fila_worker.core.keys import FIRST, LANE_BYTES, LAST, MESSAGE_KEY_BYTES, after, first_of_all, lane_of, place_of, u32, u64
 from fila_worker.core.model.due_index import Kind, parse_delayed
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.leases import FINISHED, SETTLED, LeaseRecord, decode_lease, ended_key, member_ended
@@ -233,7 +234,7 @@ class _Copy:
         """Return the key that a message has in its new shard."""
         data = self._store.get(message_key[:LANE_BYTES], self._families.lanes)
         if data is None:
-            raise DamageError(f"a leased message of queue {name!r} is in lane {lane_of(message_key)}, which has no record")
+            raise DamageError(f"a message of queue {name!r} is in lane {lane_of(message_key)}, which has no record")
         return new.lane(name, decode_lane(data)).prefix + place_of(message_key)
 
     def _dedup(self) -> None:
@@ -242,9 +243,20 @@ class _Copy:
         for key, data in self._store.scan(self._start(stage), LAST, self._families.dedup):
             home = self._homes.get(u32(key))
             if home is not None and home[0].position < self._at(stage, key):
-                home[0].put_dedup(home[1], key[QUEUE_BYTES:], data)
+                home[0].put_dedup(home[1], key[QUEUE_BYTES:], self._placed(*home, data))
                 self._commit_if_full(home[0], self._at(stage, key))
         self._end(stage)
+
+    def _placed(self, new: NewShard, name: str, data: bytes) -> bytes:
+        """Return the record of a dedup id, with the key that its message has in its new shard if that is still in its place."""
+        record, message_key = data[:RECORD_BYTES], data[RECORD_BYTES:]
+        if not message_key:
+            return record
+        families = (self._families.messages, self._families.delayed)
+        keys = (message_key, first_of_all(message_key))  # it moves up if it was delivered in strict order
+        if all(self._store.get(key, family) is None for family in families for key in keys):
+            return record
+        return record + self._moved(new, name, message_key)
 
     def _windows(self) -> None:
         """Copy the ends of the dedup windows, and the broker's enqueues that wait.

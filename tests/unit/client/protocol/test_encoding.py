@@ -141,6 +141,14 @@ def test_policies_that_differ_are_spread():
     assert (command.cost_milli, command.ttl_ms, command.dedup_id) == ([2500, 1000, 1000], [60_000, 0, 0], ["d", "", "e"])
 
 
+def test_the_number_of_attempts_and_the_mode_of_dedup_ids_travel():
+    command = both_ways(Message(b"a", max_attempts=3, dedup_id="x", dedup_mode="last"), Message(b"b"))
+    assert (command.max_attempts, command.dedup_last) == ([3, 0], [True, False])
+    command = both_ways(Message(b"a", dedup_id="x", dedup_mode="last"), Message(b"b", dedup_id="y", dedup_mode="last"))
+    assert (command.max_attempts, command.dedup_last, command.dedup_window_ms, command.after) == (0, True, 0, None)
+    assert Enqueue([b""]) == Enqueue([b""], *seal_message(Message(b""))[1])
+
+
 @pytest.mark.parametrize("keys", [[], (), set()])
 def test_no_throttle_keys_are_none(keys):
     assert both_ways(Message(b"a", throttle_keys=keys), Message(b"b")).throttle_keys == []
@@ -161,7 +169,9 @@ def test_an_iterator_of_throttle_keys_is_refused_in_a_batch_which_may_have_to_lo
 @pytest.mark.parametrize(
     "bad",
     [{"throttle_keys": "a"}, {"throttle_keys": [1]}, {"throttle_keys": 3}, {"cost": 0}, {"cost": True}, {"cost": float("nan")},
-     {"ttl": 0}, {"ttl": -1}, {"dedup_id": ""}, {"dedup_id": 3}],
+     {"ttl": 0}, {"ttl": -1}, {"dedup_id": ""}, {"dedup_id": 3}, {"dedup_mode": "last"},
+     {"dedup_mode": "middle", "dedup_id": "d"}, {"dedup_mode": None}, {"dedup_mode": []}, {"max_attempts": 0}, {"max_attempts": -1},
+     {"max_attempts": True}, {"max_attempts": 1.5}, {"max_attempts": 2**31}],
 )  # fmt: skip
 def test_a_bad_policy_is_its_message_s_alone(bad):
     command, faults = seal_batch([Message(b"a", **POLICY), Message(b"b", **bad)])

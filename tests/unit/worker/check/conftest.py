@@ -27,6 +27,9 @@ def fill(store: RocksStore) -> None:
     harness.create(IDLE_QUEUE, idle_expiry_ms=3_600_000)
     harness.enqueue(*(b"message %d" % number for number in range(20)), queue=QUEUE, key="a")
     harness.ask(Enqueue([seal_envelope(b"once")] * 2, "b", ttl_ms=600_000, dedup_id=["one", "two"]), QUEUE)
+    for delay_ms in (0, 0, 5000):  # stored, replaced in its place, and put off
+        harness.now_ms += 2000
+        harness.ask(Enqueue([seal_envelope(b"last")], "b", dedup_id="three", dedup_last=True, delay_ms=delay_ms), QUEUE)
     harness.enqueue(b"later", queue=QUEUE, key="c", delay_ms=600_000)
     got = harness.receive(8, QUEUE)
     harness.settle(Verb.NACK, got[:1], QUEUE)

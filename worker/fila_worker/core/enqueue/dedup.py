@@ -3,6 +3,9 @@
 Each dedup id has a durable record with the id that the message got. The ids that came together have one entry of the due
 index, which lists them and removes them when their window ends. The fate of the messages meanwhile does not matter.
 
+A message that may be replaced (:mod:`core.enqueue.replace`) has its key in the record, too. A replacement begins the window of its id
+anew, so an id that is sent again and again has one message.
+
 All ids of a batch are looked up at once. For a new id, as most are, a Bloom filter over each memtable and file answers in a
 third of a microsecond. Rejected: a cache of recent ids in memory, which would have to hold every id of the window to be
 useful.
@@ -16,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fila_proto_zmq.errors import InvalidArgumentError
-from fila_proto_zmq.ids import low_half
+from fila_proto_zmq.ids import low_half, sequence
 from fila_proto_zmq.limits import DEDUP_ID_BYTES_MAX, DEDUP_WINDOW_MS_MAX
 from fila_worker.core.enqueue.policy import spread
-from fila_worker.core.keys import pack_u32, pack_u64, u64
+from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u32, pack_u64, u64
 from fila_worker.core.model.due_index import Kind, on_the_grid
 
 if TYPE_CHECKING:
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
 
 _RECORD: Final = Struct(">QQQ")
 RECORD_BYTES: Final = _RECORD.size
+PLACED_BYTES: Final = RECORD_BYTES + MESSAGE_KEY_BYTES
+"""The length of a record, without and with the message's key."""
+_RENEWED: Final = 1 << 63
+"""Marks the number of an entry for a window that began anew. No sequence number has this bit."""
 _QUEUE_BYTES: Final = 4
 _KEY_BYTES_MAX: Final = _QUEUE_BYTES + DEDUP_ID_BYTES_MAX
 encode_ids = msgspec.msgpack.Encoder().encode
@@ -47,7 +54,7 @@ def check_window(window_ms: int) -> None:
 class Dedup:
     """The dedup ids of one batch, and which of them are known. A message with an empty id has no dedup id."""
 
-    __slots__ = ("_expires_ms", "_keys", "_prefix", "_state", "ids", "seen")
+    __slots__ = ("_ends", "_expires_ms", "_keys", "_prefix", "_state", "ids", "places", "seen")
 
     def __init__(self, state: "State", queue: "Queue", command: "Enqueue", now_ms: int) -> None:
         self._state = state
@@ -56,6 +63,9 @@ class Dedup:
         self.ids = list(spread(command.dedup_id, len(command.envelopes)))
         """One id for each message."""
         self._keys = {name: prefix + name.encode() for name in self.ids if name}
+        self.places: dict[str, bytes] = {}
+        """The keys of the messages of known dedup ids, as far as they are remembered."""
+        self._ends: dict[str, int] = {}
         self.seen = self._look_up(now_ms) if self._keys else {}
         """The known dedup ids, each with the two halves of the id of its first message."""
 
@@ -66,9 +76,12 @@ class Dedup:
         seen = {}
         for name, record in zip(self._keys, records, strict=True):
             if record is not None:
-                expires_ms, high, low = _RECORD.unpack(record)
+                expires_ms, high, low = _RECORD.unpack_from(record)
                 if expires_ms > now_ms:
                     seen[name] = (high, low)
+                    self._ends[name] = expires_ms
+                    if len(record) > RECORD_BYTES:
+                        self.places[name] = record[RECORD_BYTES:]
         return seen
 
     @property
@@ -90,6 +103,25 @@ class Dedup:
             subject = self._prefix + pack_u64(first + start)
             listed = encode_ids(names[start : start + most])
             state.due_index.add(on_the_grid(expires_ms), Kind.FORGET, subject, state.batch, listed)
+
+    def place(self, name: str, high: int, low: int, message_key: bytes) -> None:
+        """Remember the key of a message, too. Its id is among those that are remembered with this batch."""
+        self.places[name] = message_key
+        self._ends[name] = self._expires_ms
+        self._state.batch.put(
+            self._keys[name], _RECORD.pack(self._expires_ms, high, low) + message_key, self._state.store.families.dedup
+        )
+
+    def renew(self, name: str, message_key: bytes) -> None:
+        """Begin the window of a known id anew."""
+        state, ended_ms = self._state, self._ends[name]
+        high, low = self.seen[name]
+        subject = self._prefix + pack_u64(sequence(low) | _RENEWED)
+        before, due_ms = on_the_grid(ended_ms), on_the_grid(self._expires_ms)
+        if before != due_ms:
+            state.due_index.remove(before, Kind.FORGET, subject, state.batch)
+        state.due_index.add(due_ms, Kind.FORGET, subject, state.batch, encode_ids([name]))
+        self.place(name, high, low, message_key)
 
 
 def forget(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:

@@ -3,7 +3,7 @@
 One message costs about 1.5 µs here and 2.5 µs in RocksDB. So the loop over a usual batch is one function over locals, and
 everything common to the whole batch is looked up and checked once. Dedup ids cost about 2 µs more, nearly all of it in
 RocksDB. Unusual batches go message by message: those with delays, lease durations of their own, times to live, the same dedup
-id twice, costs, a limit that is near, or values out of bounds.
+id twice or that replace others, numbers of attempts of their own, costs, a limit that is near, or values out of bounds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -69,7 +69,9 @@ LANE_COST = 6
 
 def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. An invalid message gets a fault and no id. The others are stored."""
-    queue = state.queues.find(call.queue)
+    queue = state.queues.get(call.queue) or state.queue_by_template(call, command)
+    if queue is None:
+        return None  # it goes on when another shard has answered
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
@@ -108,9 +110,13 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
     return known[0][1:] if known else (high, low_half(first))
 
 
-def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
+def enqueue_held(
+    state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None
+) -> "Enqueued | Work | None":
     """Resume an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
-    queue = state.queues.find(call.queue)  # it may have been deleted meanwhile
+    queue = state.queues.get(call.queue) or state.queue_by_template(call, command)  # it may have been deleted meanwhile
+    if queue is None:
+        return None
     outcome = _take_in(state, call, queue, policy.only(command, 0, count))
     if error is None:
         return outcome
@@ -119,8 +125,8 @@ def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, err
 
 def _with_refused(outcome: "Enqueued | Work", refused: Faults) -> "Work":
     enqueued = outcome if isinstance(outcome, Enqueued) else (yield from outcome)
-    assert isinstance(enqueued, Enqueued)
-    enqueued.faults += refused
+    if isinstance(enqueued, Enqueued):
+        enqueued.faults += refused
     return enqueued
 
 
@@ -128,7 +134,7 @@ def _take_in(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> 
     """Store a batch at once, as usual. Or in steps, if it is large, its hook may take long, or other batches are waiting."""
     count = len(command.envelopes)
     hooked = queue.hooks is not None and queue.hooks.hooks.has_on_enqueue
-    if hooked or count > state.settings.limits.enqueue_step_messages or (state.jobs.open and call.queue in state.jobs):
+    if hooked or count > _step_messages(state, command) or (state.jobs.open and call.queue in state.jobs):
         return _take_in_steps(state, call, queue, command)
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
@@ -138,6 +144,12 @@ def _take_in(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> 
     state.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
     state.mark_runnable(queue)
     return Enqueued(high, low_half(first), state.counters.sequence + 1 - first, faults, known)
+
+
+def _step_messages(state: "State", command: Enqueue) -> int:
+    """Return how many messages are stored in one step. To replace one reads the old one, which may be large."""
+    limits = state.settings.limits
+    return limits.enqueue_step_messages if command.dedup_last is False else limits.due_read_messages_max
 
 
 class _Reserved:
@@ -154,7 +166,12 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
     if now_ms - call.now_ms >= limits.enqueue_ms_max:
         raise _too_late(queue, 0, total, refused=True)
     if queue.gone:
-        raise _deleted(queue)
+        if state.runtime.templates.find(call.queue) is None:
+            raise _deleted(queue)
+        remade = state.queues.get(call.queue) or state.queue_by_template(call, command)
+        if remade is None:
+            return None
+        queue = remade
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
     high, numbers = _id_high(state, now_ms), _Reserved(state, total)
@@ -163,7 +180,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
     known: Known = []
     while done < total:
         lanes = queue.lanes
-        part = policy.only(command, done, done + limits.enqueue_step_messages)
+        part = policy.only(command, done, done + _step_messages(state, command))
         part = policy.decide(state, queue, part, now_ms)
         new_faults, new_known = _store(state, queue, part, numbers, high, now_ms)
         _note_visit(state, call, queue, new_faults, len(part.envelopes), now_ms)
@@ -195,8 +212,8 @@ def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, co
 
 
 def _cost(command: Enqueue) -> int:
-    usual = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms) == (0, 0, 0, 0)
-    return (MESSAGE_COST if usual else UNUSUAL_COST) * len(command.envelopes)
+    usual = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts) == (0, 0, 0, 0, 0)
+    return (MESSAGE_COST if usual and command.dedup_last is False else UNUSUAL_COST) * len(command.envelopes)
 
 
 def _deleted(queue: "Queue") -> FilaError:
@@ -224,7 +241,12 @@ def _store(
     """Store messages with the next of some sequence numbers. An invalid message takes none."""
     dedup = Dedup(state, queue, command, now_ms) if command.dedup_id != "" else None
     throttle_sets = _throttle_sets(command)
-    if throttle_sets is None or not _is_usual(state, queue, command) or (dedup and not dedup.usual):
+    if (
+        throttle_sets is None
+        or command.dedup_last is not False
+        or not _is_usual(state, queue, command)
+        or (dedup and not dedup.usual)
+    ):
         return accept_one_by_one(state, queue, command, dedup, numbers, high, now_ms)
     if dedup:
         return _accept_new(state, queue, command, throttle_sets, dedup, numbers, high, now_ms)
@@ -358,7 +380,7 @@ def _set_aside(state: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, 
 
 def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
     """Return whether all messages are due at once, have no options of their own, meet no limit, and are within bounds."""
-    if (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms) != (0, 0, 0, 0):
+    if (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts) != (0, 0, 0, 0, 0):
         return False
     if command.cost_milli != COST_MILLI_DEFAULT or queue.options.default_ttl_ms:
         return False

@@ -4,7 +4,7 @@ The hot loop of :mod:`core.enqueue.enqueue` bypasses this module for messages th
 unusual options.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_proto_zmq.commands import QueueOptions
 from fila_proto_zmq.ids import sequence
@@ -16,6 +16,7 @@ from fila_worker.core.model.due_index import Kind, delay, on_the_grid
 from fila_worker.core.model.queues import Queue
 
 if TYPE_CHECKING:
+    from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.state import State
 
 LAST_QUEUE_ID: Final = b"last queue id"
@@ -45,15 +46,26 @@ class Incoming:
         self.ttl_ms = ttl_ms
 
 
+class Stored(NamedTuple):
+    """A message in its place. ``due_ms``: until when it is delayed; 0: it is in line."""
+
+    lane: "Lane"
+    key: bytes
+    record: bytes
+    due_ms: int
+
+
 def revived(letter: Record) -> Record:
     """Return a dead letter as it was enqueued. It keeps the metadata that earlier attempts left for the next."""
     old = letter.extension
     letter.attempts = 0
-    letter.extension = Extension(lease_ms=old.lease_ms, metadata=old.metadata, cost_milli=old.cost_milli)
+    letter.extension = Extension(
+        lease_ms=old.lease_ms, metadata=old.metadata, cost_milli=old.cost_milli, max_attempts=old.max_attempts
+    )
     return letter
 
 
-def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
+def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> Stored:
     """Put a message in line, or with the delayed ones."""
     record = message.record
     ttl_ms = message.ttl_ms or queue.options.default_ttl_ms
@@ -72,6 +84,7 @@ def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
     else:
         state.put_in_line(lane, place, packed)
     queue.enqueued += 1
+    return Stored(lane, lane.prefix + place, packed, message.deliver_ms if message.deliver_ms > now_ms else 0)
 
 
 def remember(state: "State", queue: Queue, record: Record) -> None:

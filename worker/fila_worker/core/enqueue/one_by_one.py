@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Fault
-from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PayloadTooLargeError
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PayloadTooLargeError, StorageError
 from fila_proto_zmq.ids import low_half
 from fila_proto_zmq.limits import (
     COST_MILLI_MAX,
@@ -17,6 +17,7 @@ from fila_proto_zmq.limits import (
     FAIRNESS_KEY_BYTES_MAX,
     HEADERS_BYTES_MAX,
     LEASE_MS_MAX,
+    MAX_ATTEMPTS_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     THROTTLE_KEY_BYTES_MAX,
@@ -27,7 +28,8 @@ from fila_proto_zmq.limits import (
 from fila_proto_zmq.record import FIXED_BYTES, Extension, Record, headers_length
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.enqueue.dedup import Dedup
-from fila_worker.core.enqueue.insert import Incoming, store
+from fila_worker.core.enqueue.insert import Incoming, Stored, store
+from fila_worker.core.enqueue.replace import Hint, Replacements
 
 if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
@@ -53,26 +55,36 @@ def accept_one_by_one(
     stored: list[str] = []
     first = numbers.sequence + 1
     seen = dedup.seen if dedup else {}
-    for index, (envelope, name, *options, throttle_keys, dedup_id) in enumerate(_rows(command)):
+    replacements = Replacements(state, queue, dedup, now_ms) if dedup and command.dedup_last is not False else None
+    for index, (envelope, name, *options, throttle_keys, dedup_id, last) in enumerate(_rows(command)):
         try:
             check_message(envelope, name, state.settings.max_payload_bytes)
-            _check_options(options, throttle_keys, dedup_id, now_ms)
+            _check_options(options, throttle_keys, dedup_id, last, now_ms)
             earlier = seen.get(dedup_id)
             if earlier is not None:
+                if last and replacements:
+                    hint = Hint(name, policy.canonical(throttle_keys), options[1])
+                    replacements.replace(dedup_id, hint, envelope, _deliver_ms(options, now_ms))
                 known.append((index, *earlier))
                 continue
             quotas.check_room(state, queue, name, len(envelope) + FIXED_BYTES, now_ms)
+        except StorageError:
+            raise  # no fault of the message
         except FilaError as error:
             faults.append((index, to_fault(error)))
         else:
             numbers.sequence += 1
             low = low_half(numbers.sequence)
-            _accept_one(state, queue, envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
+            placed = _accept_one(state, queue, envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
             stored.append(dedup_id)
             if dedup_id:
                 seen[dedup_id] = (high, low)
+                if replacements:
+                    replacements.stored(dedup_id, placed)
     if dedup:
         dedup.remember(stored, high, first)
+    if replacements:
+        replacements.remember()
     return faults, known
 
 
@@ -86,16 +98,21 @@ def _accept_one(
     high: int,
     low: int,
     now_ms: int,
-) -> None:
-    """Store one message. ``high`` and ``low`` are the halves of its id."""
-    weight, priority, delay_ms, due_ms, lease_ms, cost_milli, ttl_ms = options
-    extension = Extension(lease_ms=lease_ms or None, cost_milli=cost_milli)
+) -> Stored:
+    """Store one message, and return its place. ``high`` and ``low`` are the halves of its id."""
+    weight, priority, _, _, lease_ms, cost_milli, ttl_ms, max_attempts = options
+    extension = Extension(lease_ms=lease_ms or None, cost_milli=cost_milli, max_attempts=max_attempts or None)
     record = Record(0, priority, high, low, extension, bytes(envelope))
-    deliver_ms = max(now_ms + delay_ms, due_ms)
+    deliver_ms = _deliver_ms(options, now_ms)
     message = Incoming(
         record, name, weight=weight, throttle_keys=throttle_keys, deliver_ms=deliver_ms, ttl_ms=ttl_ms
     )  # fmt: skip
-    store(state, queue, message, now_ms)
+    return store(state, queue, message, now_ms)
+
+
+def _deliver_ms(options: list[int], now_ms: int) -> int:
+    _, _, delay_ms, due_ms, *_ = options
+    return max(now_ms + delay_ms, due_ms)
 
 
 def check_enqueue(command: Enqueue, payload_max: int, now_ms: int) -> None:
@@ -110,11 +127,12 @@ def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:
     count = len(command.envelopes)
     columns = (
         command.fairness_key, command.weight, command.priority, command.delay_ms, command.due_ms, command.lease_ms,
-        command.cost_milli, command.ttl_ms,
+        command.cost_milli, command.ttl_ms, command.max_attempts,
     )  # fmt: skip
     spread = (policy.spread(column, count) for column in columns)
     throttle_keys = policy.spread_keys(command.throttle_keys, count)
-    return zip(command.envelopes, *spread, throttle_keys, policy.spread(command.dedup_id, count), strict=False)
+    dedup = (policy.spread(column, count) for column in (command.dedup_id, command.dedup_last))
+    return zip(command.envelopes, *spread, throttle_keys, *dedup, strict=False)
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -136,9 +154,9 @@ def check_message(envelope: bytes, name: str, payload_max: int) -> None:
         raise InvalidArgumentError(f"fairness key of {len(name.encode())} bytes: use 1 to {FAIRNESS_KEY_BYTES_MAX}")
 
 
-def _check_options(options: list[int], throttle_keys: list[str], dedup_id: str, now_ms: int) -> None:
-    """Raise :class:`InvalidArgumentError` if a message's scheduling options are not valid."""
-    weight, priority, delay_ms, due_ms, lease_ms, cost_milli, ttl_ms = options
+def _check_options(options: list[int], throttle_keys: list[str], dedup_id: str, last: bool, now_ms: int) -> None:
+    """Raise :class:`InvalidArgumentError` if a message's options are not valid."""
+    weight, priority, delay_ms, due_ms, lease_ms, cost_milli, ttl_ms, max_attempts = options
     if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
         raise InvalidArgumentError(f"priority {priority}: use a 32-bit integer, lower is more urgent")
     if weight > WEIGHT_MAX:
@@ -153,6 +171,12 @@ def _check_options(options: list[int], throttle_keys: list[str], dedup_id: str, 
         raise InvalidArgumentError(f"cost of {cost_milli} thousandths: use 1 to {COST_MILLI_MAX}")
     if not 0 <= ttl_ms <= TTL_MS_MAX:
         raise InvalidArgumentError(f"time to live of {ttl_ms} ms: use 1 to {TTL_MS_MAX}")
+    if not 0 <= max_attempts <= MAX_ATTEMPTS_MAX:
+        raise InvalidArgumentError(
+            f"max_attempts of {max_attempts} deliveries: use 1 to {MAX_ATTEMPTS_MAX}, or 0 for the queue's"
+        )
+    if last and not dedup_id:
+        raise InvalidArgumentError("dedup_last without a dedup_id: name what the message is to replace")
     if len(dedup_id.encode()) > DEDUP_ID_BYTES_MAX:
         raise InvalidArgumentError(f"dedup id of {len(dedup_id.encode())} bytes: use at most {DEDUP_ID_BYTES_MAX}")
     wrong = wrong_throttle_keys(throttle_keys)

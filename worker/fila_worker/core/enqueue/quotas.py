@@ -83,6 +83,13 @@ def check_room(state: "State", queue: "Queue", key_name: str, size_bytes: int, n
         )
 
 
+def check_growth(state: "State", queue: "Queue", size_bytes: int) -> None:
+    """Raise :class:`OverloadedError` if a message of a queue is to grow, and the queue has no room for that."""
+    most = state.settings.max_queue_bytes
+    if most is not None and size_bytes > 0 and queue.size_bytes + size_bytes > most:
+        raise _overloaded(queue, f"queue {queue.name!r} is full: {most} bytes ([limits] max_queue_bytes)")
+
+
 def _messages_of(state: "State", key: "FairnessKey", most: int) -> int:
     """Return the number of a key's messages. Acked ones on disk are purged before they make the key look full."""
     count = sum(lane.stored + lane.delayed for lane in key.lanes.values())

@@ -81,7 +81,7 @@ def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
     ago = span(now_ms - (extension.dead_lettered_ms or now_ms))
     details: dict[str, Any] = {
         "reason": extension.reason, "error": extension.error, "source_queue": extension.source_queue,
-        "dead_letter_queue": dead.name, "dead_lettered_ms": extension.dead_lettered_ms, "attempts": record.attempts,
+        "dead_letter_queue": dead.name, "dead_lettered_ms": extension.dead_lettered_ms, "attempts": record.attempts, **_own_cap(record),
     }  # fmt: skip
     back = f"`redrive {dead.name}` sends it back to {extension.source_queue!r}"
     if extension.reason == dead_letters.EXPIRED:
@@ -96,11 +96,13 @@ def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
 def _leased(state: "State", found: Found, record: Record, now_ms: int) -> "Generator[int, int, Reason]":
     held = yield from holder_of_message(state, found.lane.key.queue, found.key)
     if held is None:
-        return reason(ReasonCode.LEASED, "it was leased, and its lease has just ended", attempts=record.attempts)
+        return reason(
+            ReasonCode.LEASED, "it was leased, and its lease has just ended", attempts=record.attempts, **_own_cap(record)
+        )
     who = held.lease.holder
     details: dict[str, Any] = {
         "consumer": who.shown, "reservation": isinstance(who, Reservation), "leased_ms": held.lease.leased_ms,
-        "expires_ms": held.expires_ms, "attempts": record.attempts,
+        "expires_ms": held.expires_ms, "attempts": record.attempts, **_own_cap(record),
     }  # fmt: skip
     return reason(ReasonCode.LEASED, f"{lease_words(held, now_ms)}, unless it is renewed", held.expires_ms, **details)
 
@@ -127,15 +129,24 @@ def _delay(state: "State", found: Found, record: Record, now_ms: int) -> "Reason
         "remaining_ms": remaining_ms,
         "attempts": record.attempts,
         "error": error,
+        **_own_cap(record),
     }
     if parse_delayed(value).deferred:
         text = f"its consumer deferred it: it is delivered again in {span(remaining_ms)}"
         return reason(ReasonCode.DEFERRED, text, found.due_ms, **details)
     if record.attempts:
         why = f" ({error})" if error else ""
-        text = f"{counted(record.attempts, 'attempt')} failed{why}: the next one in {span(remaining_ms)}"
+        own = record.extension.max_attempts
+        of = "" if own is None else f" of the {own} that it may have"
+        text = f"{counted(record.attempts, 'attempt')}{of} failed{why}: the next one in {span(remaining_ms)}"
         return reason(ReasonCode.RETRY_WAIT, text, found.due_ms, **details)
     return reason(ReasonCode.DELAYED, f"it is delayed for another {span(remaining_ms)}", found.due_ms, **details)
+
+
+def _own_cap(record: Record) -> dict[str, int]:
+    """Return the message's own number of deliveries, as details, if it has one."""
+    own = record.extension.max_attempts
+    return {} if own is None else {"max_attempts": own}
 
 
 def _shortage(state: "State", found: Found, record: Record, now_ms: int) -> "list[Reason]":

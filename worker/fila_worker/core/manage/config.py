@@ -16,7 +16,7 @@ from fila_proto_zmq.commands import (
     UndoConfig,
 )
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidConfigError
-from fila_proto_zmq.events import ConfigDeleted, ConfigSet
+from fila_proto_zmq.events import ConfigDeleted, ConfigSet, TemplateDeleted, TemplatePut
 from fila_proto_zmq.limits import CONFIG_EDITS_LISTED_MAX
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.runtime_config import Changes
@@ -51,16 +51,23 @@ PAGES_WAIT_MS: Final = 5000
 
 def set_config(state: "State", command: SetConfig, now_ms: int) -> ConfigChange:
     """Check a change, make it durable, number it and return it; :class:`InvalidConfigError` leaves everything as it was."""
+    changes = runtime_config.changes_for(command.key, command.value, state.runtime.values)
+    change = make_change(state, command.key, changes, command.by, now_ms)
+    if changes:
+        state.notes.append((ConfigDeleted if command.value is None else ConfigSet)(command.key, change.version))
+    return change
+
+
+def make_change(state: "State", key: str, changes: Changes, by: str, now_ms: int) -> ConfigChange:
+    """Make a checked change of a key durable, number and remember it, and return it. ``by``: the name of the API key that asks."""
     runtime = state.runtime
     state.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
-    changes = runtime_config.changes_for(command.key, command.value, runtime.values)
-    old = runtime_config.read(command.key, runtime.values)
+    old = runtime_config.read(key, runtime.values)
     if changes:
-        put_config(state, PutConfig(runtime.version + 1, changes), now_ms)
-        new = runtime_config.read(command.key, runtime.values)
-        runtime.edits.add(ConfigEdit(runtime.version, now_ms, command.by, command.key, old, new), state.batch)
-        state.notes.append((ConfigDeleted if command.value is None else ConfigSet)(command.key, runtime.version))
-    return ConfigChange(runtime.version, changes, old is not None)
+        put_config(state, PutConfig(runtime.version + 1, dict(changes)), now_ms)
+        new = runtime_config.read(key, runtime.values)
+        runtime.edits.add(ConfigEdit(runtime.version, now_ms, by, key, old, new), state.batch)
+    return ConfigChange(runtime.version, dict(changes), old is not None)
 
 
 def undo_config(state: "State", command: UndoConfig, now_ms: int) -> ConfigChange:
@@ -76,7 +83,19 @@ def undo_config(state: "State", command: UndoConfig, now_ms: int) -> ConfigChang
             f"{edit.key!r} was changed again after version {edit.version}: take the later changes back first "
             f"(`fila-cluster config history {edit.key}`), or use --force to set the value from before version {edit.version}"
         )
+    if runtime_config.is_template(edit.key):
+        pattern = edit.key[len(runtime_config.TEMPLATE) :]
+        changes = runtime_config.template_changes_for(pattern, edit.old, state.runtime.values)
+        change = make_change(state, edit.key, changes, command.by, now_ms)
+        note_template(state, pattern, edit.old is None, change)
+        return change
     return set_config(state, SetConfig(edit.key, edit.old, command.by), now_ms)
+
+
+def note_template(state: "State", pattern: str, deleted: bool, change: ConfigChange) -> None:
+    """Note for the log that a template was put or deleted."""
+    if change.changes:
+        state.notes.append((TemplateDeleted if deleted else TemplatePut)(pattern, change.version))
 
 
 def put_config(state: "State", put: PutConfig, now_ms: int) -> None:

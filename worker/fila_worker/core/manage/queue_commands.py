@@ -59,16 +59,23 @@ def create_queue(state: "State", call: "Call", command: CreateQueue) -> Done | N
     if not appointed(state, name, command.options.dead_letter):
         ask_for_appointment(state, call, command, command.options.dead_letter)
         return None
-    hooks = _compiled(state, name, command.options)
-    queue = add_queue(state, name, command.options, call.now_ms)
-    queue.hooks = hooks
-    settle_dead_letters(state, queue)
-    _start_idling(state, queue, call.now_ms)
-    state.notes.append(QueueCreated(name, state.index))
+    make_queue(state, name, command.options, call.now_ms)
     return Done()
 
 
-def _compiled(state: "State", name: str, options: QueueOptions) -> "GuardedHooks | None":
+def make_queue(state: "State", name: str, options: QueueOptions, now_ms: int, template: str | None = None) -> Queue:
+    """Make a queue with checked options. ``template``: the pattern of the template that they are from."""
+    hooks = compiled(state, name, options)
+    queue = add_queue(state, name, options, now_ms)
+    queue.hooks = hooks
+    settle_dead_letters(state, queue)
+    _start_idling(state, queue, now_ms)
+    state.notes.append(QueueCreated(name, state.index, template))
+    return queue
+
+
+def compiled(state: "State", name: str, options: QueueOptions) -> "GuardedHooks | None":
+    """Return the hooks of a queue, None if it has none. Raise :class:`LuaCompilationError` for a script with an error."""
     try:
         return compile_hooks(state, name, options)
     except LuaCompilationError:
@@ -90,7 +97,7 @@ def update_queue(state: "State", call: "Call", command: UpdateQueue) -> "Done | 
     if "dead_letter" in given and not appointed(state, queue.name, options.dead_letter):
         ask_for_appointment(state, call, command, options.dead_letter)
         return None
-    hooks = _compiled(state, queue.name, options) if given.keys() & _OF_HOOKS else queue.hooks
+    hooks = compiled(state, queue.name, options) if given.keys() & _OF_HOOKS else queue.hooks
     if queue.hooks is not None and hooks is not queue.hooks:
         queue.hooks.hooks.close()
     queue.options, queue.hooks = options, hooks

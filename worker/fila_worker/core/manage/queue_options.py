@@ -10,6 +10,7 @@ from fila_proto_zmq.limits import (
     LUA_MEMORY_LIMIT_BYTES_MAX,
     LUA_MEMORY_LIMIT_BYTES_MIN,
     LUA_TIMEOUT_MS_MAX,
+    MAX_ATTEMPTS_MAX,
     SCRIPT_BYTES_MAX,
     TTL_MS_MAX,
 )
@@ -21,7 +22,7 @@ COUNT_MAX: Final = 2**31 - 1
 
 _BOUNDS: Final = {
     "visibility_timeout_ms": ("visibility timeout", "ms", LEASE_MS_MIN, LEASE_MS_MAX),
-    "max_attempts": ("max_attempts", "deliveries", 1, COUNT_MAX),
+    "max_attempts": ("max_attempts", "deliveries", 1, MAX_ATTEMPTS_MAX),
     "max_in_flight_per_key": ("max_in_flight_per_key", "messages", 1, COUNT_MAX),
     "default_ttl_ms": ("default ttl", "ms", 1, TTL_MS_MAX),
     "idle_expiry_ms": ("idle expiry", "ms", 1, TTL_MS_MAX),

@@ -98,6 +98,10 @@ class DueIndex:
             if key < self.checkpoint:
                 self._save(key, batch)
 
+    def remove(self, due_ms: int, kind: int, subject: bytes, batch: "Batch") -> None:
+        """Remove an entry that may be there and has become void, so that void entries can't pile up."""
+        batch.delete(entry_key(due_ms, kind, subject), self._family)
+
     def take_due(self, now_ms: int, batch: "Batch") -> list[Entry]:
         """Take out the due entries for one turn, and return them in order. Only committed entries are seen."""
         limits = self._limits

@@ -21,6 +21,7 @@ import msgspec
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import ConfigEdit
+from fila_proto_zmq.templates import Templates
 from fila_worker.core.keys import LAST, pack_u64, u64
 from fila_worker.core.settings import DEFAULTS
 from fila_worker.core.timer import Timer
@@ -54,6 +55,8 @@ class RuntimeConfig:
         self.version = 0
         self.limits: dict[str, runtime_config.Limit] = {}
         """The limits of token buckets, of throttle keys and of namespaces' quotas alike."""
+        self.templates = Templates()
+        """The options of queues that the first enqueue creates."""
         self.draft: Draft | None = None
         self.timer = Timer()
         """When a draft is given up because its next page did not come."""
@@ -70,17 +73,21 @@ class RuntimeConfig:
         self._place = place = _Place(u64(generation) if generation else 0)
         records = iter(store.scan(*place.range, families.config))
         while page := {place.key_of(key): value.decode() for key, value in islice(records, at_once)}:
-            _change(self.values, self.limits, page)
+            self._take(page)
             yield
         yield from self.edits.recover(store, at_once)
         return {key[len(PARK) :].decode(): u64(value) for key, value in store.scan(PARK, b"park;", families.state)}
 
     def change(self, version: int, changes: Changes, batch: "Batch") -> None:
         """Apply a change."""
-        _change(self.values, self.limits, changes)
+        self._take(changes)
         self._place.write(changes, batch, self._families)
         self.version = version
         batch.put(VERSION, pack_u64(version), self._families.state)
+
+    def _take(self, changes: Changes) -> None:
+        _change(self.values, self.limits, changes)
+        self.templates.change(changes)
 
     # --- a config in pages --------------------------------------------------------------------------------------------
 
@@ -96,6 +103,7 @@ class RuntimeConfig:
         assert draft is not None
         draft.pages += 1
         _change(draft.values, draft.limits, page)
+        draft.templates.change(page)
         draft.place.write(page, batch, self._families)
 
     def hold(self, batch: "Batch") -> None:
@@ -104,6 +112,7 @@ class RuntimeConfig:
         assert draft is not None
         batch.delete_range(*self._place.range, self._families.config)
         self._place, self.version, self.values, self.limits = draft.place, draft.version, draft.values, draft.limits
+        self.templates = draft.templates
         batch.put(GENERATION, pack_u64(self._place.generation), self._families.state)
         batch.put(VERSION, pack_u64(self.version), self._families.state)
 
@@ -180,7 +189,7 @@ def stored_edits(store: "Store") -> Iterator[tuple[bytes, bytes]]:
 class Draft:
     """A whole config that is gathered page by page, and is not in force yet."""
 
-    __slots__ = ("heard_ms", "limits", "pages", "place", "values", "version")
+    __slots__ = ("heard_ms", "limits", "pages", "place", "templates", "values", "version")
 
     def __init__(self, version: int, place: "_Place", now_ms: int) -> None:
         self.version = version
@@ -190,6 +199,7 @@ class Draft:
         self.pages = 0
         self.values: dict[str, str] = {}
         self.limits: dict[str, runtime_config.Limit] = {}
+        self.templates = Templates()
 
 
 class _Place:

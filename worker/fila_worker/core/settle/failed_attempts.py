@@ -133,10 +133,19 @@ def _dead_letter_reason(queue: "Queue", message: _Returned, attempt: Attempt, de
         return dead_letters.FAILED
     if decision.dead_letter:
         return dead_letters.HOOK
-    cap = queue.options.max_attempts
+    cap = max_attempts(queue, message.record)
     if cap is not None and message.record.attempts >= cap:
         return dead_letters.MAX_ATTEMPTS
     return dead_letters.EXPIRED if too_old(message.stored, attempt.now_ms) else None
+
+
+def max_attempts(queue: "Queue", record: Record) -> int | None:
+    """Return how many deliveries a message may have in a queue; None: any number.
+
+    Its own number counts until they are over. A dead letter in another queue has the number of that queue.
+    """
+    own = record.extension.max_attempts
+    return own if own is not None and record.extension.reason is None else queue.options.max_attempts
 
 
 def _bury(state: "State", message: _Returned, reason: str, now_ms: int) -> None:
