@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from fila_proto_zmq import commands
 from fila_proto_zmq.ids import enqueued_ms, format_id
@@ -43,6 +43,21 @@ class Message:
     """This message's own visibility timeout; None: the queue's."""
     dedup_id: str | None = None
     """A second message with the same one, within the dedup window, is not stored and gets the first one's id."""
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """The options of ``enqueue`` by name; see :class:`Message`."""
+
+    fairness_key: str | None
+    weight: int | None
+    throttle_keys: Iterable[str] | None
+    priority: int
+    cost: float
+    delay: float
+    deliver_at: datetime | None
+    ttl: float | None
+    lease: float | None
+    dedup_id: str | None
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Self
 
 from fila_proto_zmq.commands import (
+    AbandonBatch,
     Browse,
     BrowseView,
     Cancel,
@@ -34,6 +35,7 @@ from fila_proto_zmq.commands import (
     Heartbeat,
     ListKeys,
     ListQueues,
+    OpenBatch,
     OpenView,
     Pause,
     PurgeQueue,
@@ -42,6 +44,7 @@ from fila_proto_zmq.commands import (
     RenewReservation,
     Reserve,
     RevokeKey,
+    SealBatch,
     Settle,
     Subscribe,
     Unsubscribe,
@@ -155,7 +158,7 @@ class Need(Enum):
 _NEEDS: Final = {
     command.opcode: need
     for need, commands in {
-        Need.PRODUCE: (Enqueue,),
+        Need.PRODUCE: (Enqueue, OpenBatch, SealBatch, AbandonBatch),
         Need.CONSUME: (
             Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Browse, OpenView, BrowseView,
             Reserve, FetchReserved, RenewReservation, EndReservation,

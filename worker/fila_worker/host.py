@@ -20,6 +20,7 @@ from fila_proto_zmq.commands import (
     AdoptShards,
     Appoint,
     Appointed,
+    BatchJoined,
     BeginBackup,
     ClientsDescribed,
     Command,
@@ -30,11 +31,13 @@ from fila_proto_zmq.commands import (
     EndClient,
     Explain,
     FetchKeys,
+    ForgetParts,
     GetHosts,
     GetMetrics,
     Grants,
     HostList,
     HostWorker,
+    JoinBatch,
     KeepBackup,
     ListConfig,
     ListConfigHistory,
@@ -48,6 +51,8 @@ from fila_proto_zmq.commands import (
     Registered,
     ReleaseShard,
     Reply,
+    ReportParts,
+    SealParts,
     SetConfig,
     ShardOutage,
     StoreKeys,
@@ -97,7 +102,9 @@ from fila_worker.slots import Frame, Name, Patience, Slot, Suspects, name_of
 
 _Result = TypeVar("_Result")
 
-BETWEEN_SHARDS: Final = (TransferMessages, MessagesTransferred, Appoint, Appointed)
+BETWEEN_SHARDS: Final = (
+    TransferMessages, MessagesTransferred, Appoint, Appointed, JoinBatch, BatchJoined, SealParts, ReportParts, ForgetParts,
+)  # fmt: skip
 ONE_WAY: Final = (Grants, Park, EndClient, AdoptShards, PutDraining, *BETWEEN_SHARDS)
 """Commands without an answer."""
 OF_A_BACKUP: Final = (BeginBackup, CutBackup, KeepBackup)

@@ -11,6 +11,19 @@ Opcodes up to 79 are for clients, 80 to 99 for the router and its workers, and b
 """
 
 from fila_proto_zmq.commands.backups import BackupParts, BeginBackup, CutBackup, KeepBackup, ShardCut
+from fila_proto_zmq.commands.batches import (
+    AbandonBatch,
+    BatchJoined,
+    BatchOpened,
+    ForgetParts,
+    JoinBatch,
+    OpenBatch,
+    PartName,
+    PartReport,
+    ReportParts,
+    SealBatch,
+    SealParts,
+)
 from fila_proto_zmq.commands.cluster import (
     CLOSED,
     MARK,
@@ -180,6 +193,7 @@ COMMANDS: tuple[type[Command], ...] = (
     CreateKey, ListKeys, RevokeKey, GrantKey, GetOwnKey, ListConfigHistory, UndoConfig,
     Register, Pulse, Leave, PutConfig, Tokens, Grants, Park, PutKeys, DescribeClients, EndClient, TransferMessages, MessagesTransferred, Appoint, Appointed,
     PrepareShard, ReleaseShard, AdoptShards, PutDraining, StoreKeys, FetchKeys,
+    OpenBatch, SealBatch, AbandonBatch, JoinBatch, BatchJoined, SealParts, ReportParts, ForgetParts,
 )  # fmt: skip
 
 BY_OPCODE: dict[int, type[Command]] = {command.opcode: command for command in COMMANDS}
@@ -194,6 +208,7 @@ __all__ = [
     "OTHER_KEYS",
     "PLACEMENT",
     "PLATE",
+    "AbandonBatch",
     "Act",
     "ActList",
     "AdoptShards",
@@ -202,6 +217,8 @@ __all__ = [
     "Appointed",
     "BackupParts",
     "BankLease",
+    "BatchJoined",
+    "BatchOpened",
     "BeginBackup",
     "Browse",
     "BrowseView",
@@ -244,6 +261,7 @@ __all__ = [
     "Fences",
     "FetchKeys",
     "FetchReserved",
+    "ForgetParts",
     "GetClusterStatus",
     "GetConfig",
     "GetHosts",
@@ -264,6 +282,7 @@ __all__ = [
     "HostList",
     "HostWorker",
     "IntColumn",
+    "JoinBatch",
     "KeepBackup",
     "KeyList",
     "KeyMade",
@@ -283,9 +302,12 @@ __all__ = [
     "MessagesTransferred",
     "Metrics",
     "MoveShard",
+    "OpenBatch",
     "OpenView",
     "OwnKey",
     "Park",
+    "PartName",
+    "PartReport",
     "Pause",
     "Placement",
     "Plate",
@@ -312,11 +334,14 @@ __all__ = [
     "ReleaseShard",
     "RenewReservation",
     "Reply",
+    "ReportParts",
     "ReservationEnded",
     "Reserve",
     "Reserved",
     "RevokeKey",
     "RouterMetrics",
+    "SealBatch",
+    "SealParts",
     "SetConfig",
     "Settle",
     "Settled",

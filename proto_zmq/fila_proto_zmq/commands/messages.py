@@ -56,6 +56,8 @@ class Enqueue(Command):
     after: int | None = None
     """The request id of the client's enqueue that must be stored just before this one; 0: this one begins a sequence. None: in no
     sequence."""
+    batch: str = ""
+    """The batch that these messages are members of; empty: none."""
 
 
 Fences: TypeAlias = list[tuple[int, list[int]]]

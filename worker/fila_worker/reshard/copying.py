@@ -7,6 +7,7 @@ from gc import collect
 from typing import Final
 
 from fila_proto_zmq.names import shard_of
+from fila_worker.core.batches.stored import batch_queue, stored_batches
 from fila_worker.core.hooks import no_hooks
 from fila_worker.core.keys import FIRST, LANE_BYTES, LAST, MESSAGE_KEY_BYTES, after, lane_of, place_of, u32, u64
 from fila_worker.core.model.due_index import Kind, parse_delayed
@@ -41,7 +42,8 @@ class Stage(IntEnum):
     DEDUP = 3
     WINDOWS = 4
     OUTBOX = 5
-    END = 6
+    BATCHES = 6
+    END = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class _Copy:
         self._dedup()
         self._windows()
         self._outbox()
+        self._batches()
         for queue in queues:
             self._compare(queue)
             totals.queues += not queue.is_dead_letter
@@ -266,6 +269,19 @@ class _Copy:
             new, origin = self._homes.get(entry.origin) or (self._news[shard_of(target, len(self._news))], None)
             if new.position < self._at(stage, key):
                 new.put_transfer(origin, entry, shard_of(target, len(self._news)))
+                self._commit_if_full(new, self._at(stage, key))
+        self._end(stage)
+
+    def _batches(self) -> None:
+        """Copy batches, which go with their callbacks' queues, and their parts, which go with the queues of the members.
+
+        A part goes to the shard of a queue that was deleted, too: its counts are not reported yet.
+        """
+        stage = Stage.BATCHES
+        for key, value in stored_batches(self._store, self._start(stage)):
+            new = self._news[shard_of(batch_queue(key), len(self._news))]
+            if new.position < self._at(stage, key):
+                new.put_batch(key, value)
                 self._commit_if_full(new, self._at(stage, key))
         self._end(stage)
 

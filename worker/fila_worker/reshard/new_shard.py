@@ -149,6 +149,12 @@ class NewShard:
         self._changes += 1
         self._size_bytes += len(entry.transfer.record)
 
+    def put_batch(self, key: bytes, value: bytes) -> None:
+        """Put a record of a batch or of a part of one. They are read when the shard is opened next."""
+        self.shard.batch.put(key, value, self.shard.store.families.state)
+        self._changes += 1
+        self._size_bytes += len(value)
+
     def commit(self, position: Position) -> None:
         """Make all changes durable, and the position of the copy with them."""
         shard = self.shard

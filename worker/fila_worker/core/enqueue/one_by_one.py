@@ -24,6 +24,7 @@ from fila_proto_zmq.limits import (
     TTL_MS_MAX,
     WEIGHT_MAX,
 )
+from fila_proto_zmq.names import parse_batch_id
 from fila_proto_zmq.record import FIXED_BYTES, Extension, Record, headers_length
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.enqueue.dedup import Dedup
@@ -53,6 +54,7 @@ def accept_one_by_one(
     stored: list[str] = []
     first = numbers.sequence + 1
     seen = dedup.seen if dedup else {}
+    token = parse_batch_id(command.batch)[1] if command.batch else None
     for index, (envelope, name, *options, throttle_keys, dedup_id) in enumerate(_rows(command)):
         try:
             check_message(envelope, name, state.settings.max_payload_bytes)
@@ -67,35 +69,41 @@ def accept_one_by_one(
         else:
             numbers.sequence += 1
             low = low_half(numbers.sequence)
-            _accept_one(state, queue, envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
+            message = _incoming(envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
+            message.record.extension.batch = token
+            store(state, queue, message, now_ms)
             stored.append(dedup_id)
             if dedup_id:
                 seen[dedup_id] = (high, low)
     if dedup:
         dedup.remember(stored, high, first)
+    if token is not None and stored:
+        state.batch_parts.add(queue.name, command.batch, len(stored), state.batch)
     return faults, known
 
 
-def _accept_one(
-    state: "State",
-    queue: "Queue",
-    envelope: bytes,
-    name: str,
-    options: list[int],
-    throttle_keys: ThrottleKeys,
-    high: int,
-    low: int,
-    now_ms: int,
-) -> None:
-    """Store one message. ``high`` and ``low`` are the halves of its id."""
+def _incoming(
+    envelope: bytes, name: str, options: list[int], throttle_keys: ThrottleKeys, high: int, low: int, now_ms: int
+) -> Incoming:
+    """Return one message. ``high`` and ``low`` are the halves of its id."""
     weight, priority, delay_ms, due_ms, lease_ms, cost_milli, ttl_ms = options
     extension = Extension(lease_ms=lease_ms or None, cost_milli=cost_milli)
     record = Record(0, priority, high, low, extension, bytes(envelope))
     deliver_ms = max(now_ms + delay_ms, due_ms)
-    message = Incoming(
-        record, name, weight=weight, throttle_keys=throttle_keys, deliver_ms=deliver_ms, ttl_ms=ttl_ms
-    )  # fmt: skip
-    store(state, queue, message, now_ms)
+    return Incoming(record, name, weight=weight, throttle_keys=throttle_keys, deliver_ms=deliver_ms, ttl_ms=ttl_ms)
+
+
+def check_single(state: "State", command: Enqueue, now_ms: int) -> None:
+    """Raise the error for the only message of a command, if it is not valid."""
+    ((envelope, name, *options, throttle_keys, dedup_id),) = _rows(command)
+    check_message(envelope, name, state.settings.max_payload_bytes)
+    _check_options(options, throttle_keys, dedup_id, now_ms)
+
+
+def incoming_single(command: Enqueue, high: int, low: int, now_ms: int) -> Incoming:
+    """Return the only message of a command. ``high`` and ``low`` are the halves of its id."""
+    ((envelope, name, *options, throttle_keys, _),) = _rows(command)
+    return _incoming(envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
 
 
 def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:
