@@ -46,6 +46,7 @@ BUGS = {
     "endless_proof": Caught("proof", 10, "hosts,cut_log", 10_015),
     "undeposed_leader": Caught("crash", 10, "hosts,pause_host"),
     "hasty_flush": Caught("copies", 10, "hosts,kill_host,cut_log"),
+    "hasty_callback": Caught("batches", 60, "together,consume,receive"),
     "kept_letter": Caught("audit", 10, "hosts,elsewhere"),
 }
 
@@ -112,6 +113,7 @@ def test_every_bound_of_a_core_is_scaled_or_said_not_to_be() -> None:
         *scaled.UNREAD,
         *scaled.ACCESS,
         *scaled.LOG,
+        *scaled.BATCHES,
         *scaled.EXEMPT,
     ]
     assert sorted(named) == sorted(fields_)

@@ -7,6 +7,7 @@ messages, before and after everything was killed once more; ``rested`` when noth
 from typing import TYPE_CHECKING
 
 from tests.simulation.checkers import (
+    batches,
     calls,
     dead_letters,
     dedup,
@@ -71,6 +72,7 @@ def audited(run: "Run") -> None:
     dead_letters.check(history)
     fairness.check(history)
     throttles.check(history)
+    batches.check(history)
     dedup.check(history, run.options.shard_settings.dedup_window_ms * 1000)
     calls.check(history, run.world.now_us)
     keys.check(run)

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from fila_proto_zmq.commands import (
+    AbandonBatch,
     Act,
     ActList,
     AdoptShards,
@@ -11,6 +12,8 @@ from fila_proto_zmq.commands import (
     Appointed,
     BackupParts,
     BankLease,
+    BatchJoined,
+    BatchOpened,
     BeginBackup,
     Browse,
     Browsed,
@@ -51,6 +54,7 @@ from fila_proto_zmq.commands import (
     Fault,
     FetchKeys,
     FetchReserved,
+    ForgetParts,
     GetClusterStatus,
     GetConfig,
     GetHosts,
@@ -70,6 +74,7 @@ from fila_proto_zmq.commands import (
     HostCopy,
     HostList,
     HostWorker,
+    JoinBatch,
     KeepBackup,
     KeyList,
     KeyMade,
@@ -88,9 +93,11 @@ from fila_proto_zmq.commands import (
     MessageView,
     Metrics,
     MoveShard,
+    OpenBatch,
     OpenView,
     OwnKey,
     Park,
+    PartReport,
     Pause,
     Placement,
     PrepareShard,
@@ -115,11 +122,14 @@ from fila_proto_zmq.commands import (
     Registered,
     ReleaseShard,
     RenewReservation,
+    ReportParts,
     ReservationEnded,
     Reserve,
     Reserved,
     RevokeKey,
     RouterMetrics,
+    SealBatch,
+    SealParts,
     SetConfig,
     Settle,
     Settled,
@@ -372,6 +382,7 @@ BODIES = [
             ["d1", ""],
             86_400_000,
             7,
+            "done#00",
         ),
         [
             [b"\0\0\0\0a", b"\0\0\0\0b"],
@@ -387,8 +398,9 @@ BODIES = [
             ["d1", ""],
             86_400_000,
             7,
+            "done#00",
         ],
-        "9d92c4050000000061c4050000000062a461636d650292ff05ccfa00cdea609292a3617069a3736d7390cd05dccd232892a26431a0ce05265c0007",
+        "9e92c4050000000061c4050000000062a461636d650292ff05ccfa00cdea609292a3617069a3736d7390cd05dccd232892a26431a0ce05265c0007a7646f6e65233030",
     ),
     Body(
         Enqueued(
@@ -631,6 +643,51 @@ BODIES = [
     Body(MessagesTransferred(1, 2, 9, [8], b"\5"), [1, 2, 9, [8], b"\5"], "950102099108c40105"),
     Body(Appoint(2, 1, 3, "dead"), [2, 1, 3, "dead"], "94020103a464656164"),
     Body(Appointed(1, 2, 3, True), [1, 2, 3, True], "94010203c3"),
+    Body(
+        OpenBatch(b"\1", Enqueue([b"\0\0\0\0a"]), "import"),
+        [b"\x01", [[b"\x00\x00\x00\x00a"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, ""], "import"],
+        "93c401019e91c4050000000061a764656661756c74000000000090cd03e800a000c0a0a6696d706f7274",
+    ),
+    Body(
+        BatchOpened(86_400_000),
+        [86400000],
+        "91ce05265c00",
+    ),
+    Body(
+        SealBatch(b"\1"),
+        [b"\x01"],
+        "91c40101",
+    ),
+    Body(
+        AbandonBatch(b"\1"),
+        [b"\x01"],
+        "91c40101",
+    ),
+    Body(
+        JoinBatch(2, 1, 3, "done", b"\1", "orders"),
+        [2, 1, 3, "done", b"\x01", "orders"],
+        "96020103a4646f6e65c40101a66f7264657273",
+    ),
+    Body(
+        BatchJoined(1, 2, 3, "done", b"\1", "orders", 0, Fault("INVALID_ARGUMENT", "over")),
+        [1, 2, 3, "done", b"\x01", "orders", 0, ["INVALID_ARGUMENT", "over", 0, {}]],
+        "98010203a4646f6e65c40101a66f72646572730094b0494e56414c49445f415247554d454e54a46f7665720080",
+    ),
+    Body(
+        SealParts(1, 2, [("done", b"\1", "orders")]),
+        [1, 2, [["done", b"\x01", "orders"]]],
+        "9301029193a4646f6e65c40101a66f7264657273",
+    ),
+    Body(
+        ReportParts(2, 1, True, [PartReport("done", b"\1", "orders", 9, 5, 3, 1)]),
+        [2, 1, True, [["done", b"\x01", "orders", 9, 5, 3, 1]]],
+        "940201c39197a4646f6e65c40101a66f726465727309050301",
+    ),
+    Body(
+        ForgetParts(1, 2, [("done", b"\1", "orders")]),
+        [1, 2, [["done", b"\x01", "orders"]]],
+        "9301029193a4646f6e65c40101a66f7264657273",
+    ),
     Body(Done(), [], "90"),
     Body(
         Fault("OVERLOADED", "busy", 200, {"refused": True}),
@@ -662,14 +719,16 @@ EXTENSION = {
     "dead_lettered_ms": 1_730_000_001_000,
     "cost_milli": 2_500,
     "expires_ms": 1_730_000_002_000,
+    "batch": bytes(range(16)),
 }
 EXTENDED_RECORD = Record(1, 0, *ID, Extension(**EXTENSION), ENVELOPE)
 EXTENDED_RECORD_HEX = (
-    "0107" "00000001" "00000000" "0192cc0914007003" "8000000000000005"
-    "00000083"
-    "88" "a86c656173655f6d73" "cdea60" "a56572726f72" "a4626f6f6d" "a86d65746164617461" "c4020102"
+    "0117" "00000001" "00000000" "0192cc0914007003" "8000000000000005"
+    "0000009b"
+    "89" "a86c656173655f6d73" "cdea60" "a56572726f72" "a4626f6f6d" "a86d65746164617461" "c4020102"
     "a6726561736f6e" "a66661696c6564" "ac736f757263655f7175657565" "a66f7264657273"
     "b0646561645f6c657474657265645f6d73" "cf00000192cc0917e8"
     "aa636f73745f6d696c6c69" "cd09c4" "aa657870697265735f6d73" "cf00000192cc091bd0"
+    "a56261746368" "c410000102030405060708090a0b0c0d0e0f"
     "00000007" "81a16ba376c3a9" "6869"
 )  # fmt: skip
