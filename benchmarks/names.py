@@ -22,6 +22,7 @@ MODULES: Final = {
     "router_hop": "benchmarks.inside.router_hop",
     "chaos": "benchmarks.faults.chaos",
     "moves": "benchmarks.faults.moves",
+    "batches": "benchmarks.faults.batches",
     "hosts": "benchmarks.faults.hosts",
     "cuts": "benchmarks.faults.cuts",
     "restarts": "benchmarks.faults.restarts",
