@@ -4,23 +4,19 @@ from collections.abc import Iterator
 
 from fila_worker.check.findings import Change, Finding
 from fila_worker.check.reading import UNREADABLE, Reading
-from fila_worker.core.batch_parts import PartRecord, Place, decode_part, encode_part, parse_place, part_key
+from fila_worker.core.batch_parts import PART, PartRecord, decode_part, encode_part, parse_place, part_key
 from fila_worker.core.batches.stored import check_record
 
 
-def is_record(key: bytes, value: bytes) -> bool:
-    """Return whether a record of a batch, or of a part of one, can be read."""
+def is_record(reading: Reading, key: bytes, value: bytes) -> bool:
+    """Return whether a record of a batch, or of a part of one, can be read. Note what a part counts."""
     try:
         check_record(key, value)
+        if key.startswith(PART):
+            reading.batch_parts[parse_place(key)] = decode_part(value)
     except UNREADABLE:
         return False
     return True
-
-
-def parse_part(item: tuple[bytes, bytes]) -> dict[Place, PartRecord]:
-    """Return a stored part by its place. Raise one of ``UNREADABLE``."""
-    key, value = item
-    return {parse_place(key): decode_part(value)}
 
 
 def check_batches(reading: Reading) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ members that are counted by the client (an enqueue whose answer is lost would ma
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -31,6 +31,7 @@ from fila_proto_zmq.commands import (
     AbandonBatch,
     BatchJoined,
     BatchOpened,
+    Command,
     Done,
     ForgetParts,
     JoinBatch,
@@ -49,7 +50,7 @@ from fila_worker.core.batches.owned import BatchName, OwnedBatch, OwnedBatches, 
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import quotas
 from fila_worker.core.keys import FIRST, LAST, lane_of
-from fila_worker.core.model.component import Component, InvariantBroken, Steps
+from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Steps
 from fila_worker.core.model.due_index import parse_delayed
 from fila_worker.core.model.lanes import tokens_of
 from fila_worker.core.store import DamageError
@@ -250,7 +251,7 @@ def _pieces(items: list[T], size: int) -> Iterator[list[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-_PEER_VERBS = {
+_PEER_VERBS: "Mapping[type[Command], PeerVerb]" = {
     JoinBatch: join,
     BatchJoined: joined,
     SealParts: seal_parts,
