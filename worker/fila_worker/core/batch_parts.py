@@ -177,15 +177,18 @@ class BatchParts:
 
     def begin(self, place: Place, owner: str, until_ms: int, batch: "Batch") -> None:
         """Begin a part that its batch's owner knows of. Raise :class:`OverloadedError` for too many parts."""
-        if len(self.parts) >= self._limits.batch_parts_max:
-            raise OverloadedError(
-                f"this shard counts the members of {len(self.parts)} batches and queues already: let batches end, or use fewer",
-                retry_after=RETRY_S,
-                details={"refused": True},
-            )
+        self._check_room(len(self.parts))
         part = self.parts[place] = PartRecord(owner, until_ms)
         self._save(place, part, batch)
         self._look(place, part)
+
+    def _check_room(self, count: int) -> None:
+        if count >= self._limits.batch_parts_max:
+            raise OverloadedError(
+                f"this shard counts the members of {count} batches and queues already: let batches end, or use fewer",
+                retry_after=RETRY_S,
+                details={"refused": True},
+            )
 
     def seal(self, place: Place, owner: str, batch: "Batch") -> PartRecord:
         """Take no more members into a part, and return its counts. A part that is not known is sealed without members.
@@ -222,13 +225,13 @@ class BatchParts:
             self.timer.by(part.until_ms)
 
     def stale(self, now_ms: int) -> list[Place]:
-        """Return the parts that are open for longer than a batch may be, and plan the next look. All parts are searched."""
+        """Return some parts that are open for longer than a batch may be, and plan the next look. All parts are searched."""
         if now_ms < self.check_ms:
             return []
         ends = {place: part.until_ms for place, part in self.parts.items() if not part.sealed}
         found = [place for place, until_ms in ends.items() if until_ms <= now_ms]
         self.check_ms = now_ms + self._limits.batch_check_ms if found else min(ends.values(), default=NEVER)
-        return found
+        return found[: self._limits.batch_parts_at_once]
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -251,6 +254,7 @@ class BatchParts:
                 )
             if ask is not None:  # two batches with one token: at most one of them exists
                 raise InvalidArgumentError(f"batch {batch_id(owner, place.token)!r} is not known: open another one")
+            self._check_room(len(self.parts) + len(self.asks))  # before the owner knows of the part
             self._tickets += 1
             ask = self.asks[place] = Ask(owner, self._tickets)
         self._waiting_bytes += size_bytes

@@ -632,3 +632,35 @@ def test_while_shards_are_cut_only_joins_go_on(batched: Batched) -> None:
     batched.pass_time(3000)
     assert batched.counts() == [(2, 2, 0, 0)]
     assert batched.nothing_is_left()
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_shards_say_in_a_turn_is_bounded() -> None:
+    batched = Batched(settings=limited(batch_parts_at_once=2, batch_ends_at_once=2))
+    tokens = [bytes([number]) * 16 for number in range(7)]
+    for token in tokens:
+        batched.add(THERE, b"a", batch=batched.open(token))
+        batched.seal(token)
+    batched.stopped.add(5)
+    batched.settle_all(THERE)
+    batched.seen.clear()
+    batched.pass_time(1000)
+    reports = [command for command in batched.seen if isinstance(command, ReportParts)]
+    assert [len(command.parts) for command in reports] == [2, 2, 2, 1]
+    batched.stopped.clear()
+    batched.pass_time(1000)
+    assert batched.counts() == [(1, 1, 0, 0)] * 7
+
+
+def test_batches_that_are_too_old_are_forgotten_a_bounded_number_a_turn() -> None:
+    batched = Batched(settings=limited(batch_ends_at_once=2, batch_parts_at_once=1))
+    for number in range(5):
+        batched.add(THERE, b"a", batch=batched.open(bytes([number]) * 16))
+    for station in batched.stations.values():
+        station.now_ms += Limits().batch_open_ms_max
+    batched[5].turn()
+    assert len(batched[5].shard.part(OwnedBatches).batches) == 3
+    batched.pass_time(6 * Limits().batch_check_ms)
+    assert batched.nothing_is_left()

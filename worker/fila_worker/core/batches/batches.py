@@ -292,10 +292,22 @@ class Batches(Component):
 
     def _next_due(self, now_ms: int) -> int:
         """Return when to look again. What was sent is repeated after a second, as long as it is not answered."""
-        if self._owned.complete:
+        if self._owned.complete or (self._has_more(now_ms) and not self.state.outbox.rests(now_ms)):
             return AT_ONCE
         waits = self._parts.asks or self._parts.complete or self._owned.sealing
         return min(now_ms + self._repeat_ms if waits else self._parts.check_ms, self._parts.check_ms, self._owned.check_ms)
+
+    def _due(self, now_ms: int) -> Iterator[Place]:
+        """Yield the parts whose final counts are to be reported now."""
+        for place, sent_ms in self._parts.complete.items():
+            if sent_ms is None or sent_ms + self._repeat_ms <= now_ms:
+                yield place
+
+    def _has_more(self, now_ms: int) -> bool:
+        """Return whether this turn has left something to be said."""
+        batches = (self._owned.batches[name] for name in self._owned.sealing)
+        unsaid = (each for each in batches if each.sent_ms is None or each.sent_ms + self._repeat_ms <= now_ms)
+        return next(self._due(now_ms), None) is not None or next(unsaid, None) is not None
 
     def _ask(self, now_ms: int) -> None:
         for call, command, error in self._parts.overdue(now_ms):
@@ -308,19 +320,23 @@ class Batches(Component):
                 _send(self.state, question, now_ms)
 
     def _report(self, now_ms: int) -> None:
+        """Report final counts, and ask about parts that are open for too long; a bounded number of each in a turn."""
         parts = self._parts
-        due = [place for place, sent_ms in parts.complete.items() if sent_ms is None or sent_ms + self._repeat_ms <= now_ms]
+        due = list(islice(self._due(now_ms), self.state.settings.limits.batch_parts_at_once))
         parts.complete.update(dict.fromkeys(due, now_ms))
         _report(self.state, due, now_ms, sealed=True)
         _report(self.state, parts.stale(now_ms), now_ms, sealed=False)
 
     def _seal(self, now_ms: int) -> None:
+        """Tell parts that their batches are sealed, those of a bounded number of batches in a turn."""
         names: list[PartName] = []
         for name in self._owned.sealing:
             owned = self._owned.batches[name]
             if owned.sent_ms is None or owned.sent_ms + self._repeat_ms <= now_ms:
                 owned.sent_ms = now_ms
                 names += [(*name, queue) for queue in owned.to_be_sealed]
+                if len(names) >= self.state.settings.limits.batch_parts_at_once:
+                    break
         _tell(self.state, SealParts, names, now_ms)
 
     def _end(self, now_ms: int) -> None:
@@ -336,7 +352,7 @@ class Batches(Component):
                 raise DamageError(f"batch {str(name)!r} has no callback")
             enqueue_callback(state, queue, batch, decode_callback(callback), now_ms)
             owned.end(batch, now_ms, state.batch)
-            state.jobs.charge(END_COST)
+            state.jobs.charge(END_COST)  # its parts are all gone by now
             if state.jobs.full:
                 return
 

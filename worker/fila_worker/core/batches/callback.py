@@ -58,7 +58,7 @@ def check_callback(state: "State", callback: "Enqueue", name: str, now_ms: int) 
 def enqueue_callback(state: "State", queue: "Queue", owned: "OwnedBatch", callback: "Enqueue", now_ms: int) -> None:
     """Enqueue the callback of a batch whose members are all done."""
     headers, payload = open_envelope(callback.envelopes[0])
-    total = owned.total
+    total = owned.record.counts
     headers |= {
         HEADER_ID: str(owned.name),
         HEADER_TOTAL: str(total.added),

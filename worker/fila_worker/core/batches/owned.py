@@ -1,8 +1,9 @@
 """The batches that a shard owns: those whose callbacks go to its queues.
 
-An owned batch is *open*, then *sealed*, then *ended*. It knows the queues that have members (its parts), and the final counts of
-those that are done. All of this is on disk, under the name of the callback's queue, so that the batches of a deleted queue are
-one range. The callback is on disk only. An ended batch is remembered for a while, without its callback.
+An owned batch is *open*, then *sealed*, then *ended*. It knows the queues that have members, its *parts*. A part whose final
+counts are there is added to the batch's counts and is no part any more. All of this is on disk, under the name of the callback's
+queue, so that the batches of a deleted queue are one range. The callback is on disk only. An ended batch is remembered for a
+while, without its callback.
 """
 
 from collections import Counter, OrderedDict
@@ -39,17 +40,8 @@ class Stage(IntEnum):
     ENDED = 2
 
 
-class BatchRecord(msgspec.Struct, array_like=True):
-    """What is stored of a batch. ``until_ms``: when it is forgotten if it is still open, or when it ended, Unix ms."""
-
-    name: str
-    stage: Stage
-    until_ms: int
-    callback_bytes: int
-
-
-class Counts(msgspec.Struct, array_like=True):
-    """The members of a batch, or of one part, and how they ended."""
+class Counts(msgspec.Struct, array_like=True, frozen=True):
+    """Members of a batch, and how they ended."""
 
     added: int = 0
     acked: int = 0
@@ -57,10 +49,17 @@ class Counts(msgspec.Struct, array_like=True):
     removed: int = 0
 
 
-class PartCounts(msgspec.Struct, array_like=True):
-    """What is stored of a part of an owned batch. ``counts``: final; None: not known yet."""
+class BatchRecord(msgspec.Struct, array_like=True):
+    """What is stored of a batch. ``until_ms``: when it is forgotten if it is still open, or when it ended, Unix ms.
 
-    counts: Counts | None
+    ``counts``: of the parts that are done.
+    """
+
+    name: str
+    stage: Stage
+    until_ms: int
+    callback_bytes: int
+    counts: Counts = Counts()
 
 
 class BatchName(NamedTuple):
@@ -75,22 +74,19 @@ class BatchName(NamedTuple):
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_batch = msgspec.msgpack.Decoder(BatchRecord).decode
-decode_part_counts = msgspec.msgpack.Decoder(PartCounts).decode
 decode_callback = msgspec.msgpack.Decoder(Enqueue).decode
 
 
 class OwnedBatch:
     """An open or sealed batch."""
 
-    __slots__ = ("name", "parts", "record", "sent_ms", "to_be_sealed", "unfinished")
+    __slots__ = ("name", "parts", "record", "sent_ms", "to_be_sealed")
 
     def __init__(self, name: BatchName, record: BatchRecord) -> None:
         self.name = name
         self.record = record
-        self.parts: dict[str, Counts | None] = {}
-        """The queues that have members, with their final counts."""
-        self.unfinished = 0
-        """The parts without final counts."""
+        self.parts: dict[str, None] = {}
+        """The queues that may have members, and whose final counts are not known."""
         self.to_be_sealed: set[str] = set()
         """The parts of a sealed batch whose shards have not said that they know."""
         self.sent_ms: int | None = None
@@ -100,17 +96,6 @@ class OwnedBatch:
     def sealed(self) -> bool:
         """Whether it takes no more members."""
         return self.record.stage is Stage.SEALED
-
-    @property
-    def total(self) -> Counts:
-        """The counts of all parts, once all are final."""
-        known = [counts for counts in self.parts.values() if counts is not None]
-        return Counts(
-            sum(each.added for each in known),
-            sum(each.acked for each in known),
-            sum(each.dead for each in known),
-            sum(each.removed for each in known),
-        )
 
 
 class OwnedBatches:
@@ -139,10 +124,7 @@ class OwnedBatches:
         for key, value in store.scan(BATCH, BATCHES_END, self._family):
             name, part = parse_batch_key(key)
             if part is not None:
-                counts = decode_part_counts(value).counts
-                batch = self.batches[name]
-                batch.parts[part] = counts
-                batch.unfinished += counts is None
+                self.batches[name].parts[part] = None
             else:
                 record = decode_batch(value)
                 if record.stage is Stage.ENDED:
@@ -198,8 +180,7 @@ class OwnedBatches:
                 f"batch {str(owned.name)!r} has members in {len(owned.parts)} queues: use at most {self._limits.batch_queues_max}"
             )
         owned.parts[queue] = None
-        owned.unfinished += 1
-        self._save_part(owned, queue, batch)
+        batch.put(owned_part_key(owned.name, queue), b"", self._family)
 
     def seal(self, owned: OwnedBatch, batch: "Batch") -> None:
         """Take no more members."""
@@ -209,7 +190,7 @@ class OwnedBatches:
             self._begin_sealing(owned)
 
     def _begin_sealing(self, owned: OwnedBatch) -> None:
-        owned.to_be_sealed = {queue for queue, counts in owned.parts.items() if counts is None}
+        owned.to_be_sealed = set(owned.parts)
         if owned.to_be_sealed:
             self.sealing[owned.name] = None
         else:
@@ -217,19 +198,26 @@ class OwnedBatches:
         self._timer.by(AT_ONCE)
 
     def heard(self, owned: OwnedBatch, report: PartReport, batch: "Batch") -> bool:
-        """Take in the counts of a sealed part. Return whether they are final, so that its shard may forget them."""
-        if not owned.sealed or report.queue not in owned.parts:
+        """Take in the counts of a sealed part. Return whether they are here for good, so that its shard may forget them."""
+        if not owned.sealed:
             return False
         owned.to_be_sealed.discard(report.queue)
         if not owned.to_be_sealed:
             self.sealing.pop(owned.name, None)
         if report.added != report.acked + report.dead + report.removed:
             return False
-        if owned.parts[report.queue] is None:
-            owned.parts[report.queue] = Counts(report.added, report.acked, report.dead, report.removed)
-            owned.unfinished -= 1
-            self._save_part(owned, report.queue, batch)
-            if not owned.unfinished:
+        if report.queue in owned.parts:  # else it is a repeated report
+            del owned.parts[report.queue]
+            batch.delete(owned_part_key(owned.name, report.queue), self._family)
+            counts = owned.record.counts
+            owned.record.counts = Counts(
+                counts.added + report.added,
+                counts.acked + report.acked,
+                counts.dead + report.dead,
+                counts.removed + report.removed,
+            )
+            self._save(owned, batch)
+            if not owned.parts:
                 self.complete[owned.name] = None
                 self._timer.by(AT_ONCE)
         return True
@@ -279,21 +267,20 @@ class OwnedBatches:
             batch.delete_range(front + _MARK, front + _AFTER_MARK, self._family)
 
     def too_old(self, now_ms: int) -> list[OwnedBatch]:
-        """Return the open batches whose time is over, and plan the next look. All batches are searched."""
+        """Return some open batches whose time is over, and plan the next look. All batches are searched."""
         if now_ms < self.check_ms:
             return []
         open_ones = [each for each in self.batches.values() if not each.sealed]
+        found = [each for each in open_ones if each.record.until_ms <= now_ms]
+        some = found[: self._limits.batch_ends_at_once]
         later = (each.record.until_ms for each in open_ones if each.record.until_ms > now_ms)
-        self.check_ms = min(later, default=NEVER)
-        return [each for each in open_ones if each.record.until_ms <= now_ms]
+        self.check_ms = AT_ONCE if len(some) < len(found) else min(later, default=NEVER)
+        return some
 
     # --- records ------------------------------------------------------------------------------------------------------
 
     def _save(self, owned: OwnedBatch, batch: "Batch") -> None:
         batch.put(batch_key(owned.name), _encode(owned.record), self._family)
-
-    def _save_part(self, owned: OwnedBatch, queue: str, batch: "Batch") -> None:
-        batch.put(owned_part_key(owned.name, queue), _encode(PartCounts(owned.parts[queue])), self._family)
 
 
 def batch_key(name: BatchName) -> bytes:

@@ -11,7 +11,6 @@ from fila_worker.core.batches.owned import (
     CALLBACKS_END,
     decode_batch,
     decode_callback,
-    decode_part_counts,
     parse_batch_key,
 )
 
@@ -44,5 +43,5 @@ def check_record(key: bytes, value: bytes) -> None:
         decode_callback(value)
     elif part is None:
         decode_batch(value)
-    else:
-        decode_part_counts(value)
+    elif value:
+        raise ValueError(f"{key.hex()} has a value of {len(value)} bytes, and is only a name")
