@@ -20,7 +20,7 @@ SYNTAX = (
     (r"\bCoroutine, ", ""),
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
-    (r"\bAsync(Administration|Batch|BatchConsumer|Client|Consumer|Delivery|Producer|Scheduling)\b", r"\1"),
+    (r"\bAsync(Administration|Batch|BatchConsumer|Client|Consumer|Delivery|MessageBatch|Producer|Scheduling)\b", r"\1"),
     (r"\bclient\.asynchronous\b", "client.blocking"),
     (r"\bio\.reactor import Reactor\b", "io.pump import Pump"),
     (r"\bReactor\b", "Pump"),
@@ -37,6 +37,7 @@ WORDS = {
     "administration.py": {},
     "schedules.py": {},
     "batches.py": {"Several tasks may take": "Several threads may take"},
+    "message_batches.py": {"Use it in an ``async with``": "Use it in a ``with``"},
     "consumer.py": {"Several tasks may take": "Several threads may take"},
     "producer.py": {
         "import asyncio\n": "from concurrent.futures import Future\n",
@@ -51,6 +52,7 @@ WORDS = {
 """: """A connection to a broker for programs that block. Thread-safe: share one among threads.
 """,
         "interrupted or cancelled": "interrupted",
+        "a batch of messages, to be used in an ``async with``": "a batch of messages, to be used in a ``with``",
         "not wait for each message. Use it in an ``async with``": "not wait for each message. Use it in a ``with``",
         "an async iterator of batches of deliveries. Use it in an ``async with``": (
             "an iterator of batches of deliveries. Use it in a ``with``"

@@ -25,6 +25,7 @@ MODULES: Final = {
     "chaos": "benchmarks.faults.chaos",
     "moves": "benchmarks.faults.moves",
     "handlers": "benchmarks.faults.handlers",
+    "batches": "benchmarks.faults.batches",
     "hosts": "benchmarks.faults.hosts",
     "cuts": "benchmarks.faults.cuts",
     "restarts": "benchmarks.faults.restarts",

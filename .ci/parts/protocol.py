@@ -20,6 +20,11 @@ _ONE_WAY = (
     wire.MessagesTransferred,
     wire.Appoint,
     wire.Appointed,
+    wire.JoinBatch,
+    wire.BatchJoined,
+    wire.SealParts,
+    wire.ReportParts,
+    wire.ForgetParts,
 )
 _PUSHES = {
     wire.MARK: ("MARK", "–", "Nothing: the broker sees whether the connection takes frames. Ignore it.", "–"),

@@ -6,8 +6,15 @@ socket, threads, the event loop) · :mod:`asynchronous` (the API; :mod:`blocking
 (where tracing hooks in).
 """
 
-from fila_cluster.client.asynchronous import AsyncBatch, AsyncBatchConsumer, AsyncClient, AsyncConsumer, AsyncProducer
-from fila_cluster.client.blocking import Batch, BatchConsumer, Client, Consumer, Producer
+from fila_cluster.client.asynchronous import (
+    AsyncBatch,
+    AsyncBatchConsumer,
+    AsyncClient,
+    AsyncConsumer,
+    AsyncMessageBatch,
+    AsyncProducer,
+)
+from fila_cluster.client.blocking import Batch, BatchConsumer, Client, Consumer, MessageBatch, Producer
 from fila_cluster.client.calls.request import Request
 from fila_cluster.client.explanation import Explanation, Reason
 from fila_cluster.client.message import Message, MessageView
@@ -36,6 +43,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncDelivery",
+    "AsyncMessageBatch",
     "AsyncProducer",
     "Batch",
     "BatchConsumer",
@@ -51,6 +59,7 @@ __all__ = [
     "HostWorker",
     "KeyStats",
     "Message",
+    "MessageBatch",
     "MessageView",
     "Producer",
     "QueueInfo",

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from fila_proto_zmq import commands
 from fila_proto_zmq.ids import enqueued_ms, format_id
@@ -47,6 +47,21 @@ class Message:
     """``"last"``: the second one replaces the payload, the headers and the delay of the first, if that is pending or delayed."""
     max_attempts: int | None = None
     """Its deliveries before it is dead-lettered; None: as many as the queue says."""
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """The options of ``enqueue`` by name; see :class:`Message`."""
+
+    fairness_key: str | None
+    weight: int | None
+    throttle_keys: Iterable[str] | None
+    priority: int
+    cost: float
+    delay: float
+    deliver_at: datetime | None
+    ttl: float | None
+    lease: float | None
+    dedup_id: str | None
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Self
 
 from fila_proto_zmq.commands import (
+    AbandonBatch,
     Browse,
     BrowseView,
     Cancel,
@@ -40,6 +41,7 @@ from fila_proto_zmq.commands import (
     ListKeys,
     ListQueues,
     ListSchedules,
+    OpenBatch,
     OpenView,
     Pause,
     PurgeQueue,
@@ -50,6 +52,7 @@ from fila_proto_zmq.commands import (
     RenewReservation,
     Reserve,
     RevokeKey,
+    SealBatch,
     Settle,
     Subscribe,
     Unsubscribe,
@@ -163,7 +166,7 @@ class Need(Enum):
 _NEEDS: Final = {
     command.opcode: need
     for need, commands in {
-        Need.PRODUCE: (Enqueue,),
+        Need.PRODUCE: (Enqueue, OpenBatch, SealBatch, AbandonBatch),
         Need.CONSUME: (
             Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Browse, OpenView, BrowseView,
             Reserve, FetchReserved, RenewReservation, EndReservation,

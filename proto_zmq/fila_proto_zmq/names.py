@@ -7,6 +7,7 @@ Mappings to Increase Hit Rates", 1998. Adding a shard moves 1/n of the queues; n
 
 import re
 from hashlib import blake2b
+from typing import Final
 
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
@@ -14,6 +15,7 @@ from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 DEAD_LETTER_SUFFIX = ".dlq"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?", re.ASCII)
+_HEX = re.compile(r"[0-9a-f]+", re.ASCII)
 
 _BEGINNING = re.compile(r"(?:[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]*)?)?\*", re.ASCII)
 
@@ -81,6 +83,22 @@ def is_dead_letter(name: str) -> bool:
 def dead_letter_name(name: str) -> str:
     """Return the dead letter queue of ``name``."""
     return name + DEAD_LETTER_SUFFIX
+
+
+BATCH_TOKEN_BYTES: Final = 16
+
+
+def batch_id(queue: str, token: bytes) -> str:
+    """Return the id of a batch: its callback's queue, ``#``, and its token."""
+    return f"{queue}#{token.hex()}"
+
+
+def parse_batch_id(text: str) -> tuple[str, bytes]:
+    """Return the callback's queue and the token of a batch id. Raise :class:`InvalidArgumentError` for another text."""
+    queue, mark, token = text.rpartition("#")
+    if mark and len(token) == 2 * BATCH_TOKEN_BYTES and _HEX.fullmatch(token):
+        return check_queue_name(queue), bytes.fromhex(token)
+    raise InvalidArgumentError(f"bad batch id {text[:300]!r}: use the id that opening the batch gave")
 
 
 def root_name(name: str) -> str:

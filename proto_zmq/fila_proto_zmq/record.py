@@ -29,6 +29,8 @@ PRICED: Final = 2
 """Flag: the extension has the cost of a delivery."""
 HAS_TTL: Final = 4
 """Flag: the extension has the time at which the message is too old."""
+BATCHED: Final = 16
+"""Flag: the extension has the batch that the message is a member of."""
 
 _PLAIN_FLAGS: Final = LAYOUT_VERSION << 8
 PLAIN_BYTES: Final = _PLAIN_FLAGS.to_bytes(2, "big")
@@ -69,6 +71,8 @@ class Extension(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=False)
     """How often it has expired since it was last enqueued, redriven, or dead-lettered for another reason."""
     max_attempts: int | None = None
     """Its own number of deliveries before it is dead-lettered. It does not count while the message is a dead letter."""
+    batch: bytes | None = None
+    """The token of the batch that it is a member of. A dead letter is no member any more."""
 
 
 _encode_extension = msgspec.msgpack.Encoder().encode
@@ -133,6 +137,8 @@ def _flags(extension: Extension) -> int:
         flags |= PRICED
     if extension.expires_ms is not None:
         flags |= HAS_TTL
+    if extension.batch is not None:
+        flags |= BATCHED
     return flags
 
 

@@ -111,6 +111,16 @@ class Sent:
 
 
 @dataclass
+class BatchSeen:
+    """A batch that a program opened: the tokens of its members, sent or not, and the call that sealed it."""
+
+    members: list[str] = field(default_factory=list)
+    seal: Done | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    """Those of the callback, when it was given out."""
+
+
+@dataclass
 class KeyLife:
     """An API key, as those saw it who made and ended it. Of a wrong key ``end_confirmed_us`` is 0."""
 
@@ -134,6 +144,8 @@ class History:
     grants: list[Grant] = field(default_factory=list)
     handed: list[Handed] = field(default_factory=list)
     sent: dict[str, Sent] = field(default_factory=dict)
+    batches: dict[str, BatchSeen] = field(default_factory=dict)
+    """By the token of the callback."""
     queues: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The options that each queue was created with first."""
     power_cuts: list[tuple[int, int, int]] = field(default_factory=list)
@@ -334,6 +346,8 @@ class History:
                 keys = batch.throttle_keys[index if len(batch.throttle_keys) > 1 else 0] if batch.throttle_keys else []
                 weight = batch.weight if isinstance(batch.weight, int) else batch.weight[index]
                 extension = record.extension
+                if (batched := self.batches.get(token_of(record))) is not None:
+                    batched.headers = open_envelope(record.envelope)[0]
                 grants.append(
                     Grant(
                         now_us, shard, batch.lease, index, queue, client, token_of(record),

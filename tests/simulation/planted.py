@@ -13,6 +13,7 @@ from fila_cluster.client.requests.call import Call
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.record import pack_record, unpack_record
 from fila_router.core.tokens.bucket import Bucket
+from fila_worker.core.batches.owned import OwnedBatches
 from fila_worker.core.deliver import subscriptions
 from fila_worker.core.enqueue import replace as replacing
 from fila_worker.core.enqueue.dedup import Dedup
@@ -314,13 +315,26 @@ def half_a_replacement(stack: ExitStack) -> None:
     replace(stack, replacing, "_rewrite", make)
 
 
+def hasty_callback(stack: ExitStack) -> None:
+    """A sealed batch takes the first counts that it hears of a part for the last ones."""
+
+    def make(real: Any) -> Any:
+        def heard(owned: Any, batch: Any, report: Any, writes: Any) -> bool:
+            report.acked = report.added - report.dead - report.removed
+            return bool(real(owned, batch, report, writes))
+
+        return heard
+
+    replace(stack, OwnedBatches, "heard", make)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
-        hasty_answer, half_a_replacement,
+        hasty_answer, half_a_replacement, hasty_callback,
         *HOST_BUGS,
     )
 }  # fmt: skip

@@ -21,7 +21,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import BatchError, FilaError, QueueExistsError
 from fila_proto_zmq.record import unpack_record
 from tests.simulation.clients import ClientProcess
-from tests.simulation.history import Done, Handed, History, Sent, token_in, token_of
+from tests.simulation.history import BatchSeen, Done, Handed, History, Sent, token_in, token_of
 from tests.simulation.options import Options
 from tests.simulation.queues import TICKS
 
@@ -162,6 +162,41 @@ class Programs:
                 each.id = result
         for each in sent:
             each.call = record
+
+    async def together(self, random: Random, queue: str) -> None:
+        """Enqueue a batch of messages into some queues, with a callback; sometimes give it up, or leave it open."""
+        token = self.history.new_token()
+        names = [name for name in sorted(self.history.queues) if not name.startswith("brief")]
+        callback = Message(token.encode(), fairness_key=random.choice(KEYS))
+        self._sending(queue, [callback], [{"fairness_key": callback.fairness_key}])  # one whose answer never comes
+        seen = self.history.batches[token] = BatchSeen()
+        batch = self.client.batch(callback, queue)
+        if not (await self.call("open_batch", queue, batch.__aenter__, batch=token)).ok:
+            return
+        for _ in range(random.choice([0, 1, 2, 3])):
+            name = random.choice(names)
+            pairs = [self._message(random) for _ in range(random.choice([1, 3, 8]))]
+            seen.members += [bytes(message.payload).decode() for message, _ in pairs]
+            messages = [message for message, _ in pairs]
+            await self._enqueue_pairs(
+                name,
+                pairs,
+                lambda name=name, messages=messages: batch.enqueue_many(name, messages),  # type: ignore[misc]
+            )
+            await asyncio.sleep(random.choice(WORK_S[:4]))
+        end = random.random()
+        if end < 0.1:
+            await self.call(
+                "abandon_batch", queue, lambda: batch.__aexit__(FilaError, FilaError("given up"), None), batch=token
+            )
+        elif end < 0.95:
+            for _ in range(4):
+                began = self.call("seal_batch", queue, batch.seal, batch=token)
+                seen.seal = Done(-1, self.process.name, "seal_batch", queue, self.history.world.now_us, {})
+                seen.seal = await began
+                if seen.seal.ok or not getattr(seen.seal.error, "retryable", False) or self.client.closed:
+                    return
+                await asyncio.sleep(0.2)
 
     def _sending(self, queue: str, messages: list[Message], options: list[dict[str, Any]]) -> list[Sent]:
         """Note messages that are about to be sent. Until their call returns it is one that never did."""

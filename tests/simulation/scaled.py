@@ -75,7 +75,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
 
 EXEMPT = {
     "rate_wait_ms_max": "namespaces have no rates here", "appointment_wait_ms_max": "belongs to the clients' timeouts",
-    "enqueue_ms_max": "the same", "views_max": "views are not opened here", "view_examined_messages_max": "the same",
+    "enqueue_ms_max": "the same", "batch_wait_ms_max": "the same", "views_max": "views are not opened here", "view_examined_messages_max": "the same",
     "view_keys_max": "the same", "view_ranges_max": "the same", "view_names_at_once": "the same", "view_wait_ms_max": "the same",
     "waste_bytes_min": "the disks here waste nothing",
     "session_silence_ms": "the router takes ten times the consumers' timeout at least", "inbound_frames": "of the real sockets",
@@ -138,6 +138,22 @@ TIMED: dict[str, tuple[Any, ...]] = {
 }
 """The same, of schedules."""
 
+
+BATCHES: dict[str, tuple[Any, ...]] = {
+    "batches_max": (1, 3, 10_000),
+    "batch_parts_max": (1, 3, 10_000),
+    "batch_queues_max": (1, 2, 1000),
+    "batch_callback_bytes_max": (60, 1 << 28),
+    "batch_open_ms_max": (1500, 1 << 27, 1 << 27),
+    "ended_batches_max": (1, 2, 8192),
+    "batch_waits_max": (1, 1000),
+    "batch_waits_bytes_max": (100, 1 << 24),
+    "batch_check_ms": (300, 2000),
+    "batch_parts_at_once": (1, 2, 500),
+    "batch_ends_at_once": (1, 50),
+}
+"""Fields of ``Limits`` that are drawn from numbers of their own."""
+
 CLIENT: dict[str, tuple[Any, ...]] = {"kept_bytes_max": (8000, 1 << 28, 1 << 28), "pipe_bytes_max": (500, 1 << 23)}
 """Bounds of a client's session, as its parameters."""
 
@@ -171,9 +187,10 @@ def draw_limits(random: Random) -> Limits:
     refills = {name: max(1, int(drawn["refill_messages_max"] * share)) for name, share in REFILLS.items()}
     own = Random(f"log {drawn}")
     log = {name: own.choice(choices) for name, choices in LOG.items()}
-    own = Random(f"timed {drawn}")
+    own, of_batches = Random(f"timed {drawn}"), Random(f"batches {drawn}")
     timed = {name: own.choice(choices) for name, choices in TIMED.items()}
-    return Limits(**drawn, **linked, **refills, **log, **timed)
+    batches = {name: of_batches.choice(choices) for name, choices in BATCHES.items()}
+    return Limits(**drawn, **linked, **refills, **log, **timed, **batches)
 
 
 def draw_router_limits(random: Random) -> RouterLimits:

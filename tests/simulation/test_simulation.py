@@ -48,6 +48,7 @@ BUGS = {
     "undeposed_leader": Caught("crash", 10, "hosts,pause_host"),
     "hasty_flush": Caught("copies", 10, "hosts,kill_host,cut_log"),
     "late_progress": Caught("schedules", 60, "timed,kill_worker"),
+    "hasty_callback": Caught("batches", 60, "together,consume,receive"),
     "kept_letter": Caught("audit", 10, "hosts,elsewhere"),
 }
 
@@ -115,6 +116,7 @@ def test_every_bound_of_a_core_is_scaled_or_said_not_to_be() -> None:
         *scaled.ACCESS,
         *scaled.LOG,
         *scaled.TIMED,
+        *scaled.BATCHES,
         *scaled.EXEMPT,
     ]
     assert sorted(named) == sorted(fields_)

@@ -13,7 +13,16 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Self
 
-from fila_cluster import AsyncBatch, AsyncBatchConsumer, AsyncClient, AsyncConsumer, AsyncDelivery, AsyncProducer, Client
+from fila_cluster import (
+    AsyncBatch,
+    AsyncBatchConsumer,
+    AsyncClient,
+    AsyncConsumer,
+    AsyncDelivery,
+    AsyncMessageBatch,
+    AsyncProducer,
+    Client,
+)
 
 SHELLS = ("blocking", "asyncio")
 
@@ -72,7 +81,7 @@ class Awaited:
         return Awaited(self._loop, result) if isinstance(result, DRESSED) else result
 
 
-DRESSED = AsyncBatchConsumer, AsyncConsumer, AsyncDelivery, AsyncProducer
+DRESSED = AsyncBatchConsumer, AsyncConsumer, AsyncDelivery, AsyncMessageBatch, AsyncProducer
 
 
 class AwaitedBatch(Awaited):

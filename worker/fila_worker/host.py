@@ -20,6 +20,7 @@ from fila_proto_zmq.commands import (
     AdoptShards,
     Appoint,
     Appointed,
+    BatchJoined,
     BeginBackup,
     ChangesConfig,
     ClientsDescribed,
@@ -31,11 +32,13 @@ from fila_proto_zmq.commands import (
     EndClient,
     Explain,
     FetchKeys,
+    ForgetParts,
     GetHosts,
     GetMetrics,
     Grants,
     HostList,
     HostWorker,
+    JoinBatch,
     KeepBackup,
     ListConfig,
     ListConfigHistory,
@@ -50,6 +53,8 @@ from fila_proto_zmq.commands import (
     Registered,
     ReleaseShard,
     Reply,
+    ReportParts,
+    SealParts,
     ShardOutage,
     StoreKeys,
     TransferMessages,
@@ -99,7 +104,9 @@ from fila_worker.suspects import Suspects
 
 _Result = TypeVar("_Result")
 
-BETWEEN_SHARDS: Final = (TransferMessages, MessagesTransferred, Appoint, Appointed)
+BETWEEN_SHARDS: Final = (
+    TransferMessages, MessagesTransferred, Appoint, Appointed, JoinBatch, BatchJoined, SealParts, ReportParts, ForgetParts,
+)  # fmt: skip
 ONE_WAY: Final = (Grants, Park, EndClient, AdoptShards, PutDraining, *BETWEEN_SHARDS)
 """Commands without an answer."""
 OF_A_BACKUP: Final = (BeginBackup, CutBackup, KeepBackup)

@@ -14,9 +14,11 @@ from fila_cluster.client import checks
 from fila_cluster.client.asynchronous.administration import AsyncAdministration
 from fila_cluster.client.asynchronous.batches import AsyncBatchConsumer
 from fila_cluster.client.asynchronous.consumer import AsyncConsumer
+from fila_cluster.client.asynchronous.message_batches import AsyncMessageBatch
 from fila_cluster.client.asynchronous.producer import AsyncProducer
 from fila_cluster.client.asynchronous.schedules import AsyncScheduling
 from fila_cluster.client.calls import messages
+from fila_cluster.client.calls.batches import BatchTerms
 from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.checks import endpoint_or_default, timeout_seconds
 from fila_cluster.client.io.confirming import LoopConfirmer, Unseen
@@ -135,17 +137,7 @@ class AsyncClient(AsyncAdministration, AsyncScheduling):
         ``messages`` is read as the frames are sent, several of which are under way: a generator of any length is fine. The
         order is kept within each fairness key. :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
         """
-        name, batch = checks.queue_name(queue), checks.several("messages", messages)
-        trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
-        try:
-            ids = await self._enqueue_many(name, batch if trace is None else trace.carrying(batch))
-        except BaseException as error:
-            if trace is not None:
-                trace.failed(error)
-            raise
-        if trace is not None:
-            trace.all_accepted(len(ids))
-        return ids
+        return await self._enqueue_all(queue, messages)
 
     def producer(
         self,
@@ -164,6 +156,15 @@ class AsyncClient(AsyncAdministration, AsyncScheduling):
         name = None if queue is None else checks.queue_name(queue)
         pipe = Pipe(self._session.pipelines, *messages.pipe_options(linger, batch, max_outstanding))
         return AsyncProducer(self, name, pipe, Unseen(messages.error_callback(on_error), self._confirmer))
+
+    def batch(self, callback: Message, queue: str, *, name: str | None = None) -> AsyncMessageBatch:
+        """Return a batch of messages, to be used in an ``async with``: ``callback`` is enqueued into ``queue`` when all are done.
+
+        The callback is enqueued exactly once, when the last message of the batch is acked or dead-lettered. Its headers have the
+        counts: ``fila-batch-total``, ``-acked``, ``-dead`` and ``-removed`` (by a purge, a cancel, or with their queue), besides
+        the batch's id (``fila-batch``) and its ``name``, which is for people.
+        """
+        return AsyncMessageBatch(self, BatchTerms(callback, queue, name))
 
     # --- consuming ----------------------------------------------------------------------------------------------------
 
@@ -297,9 +298,23 @@ class AsyncClient(AsyncAdministration, AsyncScheduling):
     def _start(self, key: str, command: Command, then: Callable[[Call], None] | None = None) -> Call:
         return self._io.ask(lambda now: self._session.call(key, command, now, then))
 
-    async def _enqueue_many(self, name: str, batch: Iterable[Message]) -> list[str]:
+    async def _enqueue_all(self, queue: str, messages: Iterable[Message], batch_id: str = "") -> list[str]:
+        """Enqueue messages, as members of the batch with this id if it is not empty."""
+        name, batch = checks.queue_name(queue), checks.several("messages", messages)
+        trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
+        try:
+            ids = await self._enqueue_many(name, batch if trace is None else trace.carrying(batch), batch_id)
+        except BaseException as error:
+            if trace is not None:
+                trace.failed(error)
+            raise
+        if trace is not None:
+            trace.all_accepted(len(ids))
+        return ids
+
+    async def _enqueue_many(self, name: str, batch: Iterable[Message], batch_id: str) -> list[str]:
         in_flight = deque[Chunk]()
-        bulk, line, send = Bulk(name, batch), self._session.line(name), self._session.send
+        bulk, line, send = Bulk(name, batch, batch_id), self._session.line(name), self._session.send
         for chunk in bulk.chunks():
             in_flight.append(self._io.ask(lambda now, chunk=chunk: send(line, chunk, now)))  # type: ignore[misc]
             if len(in_flight) == CHUNKS_UNDER_WAY:

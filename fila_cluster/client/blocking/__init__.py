@@ -5,6 +5,7 @@
 from fila_cluster.client.blocking.batches import Batch, BatchConsumer
 from fila_cluster.client.blocking.client import Client
 from fila_cluster.client.blocking.consumer import Consumer
+from fila_cluster.client.blocking.message_batches import MessageBatch
 from fila_cluster.client.blocking.producer import Producer
 
-__all__ = ["Batch", "BatchConsumer", "Client", "Consumer", "Producer"]
+__all__ = ["Batch", "BatchConsumer", "Client", "Consumer", "MessageBatch", "Producer"]

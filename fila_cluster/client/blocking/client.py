@@ -16,9 +16,11 @@ from fila_cluster.client import checks
 from fila_cluster.client.blocking.administration import Administration
 from fila_cluster.client.blocking.batches import BatchConsumer
 from fila_cluster.client.blocking.consumer import Consumer
+from fila_cluster.client.blocking.message_batches import MessageBatch
 from fila_cluster.client.blocking.producer import Producer
 from fila_cluster.client.blocking.schedules import Scheduling
 from fila_cluster.client.calls import messages
+from fila_cluster.client.calls.batches import BatchTerms
 from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.checks import endpoint_or_default, timeout_seconds
 from fila_cluster.client.io.confirming import ThreadConfirmer, Unseen
@@ -134,17 +136,7 @@ class Client(Administration, Scheduling):
         ``messages`` is read as the frames are sent, several of which are under way: a generator of any length is fine. The
         order is kept within each fairness key. :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
         """
-        name, batch = checks.queue_name(queue), checks.several("messages", messages)
-        trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
-        try:
-            ids = self._enqueue_many(name, batch if trace is None else trace.carrying(batch))
-        except BaseException as error:
-            if trace is not None:
-                trace.failed(error)
-            raise
-        if trace is not None:
-            trace.all_accepted(len(ids))
-        return ids
+        return self._enqueue_all(queue, messages)
 
     def producer(
         self,
@@ -163,6 +155,15 @@ class Client(Administration, Scheduling):
         name = None if queue is None else checks.queue_name(queue)
         pipe = Pipe(self._session.pipelines, *messages.pipe_options(linger, batch, max_outstanding))
         return Producer(self, name, pipe, Unseen(messages.error_callback(on_error), self._confirmer))
+
+    def batch(self, callback: Message, queue: str, *, name: str | None = None) -> MessageBatch:
+        """Return a batch of messages, to be used in a ``with``: ``callback`` is enqueued into ``queue`` when all are done.
+
+        The callback is enqueued exactly once, when the last message of the batch is acked or dead-lettered. Its headers have the
+        counts: ``fila-batch-total``, ``-acked``, ``-dead`` and ``-removed`` (by a purge, a cancel, or with their queue), besides
+        the batch's id (``fila-batch``) and its ``name``, which is for people.
+        """
+        return MessageBatch(self, BatchTerms(callback, queue, name))
 
     # --- consuming ----------------------------------------------------------------------------------------------------
 
@@ -296,9 +297,23 @@ class Client(Administration, Scheduling):
     def _start(self, key: str, command: Command, then: Callable[[Call], None] | None = None) -> Call:
         return self._io.ask(lambda now: self._session.call(key, command, now, then))
 
-    def _enqueue_many(self, name: str, batch: Iterable[Message]) -> list[str]:
+    def _enqueue_all(self, queue: str, messages: Iterable[Message], batch_id: str = "") -> list[str]:
+        """Enqueue messages, as members of the batch with this id if it is not empty."""
+        name, batch = checks.queue_name(queue), checks.several("messages", messages)
+        trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
+        try:
+            ids = self._enqueue_many(name, batch if trace is None else trace.carrying(batch), batch_id)
+        except BaseException as error:
+            if trace is not None:
+                trace.failed(error)
+            raise
+        if trace is not None:
+            trace.all_accepted(len(ids))
+        return ids
+
+    def _enqueue_many(self, name: str, batch: Iterable[Message], batch_id: str) -> list[str]:
         in_flight = deque[Chunk]()
-        bulk, line, send = Bulk(name, batch), self._session.line(name), self._session.send
+        bulk, line, send = Bulk(name, batch, batch_id), self._session.line(name), self._session.send
         for chunk in bulk.chunks():
             in_flight.append(self._io.ask(lambda now, chunk=chunk: send(line, chunk, now)))  # type: ignore[misc]
             if len(in_flight) == CHUNKS_UNDER_WAY:

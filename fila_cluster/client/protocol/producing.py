@@ -122,8 +122,10 @@ class Bulk:
     after it would fail in the same way, and are not sent.
     """
 
-    def __init__(self, queue: str, messages: Iterable[Any]) -> None:
+    def __init__(self, queue: str, messages: Iterable[Any], batch: str = "") -> None:
+        """``batch``: the id of the batch that they are members of; empty: none."""
         self._queue = queue
+        self._batch = batch
         self._messages = iter(messages)
         self._results: list[str | FilaError] = []
         self._all_accepted = True
@@ -167,6 +169,7 @@ class Bulk:
             self._all_accepted = False
         if command is not None:
             every = range(start, start + count)
+            command.batch = self._batch
             places = [place for place in every if place - start not in faults] if faults else every
             yield Chunk(command, partial(self._answered, places))
 

@@ -11,6 +11,19 @@ Opcodes up to 79 are for clients, 80 to 99 for the router and its workers, and b
 """
 
 from fila_proto_zmq.commands.backups import BackupParts, BeginBackup, CutBackup, KeepBackup, ShardCut
+from fila_proto_zmq.commands.batches import (
+    AbandonBatch,
+    BatchJoined,
+    BatchOpened,
+    ForgetParts,
+    JoinBatch,
+    OpenBatch,
+    PartName,
+    PartReport,
+    ReportParts,
+    SealBatch,
+    SealParts,
+)
 from fila_proto_zmq.commands.cluster import (
     CLOSED,
     MARK,
@@ -212,6 +225,7 @@ COMMANDS: tuple[type[Command], ...] = (
     PutTemplate, GetTemplate, ListTemplates, DeleteTemplate,
     Register, Pulse, Leave, PutConfig, Tokens, Grants, Park, PutKeys, DescribeClients, EndClient, TransferMessages, MessagesTransferred, Appoint, Appointed,
     PrepareShard, ReleaseShard, AdoptShards, PutDraining, StoreKeys, FetchKeys,
+    OpenBatch, SealBatch, AbandonBatch, JoinBatch, BatchJoined, SealParts, ReportParts, ForgetParts,
 )  # fmt: skip
 
 BY_OPCODE: dict[int, type[Command]] = {command.opcode: command for command in COMMANDS}
@@ -226,6 +240,7 @@ __all__ = [
     "OTHER_KEYS",
     "PLACEMENT",
     "PLATE",
+    "AbandonBatch",
     "Act",
     "ActList",
     "AdoptShards",
@@ -234,6 +249,8 @@ __all__ = [
     "Appointed",
     "BackupParts",
     "BankLease",
+    "BatchJoined",
+    "BatchOpened",
     "BeginBackup",
     "BoolColumn",
     "Browse",
@@ -281,6 +298,7 @@ __all__ = [
     "Fences",
     "FetchKeys",
     "FetchReserved",
+    "ForgetParts",
     "GetClusterStatus",
     "GetConfig",
     "GetHosts",
@@ -303,6 +321,7 @@ __all__ = [
     "HostList",
     "HostWorker",
     "IntColumn",
+    "JoinBatch",
     "KeepBackup",
     "KeyList",
     "KeyMade",
@@ -324,9 +343,12 @@ __all__ = [
     "MessagesTransferred",
     "Metrics",
     "MoveShard",
+    "OpenBatch",
     "OpenView",
     "OwnKey",
     "Park",
+    "PartName",
+    "PartReport",
     "Pause",
     "Placement",
     "Plate",
@@ -355,6 +377,7 @@ __all__ = [
     "ReleaseShard",
     "RenewReservation",
     "Reply",
+    "ReportParts",
     "ReservationEnded",
     "Reserve",
     "Reserved",
@@ -365,6 +388,8 @@ __all__ = [
     "ScheduleList",
     "ScheduleMetrics",
     "ScheduleView",
+    "SealBatch",
+    "SealParts",
     "SetConfig",
     "Settle",
     "Settled",

@@ -61,6 +61,8 @@ class Enqueue(Command):
     dedup_last: BoolColumn = False
     """Whether the message replaces the payload, the headers and the delay of a pending or delayed one with its ``dedup_id``. It needs
     one."""
+    batch: str = ""
+    """The batch that these messages are members of; empty: none."""
 
 
 Fences: TypeAlias = list[tuple[int, list[int]]]

@@ -11,8 +11,13 @@ from fila_proto_zmq import outages
 from fila_proto_zmq.commands import (
     Appoint,
     Appointed,
+    BatchJoined,
+    ForgetParts,
+    JoinBatch,
     MessagesTransferred,
     Register,
+    ReportParts,
+    SealParts,
     ShardOutage,
     TransferMessages,
     WorkerStatus,
@@ -22,7 +27,10 @@ from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.worker_state import Worker
 
-RELAYED: Final = frozenset(command.opcode for command in (TransferMessages, MessagesTransferred, Appoint, Appointed))
+_BETWEEN_SHARDS: Final = (
+    TransferMessages, MessagesTransferred, Appoint, Appointed, JoinBatch, BatchJoined, SealParts, ReportParts, ForgetParts,
+)  # fmt: skip
+RELAYED: Final = frozenset(command.opcode for command in _BETWEEN_SHARDS)
 
 
 class _Addressed(msgspec.Struct, array_like=True, gc=False):

@@ -7,6 +7,7 @@ messages, before and after everything was killed once more; ``rested`` when noth
 from typing import TYPE_CHECKING
 
 from tests.simulation.checkers import (
+    batches,
     calls,
     dead_letters,
     dedup,
@@ -76,6 +77,7 @@ def audited(run: "Run") -> None:
     replaced.check_made(history)
     fairness.check(history)
     throttles.check(history)
+    batches.check(history)
     dedup.check(history, run.options.shard_settings.dedup_window_ms * 1000)
     schedules.check(history)
     calls.check(history, run.world.now_us)

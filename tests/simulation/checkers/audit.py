@@ -15,6 +15,8 @@ DRAIN_ROUNDS_MAX = 400
 TRIES_MAX = 60
 DELAYS_S = 3.5
 """Longer than anything is delayed."""
+CALLBACKS_S = 4.0
+"""Longer than a callback takes if every frame between the shards is lost once."""
 
 
 async def patiently(ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -53,6 +55,9 @@ async def audit(programs: "Programs", history: History, queues_in_order: Callabl
     await asyncio.sleep(DELAYS_S)
     await _look_for_two(client, history)
     await _drain(programs, history)
+    if history.batches:  # the last acks have callbacks follow
+        await asyncio.sleep(CALLBACKS_S)
+        await _drain(programs, history)
 
 
 def _may_be_missing(history: History, queue: str) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from fila_worker.core.batches.owned import OwnedBatches
 from fila_worker.core.keys import FIRST, LAST
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ def check(run: "Run") -> None:
                 history.fail(
                     "memory", f"shard {shard.index}: {len(shard.leases)} leases, {len(shard.consumers)} consumers at rest"
                 )
+            sealed = sum(part.sealed for part in shard.batch_parts.parts.values())
+            sealed += sum(batch.sealed for batch in shard.part(OwnedBatches).batches.values())
+            if (sealed and not history.power_cuts) or shard.batch_parts.asks:
+                history.fail("orphans", f"shard {shard.index} keeps {sealed} sealed batches and parts, and all is done")
             families = shard.store.families
             dead = shard.acked.messages
             for name in ("messages", "delayed", "outbox"):

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.names import (
+    batch_id,
     check_new_queue_name,
     check_pattern,
     check_queue_name,
     dead_letter_name,
     is_dead_letter,
+    parse_batch_id,
     root_name,
     shard_of,
 )
@@ -127,3 +129,19 @@ def test_good_patterns(pattern: str) -> None:
 def test_bad_patterns_are_refused(pattern: object) -> None:
     with pytest.raises(InvalidArgumentError):
         check_pattern(pattern)  # type: ignore[arg-type]
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queue", ["done", "billing/done", "a.b-c_d"])
+def test_the_id_of_a_batch_names_its_callbacks_queue(queue: str) -> None:
+    token = bytes(range(16))
+    assert batch_id(queue, token) == f"{queue}#000102030405060708090a0b0c0d0e0f"
+    assert parse_batch_id(batch_id(queue, token)) == (queue, token)
+
+
+@pytest.mark.parametrize("text", ["", "done", "done#", "done#12", f"done#{'AB' * 16}", f"done#{'é' * 32}", f"#{'ab' * 16}"])
+def test_what_is_no_id_of_a_batch_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        parse_batch_id(text)

@@ -138,7 +138,7 @@ def test_the_reference_msgpack_reads_a_records_extension() -> None:
     data = bytes.fromhex(EXTENDED_RECORD_HEX)
     flags, attempts, priority, high, low = struct.unpack_from(">HIiQQ", data)
     length = int.from_bytes(data[26:30], "big")
-    assert (flags, attempts, priority, (high, low)) == (0x0107, 1, 0, ID)
+    assert (flags, attempts, priority, (high, low)) == (0x0117, 1, 0, ID)
     assert msgpack.unpackb(data[30 : 30 + length]) == EXTENSION
     assert data[30 + length :] == ENVELOPE
 

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from fila_proto_zmq.commands import (
+    AbandonBatch,
     Act,
     ActList,
     AdoptShards,
@@ -11,6 +12,8 @@ from fila_proto_zmq.commands import (
     Appointed,
     BackupParts,
     BankLease,
+    BatchJoined,
+    BatchOpened,
     BeginBackup,
     Browse,
     Browsed,
@@ -54,6 +57,7 @@ from fila_proto_zmq.commands import (
     Fault,
     FetchKeys,
     FetchReserved,
+    ForgetParts,
     GetClusterStatus,
     GetConfig,
     GetHosts,
@@ -75,6 +79,7 @@ from fila_proto_zmq.commands import (
     HostCopy,
     HostList,
     HostWorker,
+    JoinBatch,
     KeepBackup,
     KeyList,
     KeyMade,
@@ -95,9 +100,11 @@ from fila_proto_zmq.commands import (
     MessageView,
     Metrics,
     MoveShard,
+    OpenBatch,
     OpenView,
     OwnKey,
     Park,
+    PartReport,
     Pause,
     Placement,
     PrepareShard,
@@ -124,6 +131,7 @@ from fila_proto_zmq.commands import (
     Registered,
     ReleaseShard,
     RenewReservation,
+    ReportParts,
     ReservationEnded,
     Reserve,
     Reserved,
@@ -134,6 +142,8 @@ from fila_proto_zmq.commands import (
     ScheduleList,
     ScheduleMetrics,
     ScheduleView,
+    SealBatch,
+    SealParts,
     SetConfig,
     Settle,
     Settled,
@@ -416,6 +426,7 @@ BODIES = [
             7,
             [3, 0],
             [True, False],
+            "done#00",
         ),
         [
             [b"\0\0\0\0a", b"\0\0\0\0b"],
@@ -433,8 +444,10 @@ BODIES = [
             7,
             [3, 0],
             [True, False],
+            "done#00",
         ],
-        "9f92c4050000000061c4050000000062a461636d650292ff05ccfa00cdea609292a3617069a3736d7390cd05dccd232892a26431a0ce05265c000792030092c3c2",
+        "dc001092c4050000000061c4050000000062a461636d650292ff05ccfa00cdea609292a3617069a3736d7390cd05dccd232892"
+        "a26431a0ce05265c000792030092c3c2a7646f6e65233030",
     ),
     Body(
         Enqueued(
@@ -700,13 +713,13 @@ BODIES = [
             7,
             [
                 ["dead", "acme", 2, ["api"], False, b"\x01", None],
-                ["q", "", 0, [], False, b"", [[b"\x03"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None]],
+                ["q", "", 0, [], False, b"", [[b"\x03"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, 0, False, ""]],
             ],
             b"\x05",
             b"\x04",
         ],
-        "960201079297a464656164a461636d650291a3617069c2c40101c097a171a00090c2c4009f91c40103a764656661756c740000"
-            "00000090cd03e800a000c000c2c40105c40104",
+        "960201079297a464656164a461636d650291a3617069c2c40101c097a171a00090c2c400dc001091c40103a764656661756c74"
+        "000000000090cd03e800a000c000c2a0c40105c40104",
     ),
     Body(
         MessagesTransferred(
@@ -721,15 +734,15 @@ BODIES = [
         PutSchedule("orders", SCHEDULED, "0 3 * * *", 0, "Europe/Lisbon", "all", 500),
         [
             "orders",
-            [[b"\x00\x00\x00\x00x"], "acme", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None],
+            [[b"\x00\x00\x00\x00x"], "acme", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, 0, False, ""],
             "0 3 * * *",
             0,
             "Europe/Lisbon",
             "all",
             500,
         ],
-        "97a66f72646572739f91c4050000000078a461636d65000000000090cd03e800a000c000c2a9302033202a202a202a00ad4575"
-            "726f70652f4c6973626f6ea3616c6ccd01f4",
+        "97a66f7264657273dc001091c4050000000078a461636d65000000000090cd03e800a000c000c2a0a9302033202a202a202a00"
+        "ad4575726f70652f4c6973626f6ea3616c6ccd01f4",
     ),
     Body(GetSchedule(), [], "90"),
     Body(
@@ -756,12 +769,12 @@ BODIES = [
                 11,
                 12,
                 ["OVERLOADED", "full", 0, {}],
-                [[b"\x00\x00\x00\x00x"], "acme", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None],
+                [[b"\x00\x00\x00\x00x"], "acme", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, 0, False, ""],
             ]
         ],
         "91dc0015a76e696768746c79a66f7264657273a9302033202a202a202a00ad4575726f70652f4c6973626f6ea46f6e6365cd01"
-            "f40103020405060708090a0b0c94aa4f5645524c4f41444544a466756c6c00809f91c4050000000078a461636d650000000000"
-            "90cd03e800a000c000c2",
+        "f40103020405060708090a0b0c94aa4f5645524c4f41444544a466756c6c0080dc001091c4050000000078a461636d65000000"
+        "000090cd03e800a000c000c2a0",
     ),
     Body(ListSchedules("n", "m", ["n*"]), ["n", "m", ["n*"]], "93a16ea16d91a26e2a"),
     Body(
@@ -789,17 +802,62 @@ BODIES = [
                     11,
                     12,
                     ["OVERLOADED", "full", 0, {}],
-                    [[b"\x00\x00\x00\x00x"], "acme", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None],
+                    [[b"\x00\x00\x00\x00x"], "acme", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, 0, False, ""],
                 ]
             ],
             True,
         ],
         "9291dc0015a76e696768746c79a66f7264657273a9302033202a202a202a00ad4575726f70652f4c6973626f6ea46f6e6365cd"
-            "01f40103020405060708090a0b0c94aa4f5645524c4f41444544a466756c6c00809f91c4050000000078a461636d6500000000"
-            "0090cd03e800a000c000c2c3",
+        "01f40103020405060708090a0b0c94aa4f5645524c4f41444544a466756c6c0080dc001091c4050000000078a461636d650000"
+        "00000090cd03e800a000c000c2a0c3",
     ),
     Body(DeleteSchedule(), [], "90"),
     Body(ScheduleDeleted(False), [False], "91c2"),
+    Body(
+        OpenBatch(b"\1", Enqueue([b"\0\0\0\0a"]), "import"),
+        [b"\x01", [[b"\x00\x00\x00\x00a"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, 0, False, ""], "import"],
+        "93c40101dc001091c4050000000061a764656661756c74000000000090cd03e800a000c000c2a0a6696d706f7274",
+    ),
+    Body(
+        BatchOpened(86_400_000),
+        [86400000],
+        "91ce05265c00",
+    ),
+    Body(
+        SealBatch(b"\1"),
+        [b"\x01"],
+        "91c40101",
+    ),
+    Body(
+        AbandonBatch(b"\1"),
+        [b"\x01"],
+        "91c40101",
+    ),
+    Body(
+        JoinBatch(2, 1, 3, "done", b"\1", "orders"),
+        [2, 1, 3, "done", b"\x01", "orders"],
+        "96020103a4646f6e65c40101a66f7264657273",
+    ),
+    Body(
+        BatchJoined(1, 2, 3, "done", b"\1", "orders", 0, Fault("INVALID_ARGUMENT", "over")),
+        [1, 2, 3, "done", b"\x01", "orders", 0, ["INVALID_ARGUMENT", "over", 0, {}]],
+        "98010203a4646f6e65c40101a66f72646572730094b0494e56414c49445f415247554d454e54a46f7665720080",
+    ),
+    Body(
+        SealParts(1, 2, [("done", b"\1", "orders")]),
+        [1, 2, [["done", b"\x01", "orders"]]],
+        "9301029193a4646f6e65c40101a66f7264657273",
+    ),
+    Body(
+        ReportParts(2, 1, True, [PartReport("done", b"\1", "orders", 9, 5, 3, 1)]),
+        [2, 1, True, [["done", b"\x01", "orders", 9, 5, 3, 1]]],
+        "940201c39197a4646f6e65c40101a66f726465727309050301",
+    ),
+    Body(
+        ForgetParts(1, 2, [("done", b"\1", "orders")]),
+        [1, 2, [["done", b"\x01", "orders"]]],
+        "9301029193a4646f6e65c40101a66f7264657273",
+    ),
     Body(Done(), [], "90"),
     Body(
         Fault("OVERLOADED", "busy", 200, {"refused": True}),
@@ -831,14 +889,16 @@ EXTENSION = {
     "dead_lettered_ms": 1_730_000_001_000,
     "cost_milli": 2_500,
     "expires_ms": 1_730_000_002_000,
+    "batch": bytes(range(16)),
 }
 EXTENDED_RECORD = Record(1, 0, *ID, Extension(**EXTENSION), ENVELOPE)
 EXTENDED_RECORD_HEX = (
-    "0107" "00000001" "00000000" "0192cc0914007003" "8000000000000005"
-    "00000083"
-    "88" "a86c656173655f6d73" "cdea60" "a56572726f72" "a4626f6f6d" "a86d65746164617461" "c4020102"
+    "0117" "00000001" "00000000" "0192cc0914007003" "8000000000000005"
+    "0000009b"
+    "89" "a86c656173655f6d73" "cdea60" "a56572726f72" "a4626f6f6d" "a86d65746164617461" "c4020102"
     "a6726561736f6e" "a66661696c6564" "ac736f757263655f7175657565" "a66f7264657273"
     "b0646561645f6c657474657265645f6d73" "cf00000192cc0917e8"
     "aa636f73745f6d696c6c69" "cd09c4" "aa657870697265735f6d73" "cf00000192cc091bd0"
+    "a56261746368" "c410000102030405060708090a0b0c0d0e0f"
     "00000007" "81a16ba376c3a9" "6869"
 )  # fmt: skip

@@ -6,10 +6,16 @@ from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import (
     Appoint,
     Appointed,
+    BatchJoined,
     Command,
+    ForgetParts,
+    JoinBatch,
     MessagesTransferred,
     Park,
+    PartReport,
     Registered,
+    ReportParts,
+    SealParts,
     Transfer,
     TransferMessages,
 )
@@ -92,6 +98,11 @@ BETWEEN = [
     MessagesTransferred(2, 0, 7, [], b"stream"),
     Appoint(2, 0, 5, "q"),
     Appointed(2, 0, 5, True),
+    JoinBatch(2, 0, 5, "done", bytes(16), "q"),
+    BatchJoined(2, 0, 5, "done", bytes(16), "q", 9, None),
+    SealParts(2, 0, [("done", bytes(16), "q")]),
+    ReportParts(2, 0, True, [PartReport("done", bytes(16), "q", 1, 1, 0, 0)]),
+    ForgetParts(2, 0, [("done", bytes(16), "q")]),
 ]
 
 

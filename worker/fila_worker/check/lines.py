@@ -11,10 +11,11 @@ from operator import itemgetter
 from typing import Final, TypeAlias
 
 from fila_proto_zmq.ids import shard_of_id
-from fila_proto_zmq.record import FIXED_BYTES, HAS_TTL, PLAIN, extension_of, unpack_fixed, unpack_record
+from fila_proto_zmq.record import BATCHED, FIXED_BYTES, HAS_TTL, PLAIN, extension_of, unpack_fixed, unpack_record
 from fila_worker.check.findings import Change, Finding
 from fila_worker.check.reading import UNREADABLE, Reading, decoded
 from fila_worker.check.schedule import Expected
+from fila_worker.core.batch_parts import Place
 from fila_worker.core.keys import LANE_BYTES, MESSAGE_KEY_BYTES, first_of_all, own_place, place_of, u64
 from fila_worker.core.model.due_index import Delayed, Kind, on_the_grid, parse_delayed
 from fila_worker.core.model.ledger import Counts, LaneRecord, decode_lane, encode_lane
@@ -126,11 +127,21 @@ class _Line:
             return
         if place_of(key) != own_place(key, priority) and key != first_of_all(key):
             yield Finding("message", f"{self._name}: message {key.hex()} is not at the place of its priority", self._queue)
+        if flags & BATCHED:
+            self._count_member(record)
         if waits and flags & HAS_TTL:
             expires_ms = extension_of(record).expires_ms
             if expires_ms is not None:
                 text = f"{self._name}: message {key.hex()} has a time to live, and would never expire"
                 yield from self._expected.entry(on_the_grid(expires_ms), Kind.EXPIRE, key, text, self._queue)
+
+    def _count_member(self, record: bytes) -> None:
+        queue = None if self._record is None else self._reading.queues.get(self._record.queue)
+        token = extension_of(record).batch
+        if queue is not None and not queue.gone and token is not None:
+            place = Place(queue.name, token)
+            if place in self._reading.batch_parts:
+                self._reading.members[place] += 1
 
     def _note(self) -> None:
         """Note what other parts derive from the lane's messages."""

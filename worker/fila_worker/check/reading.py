@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from fila_proto_zmq.errors import InvalidFrameError
+from fila_worker.core.batch_parts import PartRecord, Place
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.model.ledger import Counts
 from fila_worker.core.model.queues import QueueRecord
@@ -42,6 +43,10 @@ class Reading:
         """The messages that are acked and not removed yet."""
         self.sizes: Counter[int] = Counter()
         """The bytes of each queue's messages, by queue id."""
+        self.batch_parts: dict[Place, PartRecord] = {}
+        """What is stored of the parts of batches."""
+        self.members: Counter[Place] = Counter()
+        """The messages that are members of these parts, and not acked."""
         self.highest = (0, 0)
         """The highest sequence number of a message, and the highest lane id."""
         self.priorities: dict[int, set[int]] = {}

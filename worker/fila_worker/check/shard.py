@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, cast
 
 from fila_proto_zmq.errors import FilaError, StorageError
-from fila_worker.check import dedup, leases, lines, queues, schedule, singles
+from fila_worker.check import batches, dedup, leases, lines, queues, schedule, singles
 from fila_worker.check.findings import Finding
 from fila_worker.check.reading import Reading
 from fila_worker.core.hooks import no_hooks
@@ -24,6 +24,7 @@ PARTS: Final = (
     ("leases", leases.check_leases),
     ("messages", lines.check_lines),
     ("counts", queues.check_totals),
+    ("batches", batches.check_batches),
     ("schedule", schedule.check_schedule),
     ("dedup", dedup.check_dedup),
     ("config", singles.check_config),

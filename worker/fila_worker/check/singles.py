@@ -8,8 +8,10 @@ import msgspec
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import unpack_record
+from fila_worker.check.batches import is_record
 from fila_worker.check.findings import Change, Finding
 from fila_worker.check.reading import Reading, decoded
+from fila_worker.core.batches.stored import PREFIXES
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID
 from fila_worker.core.keys import u64
 from fila_worker.core.manage.stored_keys import API_KEYS, decode_keys
@@ -55,7 +57,7 @@ def check_identity(reading: Reading) -> Iterator[Finding]:
 def check_state(reading: Reading) -> Iterator[Finding]:
     """Check that single values have names and forms that are known."""
     for key, value in reading.scan("state"):
-        if not _well_formed(key, value):
+        if not (is_record(reading, key, value) if key.startswith(PREFIXES) else _well_formed(key, value)):
             shown = key.decode(errors="replace")
             yield Finding("state", f"the value {shown!r} of the shard is not known, or cannot be read")
 

@@ -114,6 +114,33 @@ class Limits:
     rate_wait_ms_max: int = 4000
     """How long an enqueue waits for the bank's grant for its namespace: just below the usual timeout of a client."""
 
+    # batches
+    batches_max: int = 10_000
+    """Batches whose callbacks go to queues of this shard, some 500 bytes each in memory."""
+    batch_parts_max: int = 10_000
+    """Pairs of a batch and a queue of this shard that has members: their counts are in memory, and a queue that is deleted
+    changes all of its own in one turn."""
+    batch_queues_max: int = 1000
+    """Queues that one batch may have members in."""
+    batch_callback_bytes_max: int = 256 * MIB
+    """The callbacks of all these batches, on disk."""
+    batch_open_ms_max: int = 24 * 3600 * 1000
+    """How long a batch may be open: its client may be dead."""
+    ended_batches_max: int = 8192
+    """Batches that have ended and are remembered, so that a repeated seal gets its first answer again."""
+    batch_waits_max: int = 1000
+    """Pairs of a batch and a queue whose first members wait for the word of the batch's owner."""
+    batch_waits_bytes_max: int = 16 * MIB
+    """The messages that wait for it, or one larger enqueue."""
+    batch_wait_ms_max: int = 3000
+    """How long they wait: less than the usual timeout of a client."""
+    batch_check_ms: int = 60_000
+    """How often a shard asks about members of a batch that is open for longer than it may."""
+    batch_parts_at_once: int = 500
+    """Parts in one frame between shards, up to half a KiB each."""
+    batch_ends_at_once: int = 50
+    """Callbacks that are enqueued in one turn: each may be large, and may have a hook."""
+
     # commands in steps
     purge_lanes_max: int = 1000
     """Lanes that are emptied at once without reading. A queue with more is emptied in steps."""

@@ -41,6 +41,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
 from fila_proto_zmq.templates import Templates
+from fila_worker.core.batches.batches import Batches
 from fila_worker.core.deliver.delivery import Deliveries
 from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
@@ -84,6 +85,7 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     StoredMessages,
     Settlements,
     DueEntries,
+    Batches,
     Subscriptions,
     UnseenLeases,
     OpenJobs,

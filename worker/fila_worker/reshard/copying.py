@@ -7,6 +7,7 @@ from gc import collect
 from typing import Final
 
 from fila_proto_zmq.names import shard_of
+from fila_worker.core.batches.stored import batch_queue, stored_batches
 from fila_worker.core.enqueue.dedup import RECORD_BYTES
 from fila_worker.core.hooks import no_hooks
 from fila_worker.core.keys import FIRST, LANE_BYTES, LAST, MESSAGE_KEY_BYTES, after, first_of_all, lane_of, place_of, u32, u64
@@ -44,6 +45,7 @@ class Stage(IntEnum):
     WINDOWS = 4
     OUTBOX = 5
     SCHEDULES = 6
+    BATCHES = 7
     END = 7
 
 
@@ -139,6 +141,7 @@ class _Copy:
         self._windows()
         self._outbox()
         self._schedules()
+        self._batches()
         for queue in queues:
             self._compare(queue)
             totals.queues += not queue.is_dead_letter
@@ -312,6 +315,19 @@ class _Copy:
         if new.position < self._at(stage, key):
             new.put_enqueue(entry, self._old.index, key)
             self._commit_if_full(new, self._at(stage, key))
+
+    def _batches(self) -> None:
+        """Copy batches, which go with their callbacks' queues, and their parts, which go with the queues of the members.
+
+        A part goes to the shard of a queue that was deleted, too: its counts are not reported yet.
+        """
+        stage = Stage.BATCHES
+        for key, value in stored_batches(self._store, self._start(stage)):
+            new = self._news[shard_of(batch_queue(key), len(self._news))]
+            if new.position < self._at(stage, key):
+                new.put_batch(key, value)
+                self._commit_if_full(new, self._at(stage, key))
+        self._end(stage)
 
     # --- commits and counts -------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import EXTENDED, HAS_TTL
+from fila_worker.core.batch_parts import Outcome
 from fila_worker.core.deliver.reserved_cache import ReservedCache
 from fila_worker.core.effects import Push, answer
 from fila_worker.core.model.cold_lanes import warm_up_next
@@ -18,7 +19,7 @@ from fila_worker.core.model.component import Component
 from fila_worker.core.model.consumers import Demand, Reserving, Subscription
 from fila_worker.core.model.due_index import too_old
 from fila_worker.core.model.fairness_keys import MILLI
-from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry
+from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry, tokens_of
 from fila_worker.core.model.leases import Lease
 from fila_worker.core.settle import dead_letters
 from fila_worker.core.timer import AT_ONCE
@@ -264,6 +265,7 @@ def _reserve(state: "State", demand: Reserving, parcel: PickedBatch, now_ms: int
     lease = Lease(state.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
     lease.sizes = list(map(len, parcel.records))
     lease.mortal = any(record[1] & HAS_TTL for record in parcel.records)
+    lease.batches = tokens_of(parcel.records) or None
     lease.subscription_id = demand.part
     state.leases.add(lease)
     state.leases.save(lease, state.batch)
@@ -278,8 +280,7 @@ def _lease(state: "State", demand: Demand, parcel: PickedBatch, now_ms: int) -> 
         return [_grant(state, demand, parcel, slice(None), duration_ms, now_ms)]
     batches = []
     for span, own_ms in _durations(duration_ms, parcel.records):
-        mortal = any(record[1] & HAS_TTL for record in parcel.records[span])
-        batches.append(_grant(state, demand, parcel, span, own_ms, now_ms, mortal=mortal))
+        batches.append(_grant(state, demand, parcel, span, own_ms, now_ms, usual=False))
     return batches
 
 
@@ -294,14 +295,17 @@ def _durations(default_ms: int, records: list[bytes]) -> list[tuple[slice, int]]
 
 
 def _grant(
-    state: "State", demand: Demand, parcel: PickedBatch, span: slice, duration_ms: int, now_ms: int, *, mortal: bool = False
+    state: "State", demand: Demand, parcel: PickedBatch, span: slice, duration_ms: int, now_ms: int, *, usual: bool = True
 ) -> LeaseBatch:
-    """Add one lease for a run of a batch, and return its columns."""
+    """Add one lease for a run of a batch, and return its columns. ``usual``: none of the records has flags."""
     queue = demand.queue
     members: list[Member] = list(parcel.members[span])
     lease = Lease(state.leases.new_id(), demand.consumer, queue, members, now_ms, duration_ms)
     lease.sizes = list(map(len, parcel.records[span]))
-    lease.mortal, lease.at_most_once = mortal, queue.at_most_once
+    lease.at_most_once = queue.at_most_once
+    if not usual:
+        lease.mortal = any(record[1] & HAS_TTL for record in parcel.records[span])
+        lease.batches = tokens_of(parcel.records[span]) or None
     if isinstance(demand, Subscription):
         lease.belongs_to(demand)
     else:
@@ -338,6 +342,8 @@ def _give_away(state: "State", queue: "Queue", parcel: PickedBatch, now_ms: int)
         state.delete_pending(lane, message_key, len(record))
         state.release_slot(lane.key)
     queue.acked += len(parcel)
+    if any(map(_low_flags, parcel.records)):
+        state.end_members(queue, tokens_of(parcel.records).values(), Outcome.ACKED)
     batch = _batch(parcel, slice(None))
     batch.leased_ms = batch.expires_ms = now_ms
     batch.at_most_once = True

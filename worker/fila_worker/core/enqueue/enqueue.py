@@ -3,7 +3,7 @@
 One message costs about 1.5 µs here and 2.5 µs in RocksDB. So the loop over a usual batch is one function over locals, and
 everything common to the whole batch is looked up and checked once. Dedup ids cost about 2 µs more, nearly all of it in
 RocksDB. Unusual batches go message by message: those with delays, lease durations of their own, times to live, the same dedup
-id twice or that replace others, numbers of attempts of their own, costs, a limit that is near, or values out of bounds.
+id twice or that replace others, numbers of attempts of their own, costs, a batch, a limit that is near, or values out of bounds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -82,6 +82,8 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
         check_window(command.dedup_window_ms)
     if state.disk_is_full:
         raise quotas.disk_full(state)
+    if command.batch and not state.batch_parts.admit(call, command):
+        return None  # it goes on when the owner of its batch has agreed
     if "/" in call.queue and not state.part(EnqueueRates).admit(call, command, state.runtime.limits):
         return None  # its namespace has a rate: it goes on with the bank's word
     return _take_in(state, call, queue, command)
@@ -101,7 +103,7 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
     if "/" in name:
         state.part(EnqueueRates).admit_one(name, state.runtime.limits)
     command = policy.decide(state, queue, command, now_ms)
-    lanes, high, first = queue.lanes, _id_high(state, now_ms), state.counters.sequence + 1
+    lanes, high, first = queue.lanes, id_high(state, now_ms), state.counters.sequence + 1
     faults, known = _store(state, queue, command, state.counters, high, now_ms)
     state.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
     if faults:
@@ -138,7 +140,7 @@ def _take_in(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> 
         return _take_in_steps(state, call, queue, command)
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
-    lanes, high, first = queue.lanes, _id_high(state, call.now_ms), state.counters.sequence + 1
+    lanes, high, first = queue.lanes, id_high(state, call.now_ms), state.counters.sequence + 1
     faults, known = _store(state, queue, command, state.counters, high, call.now_ms)
     _note_visit(state, call, queue, faults, count, call.now_ms)
     state.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
@@ -174,7 +176,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
         queue = remade
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
-    high, numbers = _id_high(state, now_ms), _Reserved(state, total)
+    high, numbers = id_high(state, now_ms), _Reserved(state, total)
     first, done = numbers.sequence + 1, 0
     faults: Faults = []
     known: Known = []
@@ -213,7 +215,8 @@ def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, co
 
 def _cost(command: Enqueue) -> int:
     usual = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts) == (0, 0, 0, 0, 0)
-    return (MESSAGE_COST if usual and command.dedup_last is False else UNUSUAL_COST) * len(command.envelopes)
+    usual = usual and command.dedup_last is False and not command.batch
+    return (MESSAGE_COST if usual else UNUSUAL_COST) * len(command.envelopes)
 
 
 def _deleted(queue: "Queue") -> FilaError:
@@ -229,7 +232,8 @@ def _too_late(queue: "Queue", done: int, total: int, *, refused: bool = False) -
     )
 
 
-def _id_high(state: "State", now_ms: int) -> int:
+def id_high(state: "State", now_ms: int) -> int:
+    """Return the first half of the ids of messages that are stored now."""
     counters = state.counters
     counters.clock_ms = max(counters.clock_ms, now_ms)
     return high_half(counters.clock_ms, state.index)
@@ -239,6 +243,8 @@ def _store(
     state: "State", queue: "Queue", command: Enqueue, numbers: Numbers, high: int, now_ms: int
 ) -> tuple[Faults, Known]:
     """Store messages with the next of some sequence numbers. An invalid message takes none."""
+    if command.batch and (refusal := state.batch_parts.refusal(queue.name, command.batch)) is not None:
+        return [(index, to_fault(refusal)) for index in range(len(command.envelopes))], []
     dedup = Dedup(state, queue, command, now_ms) if command.dedup_id != "" else None
     throttle_sets = _throttle_sets(command)
     if (
@@ -380,7 +386,8 @@ def _set_aside(state: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, 
 
 def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
     """Return whether all messages are due at once, have no options of their own, meet no limit, and are within bounds."""
-    if (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts) != (0, 0, 0, 0, 0):
+    own = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts)
+    if own != (0, 0, 0, 0, 0) or command.batch:
         return False
     if command.cost_milli != COST_MILLI_DEFAULT or queue.options.default_ttl_ms:
         return False

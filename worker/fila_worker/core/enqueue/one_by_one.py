@@ -25,10 +25,11 @@ from fila_proto_zmq.limits import (
     TTL_MS_MAX,
     WEIGHT_MAX,
 )
+from fila_proto_zmq.names import parse_batch_id
 from fila_proto_zmq.record import FIXED_BYTES, Extension, Record, headers_length
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.enqueue.dedup import Dedup
-from fila_worker.core.enqueue.insert import Incoming, Stored, store
+from fila_worker.core.enqueue.insert import Incoming, store
 from fila_worker.core.enqueue.replace import Hint, Replacements
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def accept_one_by_one(
     first = numbers.sequence + 1
     seen = dedup.seen if dedup else {}
     replacements = Replacements(state, queue, dedup, now_ms) if dedup and command.dedup_last is not False else None
+    token = parse_batch_id(command.batch)[1] if command.batch else None
     for index, (envelope, name, *options, throttle_keys, dedup_id, last) in enumerate(_rows(command)):
         try:
             check_message(envelope, name, state.settings.max_payload_bytes)
@@ -75,7 +77,9 @@ def accept_one_by_one(
         else:
             numbers.sequence += 1
             low = low_half(numbers.sequence)
-            placed = _accept_one(state, queue, envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
+            message = _incoming(envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
+            message.record.extension.batch = token
+            placed = store(state, queue, message, now_ms)
             stored.append(dedup_id)
             if dedup_id:
                 seen[dedup_id] = (high, low)
@@ -85,29 +89,20 @@ def accept_one_by_one(
         dedup.remember(stored, high, first)
     if replacements:
         replacements.remember()
+    if token is not None and stored:
+        state.batch_parts.add(queue.name, command.batch, len(stored), state.batch)
     return faults, known
 
 
-def _accept_one(
-    state: "State",
-    queue: "Queue",
-    envelope: bytes,
-    name: str,
-    options: list[int],
-    throttle_keys: ThrottleKeys,
-    high: int,
-    low: int,
-    now_ms: int,
-) -> Stored:
-    """Store one message, and return its place. ``high`` and ``low`` are the halves of its id."""
+def _incoming(
+    envelope: bytes, name: str, options: list[int], throttle_keys: ThrottleKeys, high: int, low: int, now_ms: int
+) -> Incoming:
+    """Return one message. ``high`` and ``low`` are the halves of its id."""
     weight, priority, _, _, lease_ms, cost_milli, ttl_ms, max_attempts = options
     extension = Extension(lease_ms=lease_ms or None, cost_milli=cost_milli, max_attempts=max_attempts or None)
     record = Record(0, priority, high, low, extension, bytes(envelope))
     deliver_ms = _deliver_ms(options, now_ms)
-    message = Incoming(
-        record, name, weight=weight, throttle_keys=throttle_keys, deliver_ms=deliver_ms, ttl_ms=ttl_ms
-    )  # fmt: skip
-    return store(state, queue, message, now_ms)
+    return Incoming(record, name, weight=weight, throttle_keys=throttle_keys, deliver_ms=deliver_ms, ttl_ms=ttl_ms)
 
 
 def _deliver_ms(options: list[int], now_ms: int) -> int:
@@ -117,9 +112,15 @@ def _deliver_ms(options: list[int], now_ms: int) -> int:
 
 def check_enqueue(command: Enqueue, payload_max: int, now_ms: int) -> None:
     """Raise the error of the first message that is not valid, whatever the queue is."""
-    for envelope, name, *options, throttle_keys, dedup_id in _rows(command):
+    for envelope, name, *options, throttle_keys, dedup_id, last in _rows(command):
         check_message(envelope, name, payload_max)
-        _check_options(options, throttle_keys, dedup_id, now_ms)
+        _check_options(options, throttle_keys, dedup_id, last, now_ms)
+
+
+def incoming_single(command: Enqueue, high: int, low: int, now_ms: int) -> Incoming:
+    """Return the only message of a command. ``high`` and ``low`` are the halves of its id."""
+    ((envelope, name, *options, throttle_keys, _, _),) = _rows(command)
+    return _incoming(envelope, name, options, policy.canonical(throttle_keys), high, low, now_ms)
 
 
 def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:

@@ -5,6 +5,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.events import QueueDeleted
+from fila_worker.core.batches.owned import OwnedBatches
 from fila_worker.core.deliver.subscriptions import close_demands
 from fila_worker.core.keys import pack_u32, pack_u64
 from fila_worker.core.model.acked_messages import purge
@@ -33,6 +34,8 @@ def remove(state: "State", queue: "Queue", *, idle: bool = False) -> None:
     purge(state)
     family = [each for each in (queue, queue.dead_letters) if each is not None]
     state.notes.append(QueueDeleted(queue.name, state.index, sum(each.depth for each in family), idle))
+    state.batch_parts.remove_queue(queue.name, state.batch)
+    state.part(OwnedBatches).remove_queue(queue.name, state.batch)
     for doomed in family:
         doomed.gone = True
         doomed.dead_letters = None
@@ -119,7 +122,8 @@ def delete_if_idle(state: "State", queue_id: int, due_ms: int, now_ms: int) -> N
     if queue is None or queue.gone or queue.options.idle_expiry_ms is None or queue.look_ms not in {0, due_ms}:
         return
     family = [queue, *([queue.dead_letters] if queue.dead_letters else [])]
-    if any(each.depth or each.subscribers for each in family) or state.outbox.carries_from(queue.id):
+    awaited = state.outbox.carries_from(queue.id) or state.part(OwnedBatches).has_any(queue.name)
+    if awaited or any(each.depth or each.subscribers for each in family):
         queue.used_ms = now_ms
     if queue.used_ms + queue.options.idle_expiry_ms > now_ms:
         watch(state, queue, now_ms)

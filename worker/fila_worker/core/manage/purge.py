@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import Purged, PurgeQueue
 from fila_proto_zmq.events import QueuePurged
+from fila_proto_zmq.record import BATCHED
+from fila_worker.core.batch_parts import Outcome
 from fila_worker.core.keys import after
 from fila_worker.core.model import acked_messages
 from fila_worker.core.model.component import Component
-from fila_worker.core.model.due_index import DELAYED_HEAD_BYTES, parse_delayed
+from fila_worker.core.model.due_index import parse_delayed
+from fila_worker.core.model.lanes import tokens_of
 from fila_worker.core.settings import Limits
 from fila_worker.core.walking import VIEWS_AT_ONCE, again, pieces
 
@@ -39,7 +42,8 @@ def purge(state: "State", call: "Call", command: PurgeQueue) -> "Work":
     """Remove the pending and delayed messages of a queue or a key, a bounded number per command; leased ones stay."""
     queue = state.queues.find(call.queue)
     acked_messages.purge(state)
-    if command.fairness_key is None and queue.lanes <= state.settings.limits.purge_lanes_max:
+    unread = queue.lanes <= state.settings.limits.purge_lanes_max and not state.batch_parts.has_open(queue.name)
+    if command.fairness_key is None and unread:
         count = sum(_empty(state, view.warm()) for view in _lanes(queue, None))
         queue.size_bytes = _leased_bytes(state, queue)
         state.ledger.touch_queue(queue)
@@ -153,31 +157,34 @@ def _empty_some(state: "State", lane: "Lane", step: _Step) -> None:
     """Remove a lane's messages that are not leased: those in memory, and as many of the others as the step allows."""
     state.ledger.show(lane)
     entries, tail = lane.buffered(), lane.tail
-    size_bytes = _size_of(state, entries)
+    records = _records_of(state, entries)
+    size_bytes, tokens = sum(map(len, records)), list(tokens_of(records).values())
     state.buffers.clear(lane)
     gone = [key for key, _ in entries]
     step.charge(1 + len(gone) // IN_MEMORY)
     if tail is not None:
-        found, tail_bytes = _read_tail(state, lane, tail, step)
+        found, tail_bytes = _read_tail(state, lane, tail, step, tokens)
         gone += found
         size_bytes += tail_bytes
     _delete(state, lane, gone)
-    delayed, retrying, delayed_bytes = _remove_delayed(state, lane, step) if lane.delayed else (0, 0, 0)
+    delayed, retrying, delayed_bytes = _remove_delayed(state, lane, step, tokens) if lane.delayed else (0, 0, 0)
+    state.end_members(lane.key.queue, tokens, Outcome.REMOVED)
     lane.key.queue.shrink(size_bytes + delayed_bytes)
     _count_out(state, lane, len(gone), delayed, retrying)
     step.removed += len(gone) + delayed
 
 
-def _size_of(state: "State", entries: "list[Entry]") -> int:
+def _records_of(state: "State", entries: "list[Entry]") -> list[bytes]:
     unread = [key for key, record in entries if record is None]
-    unread_bytes = sum(map(len, state.read(unread))) if unread else 0
-    return unread_bytes + sum(len(record) for _, record in entries if record is not None)
+    return [record for _, record in entries if record is not None] + (state.read(unread) if unread else [])
 
 
-def _read_tail(state: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[list[bytes], int]:
+def _read_tail(
+    state: "State", lane: "Lane", tail: bytes, step: _Step, tokens: list[bytes]
+) -> tuple[list[bytes], int]:  # fmt: skip
     """Return the keys of the tail's messages that the step removes, and their size; the rest becomes the tail.
 
-    Leased messages are skipped.
+    Leased messages are skipped. ``tokens`` gets the batches of members.
     """
     step.charge_look()
     gone: list[bytes] = []
@@ -191,10 +198,12 @@ def _read_tail(state: "State", lane: "Lane", tail: bytes, step: _Step) -> tuple[
         step.charge(1, len(record))
         gone.append(key)
         size_bytes += len(record)
+        if record[1] & BATCHED:
+            tokens += tokens_of([record]).values()
     return gone, size_bytes
 
 
-def _remove_delayed(state: "State", lane: "Lane", step: _Step) -> tuple[int, int, int]:
+def _remove_delayed(state: "State", lane: "Lane", step: _Step, tokens: list[bytes]) -> tuple[int, int, int]:
     """Remove delayed messages; return how many, how many of them waited for a retry, and their size."""
     step.charge_look()
     count = retrying = size_bytes = 0
@@ -206,8 +215,10 @@ def _remove_delayed(state: "State", lane: "Lane", step: _Step) -> tuple[int, int
             break
         step.charge(1, len(value))
         count += 1
-        retrying += parse_delayed(value).retrying
-        size_bytes += len(value) - DELAYED_HEAD_BYTES
+        message = parse_delayed(value)
+        retrying += message.retrying
+        size_bytes += len(message.record)
+        tokens += tokens_of([message.record]).values()
     state.batch.delete_range(lane.prefix, end, delayed)
     return count, retrying, size_bytes
 

@@ -18,14 +18,14 @@ per-message object (a tuple of key and record is 64 bytes and costs 20 ns to bui
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from fila_proto_zmq.errors import InvalidFrameError
-from fila_proto_zmq.record import PLAIN_BYTES, Extension, Record, unpack_record
+from fila_proto_zmq.record import BATCHED, PLAIN_BYTES, Extension, Record, unpack_record
 from fila_worker.core.keys import LAST, after, pack_u64
 from fila_worker.core.store import DamageError
 
@@ -433,6 +433,12 @@ def extension_of(record: bytes) -> Extension:
     if record[:2] == PLAIN_BYTES:
         return Extension()
     return unpack_stored(record).extension
+
+
+def tokens_of(records: Sequence[bytes]) -> dict[int, bytes]:
+    """Return the tokens of the batches that messages are members of, by their indexes."""
+    members = {index: extension_of(record).batch for index, record in enumerate(records) if record[1] & BATCHED}
+    return {index: token for index, token in members.items() if token is not None}
 
 
 SAMPLE_BYTES_MAX: Final = 4 * 1024 * 1024

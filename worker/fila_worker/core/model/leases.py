@@ -109,6 +109,7 @@ class Lease:
 
     __slots__ = (
         "at_most_once",
+        "batches",
         "duration_ms",
         "expires_ms",
         "extended",
@@ -140,6 +141,8 @@ class Lease:
         """Whether its members are gone however it ends, unless they are given back. Set by the queue when it is granted."""
         self.mortal = False
         """Whether one of its messages has a time to live, which must be checked when the message comes back."""
+        self.batches: dict[int, bytes] | None = None
+        """The tokens of the batches that its messages are members of, by index; None: they are in no batch."""
         self.taken = False
         """Whether a member was taken from its holder. Then the end of each member is remembered as long as the lease is."""
         self.leased_ms = now_ms

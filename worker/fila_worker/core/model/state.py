@@ -18,6 +18,7 @@ from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.ids import sequence, shard_of_id
 from fila_proto_zmq.names import shard_of
+from fila_worker.core.batch_parts import BatchParts, Outcome
 from fila_worker.core.calendar import Calendar, NoCalendar
 from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.hooks import HookCompiler
@@ -83,6 +84,7 @@ class State:
         self.token_client = TokenClient(self.epoch << 20, self.shards)
         self.runtime = RuntimeConfig(store.families, settings.limits)
         self.outbox = Outbox(self.index, stream_of(self.epoch, entropy), store.families, limits)
+        self.batch_parts = BatchParts(store.families, self.epoch, limits)
         self.jobs = Jobs(limits, self.conclude)
         self.has_queue_limits = any(
             limit is not None for limit in (settings.max_queue_messages, settings.max_queue_bytes, settings.max_key_messages)
@@ -325,6 +327,11 @@ class State:
         if queue.demands and queue.open and len(queue.ring):
             self.runnable[queue.id] = queue
             self.delivery.due_ms = AT_ONCE
+
+    def end_members(self, queue: Queue, tokens: Iterable[bytes], outcome: Outcome) -> None:
+        """Count messages of a queue that are done in their batches, which have these tokens."""
+        if not queue.gone:  # else all its members count as removed already
+            self.batch_parts.end(queue.name, tokens, outcome, self.batch)
 
     def set_weight(self, key: FairnessKey, weight: int) -> None:
         """Set the weight of a key. The latest weight counts for all its messages."""

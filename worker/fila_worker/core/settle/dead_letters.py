@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Transfer
 from fila_proto_zmq.names import shard_of
-from fila_proto_zmq.record import Record, pack_record
+from fila_proto_zmq.record import BATCHED, Record, pack_record
+from fila_worker.core.batch_parts import Outcome
 from fila_worker.core.enqueue import insert
 from fila_worker.core.keys import own_place
-from fila_worker.core.model.lanes import unpack_stored
+from fila_worker.core.model.lanes import tokens_of, unpack_stored
 from fila_worker.core.model.queues import DISCARD, OWN, Queue
 from fila_worker.core.settle import transfers
 
@@ -43,6 +44,8 @@ def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes,
     source = lane.key.queue
     source.dead_lettered += 1
     state.touch(source, now_ms)
+    if record[1] & BATCHED:
+        state.end_members(source, tokens_of([record]).values(), Outcome.DEAD)
     policy = source.options.dead_letter or OWN
     if policy == DISCARD or source.gone:
         return
@@ -52,7 +55,7 @@ def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes,
         policy = OWN
     extension.expiries = extension.expiries + 1 if reason == EXPIRED else 0
     extension.reason, extension.source_queue, extension.dead_lettered_ms = reason, source.name, now_ms
-    extension.expires_ms = None
+    extension.expires_ms = extension.batch = None
     named = state.queues.get(policy) if policy != OWN else None
     if named is not None:
         state.appoint(named)  # it may not be the queue that was appointed

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.limits import PRIORITY_MIN
 from fila_proto_zmq.record import HAS_TTL, Record, headers_length, pack_record
+from fila_worker.core.batch_parts import Outcome
 from fila_worker.core.hooks import RETRY, Failure, FailureDecision, HookFailed
 from fila_worker.core.keys import first_of_all, place_of
 from fila_worker.core.model.due_index import Kind, delay, on_the_grid, too_old
@@ -256,6 +257,9 @@ def defer(state: "State", lease: Lease, indexes: list[int], ended: bool, until_m
 
 def _drop(state: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
     """Remove members that are delivered at most once: they do not come back, however their lease ends."""
+    if lease.batches is not None:
+        tokens = [lease.batches[each] for each in indexes if each in lease.batches]
+        state.end_members(lease.queue, tokens, Outcome.ACKED)
     for index in indexes:
         message_key, lane = lease.members[index]  # type: ignore[misc]
         lease.members[index] = ended

@@ -14,7 +14,7 @@ import msgspec
 
 from fila_proto_zmq.errors import LuaCompilationError
 from fila_proto_zmq.events import HookMissing
-from fila_proto_zmq.record import HAS_TTL
+from fila_proto_zmq.record import HAS_TTL, PLAIN_BYTES
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID, bind_dead_letters
 from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.hooks import GuardedHooks
@@ -24,7 +24,7 @@ from fila_worker.core.model.acked_messages import purge, recover_mark
 from fila_worker.core.model.cold_lanes import COUNT_MAX, packed, pending_cold
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.fairness_keys import FairnessKey
-from fila_worker.core.model.lanes import Lane
+from fila_worker.core.model.lanes import Lane, tokens_of
 from fila_worker.core.model.leases import (
     FINISHED,
     SETTLED,
@@ -243,6 +243,7 @@ def _recover_leases(state: "State", now_ms: int) -> Steps:
         lease = Lease(u64(key), holder, queue, members, record.leased_ms, record.duration_ms)
         lease.sizes = [len(message or b"") for message in found]
         lease.mortal = any(message and message[1] & HAS_TTL for message in found)
+        lease.batches = tokens_of([message or PLAIN_BYTES for message in found]) or None
         lease.expires_ms, lease.extended, lease.subscription_id, lease.at_most_once, lease.request = (
             record.expires_ms, record.extended, record.subscription, record.at_most_once, record.request,
         )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Batches: messages with a callback that is enqueued once, when the last of them is done."""

@@ -1,0 +1,47 @@
+"""The records of batches and their parts as they are stored: for tools that read a shard that is not open."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fila_worker.core.batch_parts import PART, PARTS_END, decode_part, parse_place
+from fila_worker.core.batches.owned import (
+    BATCH,
+    BATCHES_END,
+    CALLBACK,
+    CALLBACKS_END,
+    decode_batch,
+    decode_callback,
+    parse_batch_key,
+)
+
+if TYPE_CHECKING:
+    from fila_worker.core.store import Store
+
+PREFIXES = (BATCH, CALLBACK, PART)
+
+
+def stored_batches(store: "Store", begin: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield all records of batches and parts from a key on, in the order of their keys."""
+    for first, end in sorted(((BATCH, BATCHES_END), (CALLBACK, CALLBACKS_END), (PART, PARTS_END))):
+        if begin < end:
+            yield from store.scan(max(first, begin), end, store.families.state)
+
+
+def batch_queue(key: bytes) -> str:
+    """Return the queue that a record goes with. Raise :class:`ValueError` if the key is of no batch."""
+    return parse_place(key).queue if key.startswith(PART) else parse_batch_key(key)[0].queue
+
+
+def check_record(key: bytes, value: bytes) -> None:
+    """Raise :class:`ValueError` or :class:`msgspec.MsgspecError` for a record that can't be read."""
+    if key.startswith(PART):
+        parse_place(key)
+        decode_part(value)
+        return
+    _, part = parse_batch_key(key)
+    if key.startswith(CALLBACK):
+        decode_callback(value)
+    elif part is None:
+        decode_batch(value)
+    elif value:
+        raise ValueError(f"{key.hex()} has a value of {len(value)} bytes, and is only a name")
