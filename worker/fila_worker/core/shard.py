@@ -170,6 +170,10 @@ class Shard(State):
         """
         return templates.queue_by_template(self, call, command)
 
+    def queue_for_broker(self, name: str, now_ms: int) -> Queue:
+        """Return the queue for a message of the broker itself, made by a template if need be. Raise :class:`QueueNotFoundError`."""
+        return templates.queue_for_broker(self, name, now_ms)
+
     def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
         """Answer with the outcome of a command, or begin its work.
 

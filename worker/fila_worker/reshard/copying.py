@@ -46,7 +46,7 @@ class Stage(IntEnum):
     OUTBOX = 5
     SCHEDULES = 6
     BATCHES = 7
-    END = 7
+    END = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from fila_proto_zmq.commands import (
     TransferMessages,
 )
 from fila_proto_zmq.record import seal_envelope
+from fila_proto_zmq.runtime_config import template_changes_for
+from fila_proto_zmq.templates import encode_options
 from fila_worker.core.model.outbox import Owner
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.remote_enqueues import RETRY_MS_MAX, Outcome, Owners, send
@@ -100,6 +102,31 @@ def test_a_delay_holds(desk: Desk, target: tuple[int, str]) -> None:
     assert desk.carrier[shard].counts(queue) == (0, 0, 1)
     desk.carrier.pass_time(5000)
     assert letters(desk.carrier[shard], queue=queue) == [b"a"]
+
+
+def templated(desk: Desk, shard: int, **options: object) -> str:
+    """The name of a queue that does not exist, and that a template makes. Templates are made on shard 0, which tells all others."""
+    changes = template_changes_for("made-*", encode_options(QueueOptions(**options)), {})  # type: ignore[arg-type]
+    desk.carrier[shard].shard.put_config(PutConfig(1, changes), desk.carrier[shard].now_ms)
+    return name_on(shard, "made-")
+
+
+def test_a_queue_is_made_by_its_template(desk: Desk, target: tuple[int, str]) -> None:
+    shard, _ = target
+    name = templated(desk, shard, max_attempts=2)
+    desk.enqueue("a", name)
+    desk.settle()
+    assert desk.last("a").fault is None
+    assert only_message(desk.carrier[shard], name).payload == b"a"
+    assert desk.carrier[shard].shard.queues[name].options.max_attempts == 2
+
+
+def test_a_template_that_needs_the_word_of_another_shard_makes_no_queue(desk: Desk) -> None:
+    name = templated(desk, 5, dead_letter=name_on(3, "dead"))
+    desk.enqueue("a", name)
+    desk.settle()
+    assert f"create '{name}' first" in desk.fault("a").text
+    assert name not in desk.carrier[5].shard.queues
 
 
 def test_the_hook_of_the_queue_decides(desk: Desk, target: tuple[int, str]) -> None:

@@ -94,7 +94,7 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
 
     Raise the errors of an enqueue. It may commit before it stores the message, not after.
     """
-    queue = state.queues.find(name)
+    queue = state.queue_for_broker(name, now_ms)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
     if state.disk_is_full:

@@ -5,6 +5,8 @@ answered. They are looked at only when an enqueue names a queue that does not ex
 changes of the template do not change it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq import runtime_config
@@ -63,19 +65,49 @@ def queue_by_template(state: "State", call: "Call", command: "Enqueue") -> "Queu
     letters exists; the enqueue goes on with the answer.
     """
     name = call.queue
-    template = None if is_dead_letter(name) else state.runtime.templates.find(name)
+    template = _template(state, name)
     if template is None:
         return state.queues.find(name)
-    if state.disk_is_full:
-        raise quotas.disk_full(state)
-    if len(state.queues.by_id) >= state.settings.max_queues_per_shard:
-        raise _too_many(state, name, template.pattern)
-    try:
+    with _explained(name, template):
         check_options(name, template.options)
         if not appointed(state, name, template.options.dead_letter):
             ask_for_appointment(state, call, command, template.options.dead_letter)
             return None
         return _make(state, name, template, call.now_ms)
+
+
+def queue_for_broker(state: "State", name: str, now_ms: int) -> "Queue":
+    """Return the queue for a message of the broker itself, made by a template if need be. Raise the errors of :func:`queue_by_template`.
+
+    No other shard is asked: a template whose dead letters go to a queue elsewhere makes none here.
+    """
+    queue = state.queues.get(name)
+    template = _template(state, name) if queue is None else None
+    if template is None:
+        return queue or state.queues.find(name)
+    with _explained(name, template):
+        check_options(name, template.options)
+        if not appointed(state, name, target := template.options.dead_letter):
+            raise InvalidArgumentError(f"its dead letter queue {target!r} is on another shard: create {name!r} first")
+        return _make(state, name, template, now_ms)
+
+
+def _template(state: "State", name: str) -> Match | None:
+    """Return the template of a queue that does not exist, if there is one and room for a queue."""
+    template = None if is_dead_letter(name) else state.runtime.templates.find(name)
+    if template is None:
+        return None
+    if state.disk_is_full:
+        raise quotas.disk_full(state)
+    if len(state.queues.by_id) >= state.settings.max_queues_per_shard:
+        raise _too_many(state, name, template.pattern)
+    return template
+
+
+@contextmanager
+def _explained(name: str, template: Match) -> Iterator[None]:
+    try:
+        yield
     except (InvalidArgumentError, LuaCompilationError) as error:
         raise type(error)(f"queue {name!r} can't be made by the template {template.pattern!r}: {error.message}") from error
 

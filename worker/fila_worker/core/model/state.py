@@ -123,6 +123,10 @@ class State:
         """Make the queue that an enqueue names and that does not exist; see :mod:`~fila_worker.core.manage.templates`."""
         raise NotImplementedError
 
+    def queue_for_broker(self, name: str, now_ms: int) -> Queue:
+        """Return the queue for a message of the broker itself; see :mod:`~fila_worker.core.manage.templates`."""
+        raise NotImplementedError
+
     def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
         """Answer with the outcome of a command, or begin its work; see :class:`~fila_worker.core.shard.Shard`."""
         raise NotImplementedError
