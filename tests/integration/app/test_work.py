@@ -1,15 +1,18 @@
 """``fila-cluster work``: ready, drained, restarted, reloaded, and what is wrong with an app."""
 
 import os
+import pty
 import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually
 from tests.support.working import WorkingApp
 
 SHOP = """
@@ -82,6 +85,35 @@ def test_a_second_signal_gives_back_what_is_in_hand(working: WorkingApp, client:
     [back] = client.receive(queue, 10, wait=PATIENCE_S)
     assert (back.payload, back.attempts) == (b"hold", 0)
     back.ack()
+
+
+def test_a_terminal_shows_a_line_below_what_handlers_print(
+    client: Client, queue: str, shop: Path, shared_cluster: Cluster
+) -> None:
+    client.enqueue(queue, b"a")
+    ours, theirs = pty.openpty()
+    arguments = command("--endpoint", shared_cluster.endpoint, "work", "shop:app")
+    shown = b""
+    with subprocess.Popen(
+        arguments, cwd=shop, env=environment(SHOP_QUEUE=queue), stdout=subprocess.PIPE, stderr=theirs, text=True
+    ) as working:
+        os.close(theirs)
+        try:
+            while "1 process · 1 done" not in shown.decode(errors="replace"):
+                shown += os.read(ours, 4096)
+            working.send_signal(signal.SIGTERM)
+            with suppress(OSError):  # its end
+                while data := os.read(ours, 4096):
+                    shown += data
+            assert working.wait(PATIENCE_S) == 0
+            assert working.stdout is not None
+            assert working.stdout.read() == f"ready: shop:app · 1 process · {queue}\n"
+        finally:
+            working.kill()
+            os.close(ours)
+    text = shown.decode(errors="replace")
+    assert "first a" in text
+    assert "printed by a handler" in text
 
 
 @pytest.mark.parametrize("working", [["--processes", 2]], indirect=True)
