@@ -10,9 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from fila_cluster import Client
 from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually
+from tests.support.collector import Collector
 from tests.support.working import WorkingApp
 
 SHOP = """
@@ -150,6 +153,34 @@ def test_processes_drain_when_their_supervisor_is_killed(working: WorkingApp, cl
     [pid] = working.pids()
     working.close()
     eventually(lambda: not alive(pid), "the process's end")
+
+
+class Exports(Collector):
+    """The names of spans and metrics that came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def take(self, path: str, body: bytes) -> None:
+        if path == "/v1/traces":
+            for traces in ExportTraceServiceRequest.FromString(body).resource_spans:
+                self.names |= {span.name for scope in traces.scope_spans for span in scope.spans}
+        else:
+            for metrics in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+                self.names |= {metric.name for scope in metrics.scope_metrics for metric in scope.metrics}
+
+
+def test_metrics_and_spans_are_exported_where_the_environment_says(
+    client: Client, queue: str, shop: Path, shared_cluster: Cluster
+) -> None:
+    client.enqueue(queue, b"a")
+    with Exports() as collector:
+        env = {"SHOP_QUEUE": queue, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint}
+        with WorkingApp(shared_cluster.endpoint, "shop:app", shop, env=env) as working:
+            working.tells("first a")
+            working.end()
+    assert {f"handle {queue}", "fila.handler.messages", "fila.handler.duration", "fila.handler.in_hand"} <= collector.names
 
 
 @pytest.mark.parametrize(
