@@ -19,7 +19,7 @@ from tests.support.collector import Collector
 from tests.support.working import WorkingApp
 
 SHOP = """
-import asyncio, logging, os
+import asyncio, logging, os, subprocess
 from pathlib import Path
 from fila_cluster.app import App
 
@@ -31,6 +31,8 @@ QUEUE, FOLDER = os.environ["SHOP_QUEUE"], Path(__file__).parent
 async def order(text: str) -> None:
     log.info("WORD %s", text)
     print("printed by a handler")
+    if text == "spawn":
+        (FOLDER / "spawned").write_text(str(subprocess.Popen(["sleep", "600"]).pid))
     while text == "hold" and not (FOLDER / "go-on").exists():
         await asyncio.sleep(0.01)
 """
@@ -93,7 +95,8 @@ def test_a_second_signal_gives_back_what_is_in_hand(working: WorkingApp, client:
 def test_a_terminal_shows_a_line_below_what_handlers_print(
     client: Client, queue: str, shop: Path, shared_cluster: Cluster
 ) -> None:
-    client.enqueue(queue, b"a")
+    """Also a program that a handler has started, and that keeps its output open, holds up no end."""
+    client.enqueue(queue, b"spawn")
     ours, theirs = pty.openpty()
     arguments = command("--endpoint", shared_cluster.endpoint, "work", "shop:app")
     shown = b""
@@ -109,13 +112,14 @@ def test_a_terminal_shows_a_line_below_what_handlers_print(
                 while data := os.read(ours, 4096):
                     shown += data
             assert working.wait(PATIENCE_S) == 0
+            os.kill(int((shop / "spawned").read_text()), signal.SIGKILL)
             assert working.stdout is not None
             assert working.stdout.read() == f"ready: shop:app · 1 process · {queue}\n"
         finally:
             working.kill()
             os.close(ours)
     text = shown.decode(errors="replace")
-    assert "first a" in text
+    assert "first spawn" in text
     assert "printed by a handler" in text
 
 
