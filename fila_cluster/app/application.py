@@ -194,11 +194,9 @@ class App:
 
         Functions run in this thread; no thread is started. What is due later stays. :class:`RuntimeError` after ``most`` deliveries.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.work_until_idle(client, most=most))
-        raise RuntimeError("run_until_idle() blocks, and an event loop runs here: await app.work_until_idle(client)")
+        if _in_event_loop():
+            raise RuntimeError("run_until_idle() blocks, and an event loop runs here: await app.work_until_idle(client)")
+        return asyncio.run(self.work_until_idle(client, most=most))
 
     async def work_until_idle(self, client: Client | AsyncClient, *, most: int = DELIVERIES_MAX) -> int:
         """Do the same as :meth:`run_until_idle` within an event loop. With an ``AsyncClient`` functions run in threads."""
@@ -218,3 +216,11 @@ class App:
                         "nacked for ever? Give the queue max_attempts, or pass a larger most="
                     )
         return handled
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -220,23 +220,16 @@ async def _until_asked(slots: "set[asyncio.Task[None]]", stop: Stop) -> None:
 
 
 async def _drain(lines: Sequence[Line], slots: "set[asyncio.Task[None]]", stop: Stop, grace_s: float) -> None:
-    await asyncio.gather(*(line.close() for line in lines))
-    finished = asyncio.ensure_future(asyncio.wait(slots)) if slots else None
-    if finished is None:
-        return
-    if not await _first_of(_either(finished, stop.hurried), grace_s) or not finished.done():
-        for slot in slots:
-            slot.cancel()
-        await asyncio.wait(slots, timeout=END_S)
-    finished.cancel()
-
-
-async def _either(finished: "asyncio.Future[Any]", hurried: asyncio.Event) -> None:
-    waiting = asyncio.create_task(hurried.wait())
+    """Let slots finish what they have in hand, until the grace time is over or the second request to stop."""
+    hurried = asyncio.create_task(stop.hurried.wait())
+    finished = asyncio.ensure_future(asyncio.wait(slots))
     try:
-        await asyncio.wait({finished, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.gather(*(line.close() for line in lines))
+        await asyncio.wait({finished, hurried}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        waiting.cancel()
+        for task in (hurried, finished, *slots):
+            task.cancel()
+    await asyncio.wait(slots, timeout=END_S)
 
 
 async def _first_of(event: Awaitable[Any], seconds: float) -> bool:

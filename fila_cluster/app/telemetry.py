@@ -54,7 +54,11 @@ class Instruments(NamedTuple):
 @lru_cache(maxsize=1)
 def instruments() -> Instruments:
     """Return the instruments, made at their first use: the application's SDK is set by then, or takes them over when it is."""
-    meter = metrics.get_meter(NAME, CLIENT_VERSION)
+    return instruments_of(metrics.get_meter(NAME, CLIENT_VERSION))
+
+
+def instruments_of(meter: metrics.Meter) -> Instruments:
+    """Return the instruments of a meter."""
     return Instruments(
         meter.create_counter("fila.handler.messages", "{message}", "Deliveries that a handler has ended, by outcome"),
         meter.create_histogram("fila.handler.duration", "s", "How long a handler took for a delivery"),

@@ -20,7 +20,7 @@ from fila_cluster.app import App, Stop
 from fila_cluster.app.serving import StuckError
 from fila_cluster.work import logs, telemetry
 from fila_cluster.work.loading import CannotLoadError, load
-from fila_cluster.work.wire import Counted, Line, Serves, encode
+from fila_cluster.work.wire import Counted, Line, ProcessSettings, Serves, encode
 from fila_proto_zmq.errors import FilaError
 
 FAILED: Final = 1
@@ -30,21 +30,11 @@ STUCK: Final = 4
 COUNT_EVERY_S: Final = 1.0
 
 
-class ProcessSettings(msgspec.Struct):
-    """What a process is told. ``fd``: its end of the socket to the supervisor; ``for_people``: whether its log is read by people."""
-
-    app: str
-    folder: str
-    fd: int
-    grace_s: float
-    endpoint: str | None = None
-    for_people: bool = False
-
-
 def main() -> None:
     """Run the process; exit with one line about what is wrong, if something is."""
-    settings = msgspec.json.decode(sys.argv[1], type=ProcessSettings)
+    settings = msgspec.json.decode(sys.argv.pop(), type=ProcessSettings)  # popped: they are not the application's
     to_supervisor = socket.socket(fileno=settings.fd)
+    to_supervisor.set_inheritable(False)  # programs that handlers start outlive this process, and must not keep it open
     try:
         app = load(settings.app, Path(settings.folder))
     except CannotLoadError as error:

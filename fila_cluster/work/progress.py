@@ -1,5 +1,6 @@
 """What all processes have done, and the line in the terminal that says so."""
 
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ PASSING: Final = ("in_hand", "overdue")
 
 ENDS: Final = {
     "nack": "nacked",
-    "retry": "to be retried",
+    "retry": "retried",
     "fail": "dead-lettered",
     "defer": "deferred",
     "lost": "lost",
@@ -87,7 +88,8 @@ Write = Callable[[str], None]
 @contextmanager
 def shown(console: Console, line: Callable[[], str]) -> Iterator[tuple[Write, Callable[[], None]]]:
     """Show a line at the bottom of a terminal. Yield how to write lines above it, and how to draw it again."""
-    with Live(console=console, transient=True, auto_refresh=False) as live:
+    redirect = sys.stdout.isatty()  # else it is a pipe or a file, whose reader wants what is printed
+    with Live(console=console, transient=True, auto_refresh=False, redirect_stdout=redirect, redirect_stderr=False) as live:
 
         def write(text: str) -> None:
             live.console.print(Text.from_ansi(text), soft_wrap=True)

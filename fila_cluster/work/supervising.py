@@ -4,28 +4,25 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from rich.console import Console
 
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.child import describe_exit
 from fila_cluster.work import changes, logs, wire
-from fila_cluster.work.__main__ import ProcessSettings
+from fila_cluster.work.process import Process
 from fila_cluster.work.progress import Board, Write, shown
 from fila_cluster.work.roster import Action, Died, Drain, Kill, RenewalFailed, Renewed, Roster, Start
 
 DRAW_EVERY_S: Final = 0.5
-OUTPUT_BYTES: Final = 1 << 16
-"""Of a process's output that is shown at once; a longer line is shown in pieces."""
 
 _log = logging.getLogger("fila_cluster.work")
 
@@ -57,7 +54,7 @@ class Supervisor:
         self._crew = crew
         self._roster = Roster(crew.processes, crew.grace_s)
         self._board = Board()
-        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._running: dict[int, Process] = {}
         self._unsent: dict[int, signal.Signals] = {}
         """The last signal to each process that is being started."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -145,7 +142,7 @@ class Supervisor:
         for action in actions:
             match action:
                 case Start(number):
-                    self._task(self._process(number))
+                    self._task(self._run_process(number))
                 case Drain(number):
                     self._signal(number, signal.SIGTERM)
                 case Kill(number):
@@ -163,76 +160,43 @@ class Supervisor:
     def _task(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a part of the supervisor has failed: %s", error, exc_info=error)
 
     def _signal(self, number: int, what: signal.Signals) -> None:
         process = self._running.get(number)
         if process is None:
             self._unsent[number] = what
-        elif process.returncode is None:
-            process.send_signal(what)
+        else:
+            process.send(what)
 
-    async def _process(self, number: int) -> None:
-        """Start a process, and read what it tells until it ends."""
-        ours, theirs = socket.socketpair()
-        piped = self._write is not None
+    async def _run_process(self, number: int) -> None:
+        """Run a process from its start to its end."""
+        crew = self._crew
+
+        def settings(fd: int) -> wire.ProcessSettings:
+            return wire.ProcessSettings(crew.app, str(crew.folder), fd, crew.grace_s, crew.endpoint, self._write is not None)
+
         try:
-            with theirs:
-                settings = ProcessSettings(
-                    self._crew.app, str(self._crew.folder), theirs.fileno(), self._crew.grace_s, self._crew.endpoint, piped
-                )
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-P", "-m", "fila_cluster.work", msgspec.json.encode(settings).decode(),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.PIPE if piped else sys.stderr.fileno(),  # ours is for the line "ready: …" alone
-                    stderr=asyncio.subprocess.STDOUT if piped else None,
-                    pass_fds=[theirs.fileno()],
-                    process_group=0,  # a terminal's Ctrl-C reaches the supervisor alone
-                )  # fmt: skip
+            process = await Process.start(settings, piped=self._write is not None)
         except OSError as error:  # no memory, no process ids: both may pass
-            ours.close()
             _log.error("cannot run %s: %s", sys.executable, error.strerror)
             self._over(number, 1)
             return
         self._running[number] = process
         if (unsent := self._unsent.pop(number, None)) is not None:
-            self._signal(number, unsent)
-        output = asyncio.create_task(self._show(process))
-        await self._listen(number, ours)
-        code = await process.wait()
-        await output
+            process.send(unsent)
+        code = await process.ended(partial(self._heard, number), self._write)
         del self._running[number]
         self._board.ended(number)
         self._over(number, code)
 
     def _over(self, number: int, code: int) -> None:
         self._happened(self._roster.ended(number, code, time.monotonic()))
-
-    async def _listen(self, number: int, ours: socket.socket) -> None:
-        reader, writer = await asyncio.open_connection(sock=ours, limit=wire.LINE_BYTES_MAX)
-        try:
-            while line := await reader.readline():
-                self._heard(number, wire.decode(line))
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
-            _log.error("process %d tells what cannot be read: %s; ending it", number, error)
-            self._signal(number, signal.SIGTERM)
-        finally:
-            writer.close()
-
-    async def _show(self, process: asyncio.subprocess.Process) -> None:
-        """Write a process's output above the progress line, as long as somebody may write it."""
-        if process.stdout is None or self._write is None:
-            return
-        rest = ""
-        while data := await process.stdout.read(OUTPUT_BYTES):
-            *lines, rest = (rest + data.decode(errors="replace")).split("\n")
-            for line in lines:
-                self._write(line)
-            if len(rest) > OUTPUT_BYTES:
-                self._write(rest)
-                rest = ""
-        if rest:
-            self._write(rest)
 
 
 class _Lines:

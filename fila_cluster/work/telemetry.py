@@ -12,6 +12,9 @@ ENDPOINTS: Final = (
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 )
 
+FLUSH_MS_MAX: Final = 3_000
+"""For each of the two, at the end of a process: a collector that does not answer must not hold up a restart."""
+
 
 def set_up() -> Callable[[], None]:
     """Set up the SDK if one of the variables is set, and trace the clients of this process; return what flushes at the end."""
@@ -26,20 +29,20 @@ def set_up() -> Callable[[], None]:
 
     from fila_cluster.tracing import instrument  # noqa: PLC0415
 
-    closing: list[Callable[[], object]] = []
+    flushing: list[Callable[[int], object]] = []
     if not isinstance(metrics.get_meter_provider(), MeterProvider):
-        meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())])
+        meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], shutdown_on_exit=False)
         metrics.set_meter_provider(meters)
-        closing.append(meters.shutdown)
+        flushing.append(meters.force_flush)
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
-        traces = TracerProvider()
+        traces = TracerProvider(shutdown_on_exit=False)
         traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         trace.set_tracer_provider(traces)
-        closing.append(traces.shutdown)
+        flushing.append(traces.force_flush)
     instrument()
 
-    def close() -> None:
-        for shut_down in closing:
-            shut_down()
+    def flush() -> None:
+        for each in flushing:
+            each(FLUSH_MS_MAX)
 
-    return close
+    return flush

@@ -1,4 +1,4 @@
-"""What a process tells its supervisor: a line of JSON each."""
+"""What a process is told at its start, and what it tells its supervisor: a line of JSON each."""
 
 import msgspec
 
@@ -6,6 +6,17 @@ from fila_cluster.app.telemetry import Tally
 
 LINE_BYTES_MAX = 1 << 24
 """More than the counts of ten thousand handlers."""
+
+
+class ProcessSettings(msgspec.Struct):
+    """What a process is told. ``fd``: its end of the socket to the supervisor; ``for_people``: whether its log is read by people."""
+
+    app: str
+    folder: str
+    fd: int
+    grace_s: float
+    endpoint: str | None = None
+    for_people: bool = False
 
 
 class Serves(msgspec.Struct, tag="serves"):

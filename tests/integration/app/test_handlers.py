@@ -27,6 +27,7 @@ def work_until(app: App, condition: Callable[[], bool]) -> None:
         waiting = asyncio.create_task(until(condition))
         await asyncio.wait({task, waiting}, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         assert waiting.done(), "never happened"
+        waiting.result()
         stop.ask()
         await task
 
@@ -140,6 +141,35 @@ def test_a_queue_that_does_not_exist_is_told_at_the_start(queue: str, shared_clu
     app.handler(f"{queue}-missing")(lambda payload: None)
     with pytest.raises(QueueNotFoundError, match=f"{queue}-missing"):
         asyncio.run(app.work())
+
+
+def test_a_broker_that_is_killed_meanwhile_gets_the_ack_when_it_is_back(cluster: Cluster) -> None:
+    app, seen, began, may_end = App(cluster.endpoint, timeout=1.0), [], threading.Event(), threading.Event()
+
+    @app.handler("orders", concurrency=2)
+    async def handle(payload: bytes) -> None:
+        seen.append(payload)
+        began.set()
+        await until(may_end.is_set)
+
+    async def killed_meanwhile(client: Client) -> None:
+        stop = Stop()
+        task = asyncio.create_task(app.work(stop=stop))
+        await until(began.is_set)
+        for child in cluster.children():
+            child.kill()
+        may_end.set()
+        await asyncio.to_thread(client.enqueue, "orders", b"after", dedup_id="after")
+        while (await asyncio.to_thread(client.queue_stats, "orders")).depth > 0:
+            await asyncio.sleep(0.05)
+        stop.ask()
+        await task
+
+    with cluster.client() as client:
+        client.create_queue("orders")
+        client.enqueue("orders", b"before")
+        asyncio.run(asyncio.wait_for(killed_meanwhile(client), 2 * PATIENCE_S))
+    assert seen == [b"before", b"after"]
 
 
 def test_leases_are_renewed_during_a_drain(client: Client, shared_cluster: Cluster) -> None:

@@ -1,19 +1,25 @@
 """``fila-cluster work``: ready, drained, restarted, reloaded, and what is wrong with an app."""
 
 import os
+import pty
 import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually
+from tests.support.collector import Collector
 from tests.support.working import WorkingApp
 
 SHOP = """
-import asyncio, logging, os
+import asyncio, logging, os, subprocess
 from pathlib import Path
 from fila_cluster.app import App
 
@@ -25,6 +31,8 @@ QUEUE, FOLDER = os.environ["SHOP_QUEUE"], Path(__file__).parent
 async def order(text: str) -> None:
     log.info("WORD %s", text)
     print("printed by a handler")
+    if text == "spawn":
+        (FOLDER / "spawned").write_text(str(subprocess.Popen(["sleep", "600"]).pid))
     while text == "hold" and not (FOLDER / "go-on").exists():
         await asyncio.sleep(0.01)
 """
@@ -84,6 +92,37 @@ def test_a_second_signal_gives_back_what_is_in_hand(working: WorkingApp, client:
     back.ack()
 
 
+def test_a_terminal_shows_a_line_below_what_handlers_print(
+    client: Client, queue: str, shop: Path, shared_cluster: Cluster
+) -> None:
+    """Also a program that a handler has started, and that keeps its output open, holds up no end."""
+    client.enqueue(queue, b"spawn")
+    ours, theirs = pty.openpty()
+    arguments = command("--endpoint", shared_cluster.endpoint, "work", "shop:app")
+    shown = b""
+    with subprocess.Popen(
+        arguments, cwd=shop, env=environment(SHOP_QUEUE=queue), stdout=subprocess.PIPE, stderr=theirs, text=True
+    ) as working:
+        os.close(theirs)
+        try:
+            while "1 process · 1 done" not in shown.decode(errors="replace"):
+                shown += os.read(ours, 4096)
+            working.send_signal(signal.SIGTERM)
+            with suppress(OSError):  # its end
+                while data := os.read(ours, 4096):
+                    shown += data
+            assert working.wait(PATIENCE_S) == 0
+            os.kill(int((shop / "spawned").read_text()), signal.SIGKILL)
+            assert working.stdout is not None
+            assert working.stdout.read() == f"ready: shop:app · 1 process · {queue}\n"
+        finally:
+            working.kill()
+            os.close(ours)
+    text = shown.decode(errors="replace")
+    assert "first spawn" in text
+    assert "printed by a handler" in text
+
+
 @pytest.mark.parametrize("working", [["--processes", 2]], indirect=True)
 def test_a_process_that_dies_is_replaced(working: WorkingApp, client: Client, queue: str) -> None:
     client.enqueue(queue, b"a")
@@ -118,6 +157,34 @@ def test_processes_drain_when_their_supervisor_is_killed(working: WorkingApp, cl
     [pid] = working.pids()
     working.close()
     eventually(lambda: not alive(pid), "the process's end")
+
+
+class Exports(Collector):
+    """The names of spans and metrics that came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def take(self, path: str, body: bytes) -> None:
+        if path == "/v1/traces":
+            for traces in ExportTraceServiceRequest.FromString(body).resource_spans:
+                self.names |= {span.name for scope in traces.scope_spans for span in scope.spans}
+        else:
+            for metrics in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+                self.names |= {metric.name for scope in metrics.scope_metrics for metric in scope.metrics}
+
+
+def test_metrics_and_spans_are_exported_where_the_environment_says(
+    client: Client, queue: str, shop: Path, shared_cluster: Cluster
+) -> None:
+    client.enqueue(queue, b"a")
+    with Exports() as collector:
+        env = {"SHOP_QUEUE": queue, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint}
+        with WorkingApp(shared_cluster.endpoint, "shop:app", shop, env=env) as working:
+            working.tells("first a")
+            working.end()
+    assert {f"handle {queue}", "fila.handler.messages", "fila.handler.duration", "fila.handler.in_hand"} <= collector.names
 
 
 @pytest.mark.parametrize(

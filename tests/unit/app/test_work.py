@@ -457,6 +457,7 @@ def needs_async(payload: bytes, x: Annotated[str, Depends(async_dependency)]) ->
 def two_payloads(payload: bytes, other: dict[str, int]) -> None: ...
 def positional(payload: bytes, /) -> None: ...
 def odd(payload: Odd) -> None: ...
+def quoted(payload: "NoSuchType") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 def generator(payload: bytes) -> Iterator[None]:
     yield
 
@@ -469,6 +470,7 @@ def generator(payload: bytes) -> Iterator[None]:
         (two_payloads, "nothing fits its parameter 'other'"),
         (positional, "parameter 'payload' is positional-only"),
         (odd, "handler odd, parameter 'payload': Odd cannot be read from JSON"),
+        (quoted, "handler quoted: its annotations cannot be read: name 'NoSuchType' is not defined"),
         (generator, "handler generator is a generator"),
     ],
 )

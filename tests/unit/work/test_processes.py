@@ -85,7 +85,7 @@ def test_the_line_in_the_terminal_counts_all_processes_also_those_that_ended() -
     board.counted(1, {"orders": Tally(ack=100, in_hand=2, overdue=1), "mail": Tally(own=1)}, 10.0)
     board.counted(2, {"orders": Tally(ack=1000, retry=3, fail=1)}, 12.0)
     assert board.text(2) == (
-        "2 processes · 1,101 done · 502/s · 2 in hand · 3 to be retried · 1 dead-lettered · 1 over their time limit"
+        "2 processes · 1,101 done · 502/s · 2 in hand · 3 retried · 1 dead-lettered · 1 over their time limit"
     )
     board.ended(1)
     assert +board.totals() == {"ack": 1100, "own": 1, "retry": 3, "fail": 1}
