@@ -38,6 +38,7 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import TEMPLATE
 from fila_proto_zmq.templates import encode_options
+from fila_worker.core.manage.deletion import remove
 from fila_worker.core.settings import ShardSettings
 from fila_worker.reshard.copying import Progress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
@@ -299,18 +300,21 @@ def test_a_full_disk_makes_no_queue() -> None:
     assert "t-1" not in shard.shard.queues
 
 
-def test_a_large_enqueue_survives_the_idle_expiry_of_its_queue(shard: ShardHarness) -> None:
+def test_an_enqueue_whose_queue_goes_while_it_waits_is_sent_again(shard: ShardHarness) -> None:
     put(shard, idle_expiry_ms=1)
     shard.limit(enqueue_step_messages=2, turn_effort=4, step_effort=1)
-    shard.enqueue(b"0", queue="t-1")
-    shard.ack(shard.receive(queue="t-1"), "t-1")
     first = shard.begin(Enqueue([seal_envelope(b"x")] * 9), "t-1")
     second = shard.begin(Enqueue([seal_envelope(b"y")] * 9), "t-1")
-    shard.pass_time(3000)
+    remove(shard.shard, shard.shard.queues["t-1"], idle=True)
     shard.finish()
-    answers: list[object] = [shard.late.pop(each) for each in (first, second)]
-    assert all(isinstance(each, Enqueued) and not each.faults for each in answers)
-    assert shard.counts("t-1") == (18, 0, 0)
+    one, other = (shard.late.pop(each) for each in (first, second))
+    assert isinstance(one, Enqueued)
+    assert one.faults, "a part of it was stored, and is gone"
+    assert isinstance(other, OverloadedError)
+    assert other.details["refused"] is True
+    assert "t-1" not in shard.shard.queues
+    shard.ask(Enqueue([seal_envelope(b"y")] * 9), "t-1")
+    assert shard.counts("t-1") == (9, 0, 0)
 
 
 def refused(action: Callable[[], object]) -> type[FilaError] | None:

@@ -61,6 +61,9 @@ RECORD_BYTES = FIXED_BYTES + ENTRY_BYTES
 """The memory of a plain record beside its envelope."""
 from_bytes = int.from_bytes
 
+REMAKE_S = 0.1
+"""When to send an enqueue again whose queue was deleted while it waited: a few turns."""
+
 MESSAGE_COST = 2
 UNUSUAL_COST = 8
 LANE_COST = 6
@@ -87,13 +90,11 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
     return _take_in(state, call, queue, command)
 
 
-def enqueue_held(
-    state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None
-) -> "Enqueued | Work | None":
+def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
     """Resume an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
-    queue = state.queues.get(call.queue) or state.queue_by_template(call, command)  # it may have been deleted meanwhile
+    queue = state.queues.get(call.queue)
     if queue is None:
-        return None
+        raise _deleted_before(state, call.queue)
     outcome = _take_in(state, call, queue, policy.only(command, 0, count))
     if error is None:
         return outcome
@@ -102,8 +103,8 @@ def enqueue_held(
 
 def _with_refused(outcome: "Enqueued | Work", refused: Faults) -> "Work":
     enqueued = outcome if isinstance(outcome, Enqueued) else (yield from outcome)
-    if isinstance(enqueued, Enqueued):
-        enqueued.faults += refused
+    assert isinstance(enqueued, Enqueued)
+    enqueued.faults += refused
     return enqueued
 
 
@@ -143,12 +144,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
     if now_ms - call.now_ms >= limits.enqueue_ms_max:
         raise _too_late(queue, 0, total, refused=True)
     if queue.gone:
-        if state.runtime.templates.find(call.queue) is None:
-            raise _deleted(queue)
-        remade = state.queues.get(call.queue) or state.queue_by_template(call, command)
-        if remade is None:
-            return None
-        queue = remade
+        raise _deleted_before(state, queue.name)
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
     high, numbers = _id_high(state, now_ms), _Reserved(state, total)
@@ -195,6 +191,14 @@ def _cost(command: Enqueue) -> int:
 
 def _deleted(queue: "Queue") -> FilaError:
     return QueueNotFoundError(f"queue {queue.name!r} was deleted")
+
+
+def _deleted_before(state: "State", name: str) -> FilaError:
+    """Return the error for an enqueue whose queue was deleted while it waited. If a template makes the queue anew, clients send it again."""
+    if state.runtime.templates.find(name) is None:
+        return QueueNotFoundError(f"queue {name!r} was deleted")
+    text = f"queue {name!r} was deleted while the enqueue waited: send it again, and a template makes the queue anew"
+    return OverloadedError(text, retry_after=REMAKE_S, details={"queue": name, "refused": True})
 
 
 def _too_late(queue: "Queue", done: int, total: int, *, refused: bool = False) -> FilaError:
