@@ -159,12 +159,12 @@ class Shard(State):
         except FilaError as error:
             self.conclude(call, command, error)
 
-    def queue_by_template(self, call: Call, command: Enqueue) -> Queue | None:
-        """Make and return the queue that an enqueue names and that does not exist, if its name matches a template.
+    def queue_by_template(self, name: str, now_ms: int) -> Queue:
+        """Make and return a queue that an enqueue names and that does not exist.
 
-        Raise :class:`QueueNotFoundError` otherwise. None: the enqueue goes on by itself when another shard has answered.
+        Raise :class:`QueueNotFoundError` if its name matches no template.
         """
-        return templates.queue_by_template(self, call, command)
+        return templates.queue_by_template(self, name, now_ms)
 
     def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
         """Answer with the outcome of a command, or begin its work.

@@ -61,9 +61,6 @@ RECORD_BYTES = FIXED_BYTES + ENTRY_BYTES
 """The memory of a plain record beside its envelope."""
 from_bytes = int.from_bytes
 
-REMAKE_S = 0.1
-"""When to send an enqueue again whose queue was deleted while it waited: a few turns."""
-
 MESSAGE_COST = 2
 UNUSUAL_COST = 8
 LANE_COST = 6
@@ -72,9 +69,7 @@ LANE_COST = 6
 
 def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. An invalid message gets a fault and no id. The others are stored."""
-    queue = state.queues.get(call.queue) or state.queue_by_template(call, command)
-    if queue is None:
-        return None  # it goes on when another shard has answered
+    queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, call.now_ms)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
@@ -92,9 +87,7 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
 
 def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
     """Resume an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
-    queue = state.queues.get(call.queue)
-    if queue is None:
-        raise _deleted_before(state, call.queue)
+    queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, call.now_ms)  # it may be deleted since
     outcome = _take_in(state, call, queue, policy.only(command, 0, count))
     if error is None:
         return outcome
@@ -144,7 +137,9 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
     if now_ms - call.now_ms >= limits.enqueue_ms_max:
         raise _too_late(queue, 0, total, refused=True)
     if queue.gone:
-        raise _deleted_before(state, queue.name)
+        if state.runtime.templates.find(call.queue) is None:
+            raise _deleted(queue)
+        queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, now_ms)
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
     high, numbers = _id_high(state, now_ms), _Reserved(state, total)
@@ -191,14 +186,6 @@ def _cost(command: Enqueue) -> int:
 
 def _deleted(queue: "Queue") -> FilaError:
     return QueueNotFoundError(f"queue {queue.name!r} was deleted")
-
-
-def _deleted_before(state: "State", name: str) -> FilaError:
-    """Return the error for an enqueue whose queue was deleted while it waited. If a template makes the queue anew, clients send it again."""
-    if state.runtime.templates.find(name) is None:
-        return QueueNotFoundError(f"queue {name!r} was deleted")
-    text = f"queue {name!r} was deleted while the enqueue waited: send it again, and a template makes the queue anew"
-    return OverloadedError(text, retry_after=REMAKE_S, details={"queue": name, "refused": True})
 
 
 def _too_late(queue: "Queue", done: int, total: int, *, refused: bool = False) -> FilaError:

@@ -7,20 +7,20 @@ changes of the template do not change it.
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import DeleteTemplate, PutTemplate
-from fila_proto_zmq.errors import InvalidArgumentError, LuaCompilationError, OverloadedError
+from fila_proto_zmq.errors import OverloadedError
 from fila_proto_zmq.names import check_pattern, is_dead_letter
-from fila_proto_zmq.templates import Match, encode_options
+from fila_proto_zmq.templates import encode_options
 from fila_worker.core.enqueue import quotas
 from fila_worker.core.manage.config import make_change, note_template
-from fila_worker.core.manage.dead_letter_targets import appointed, ask_for_appointment
 from fila_worker.core.manage.queue_commands import compiled, make_queue
 from fila_worker.core.manage.queue_options import check_options
 
 if TYPE_CHECKING:
-    from fila_proto_zmq.commands import ConfigChange, Enqueue
-    from fila_worker.core.effects import Call
+    from fila_proto_zmq.commands import ConfigChange
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
 
@@ -56,13 +56,12 @@ def _change(
     return change
 
 
-def queue_by_template(state: "State", call: "Call", command: "Enqueue") -> "Queue | None":
-    """Make and return the queue that an enqueue names and that does not exist.
+def queue_by_template(state: "State", name: str, now_ms: int) -> "Queue":
+    """Make and return a queue that does not exist. Raise :class:`QueueNotFoundError` if its name matches no template.
 
-    Raise :class:`QueueNotFoundError` if its name matches no template. None: another shard is asked first whether the queue for its dead
-    letters exists; the enqueue goes on with the answer.
+    It is as durable as the messages that it is made for: a power cut that it does not survive takes these, too. The queue that is to take
+    its dead letters is not asked for: as long as that one is missing, they go to the queue's own ``.dlq``.
     """
-    name = call.queue
     template = None if is_dead_letter(name) else state.runtime.templates.find(name)
     if template is None:
         return state.queues.find(name)
@@ -70,20 +69,11 @@ def queue_by_template(state: "State", call: "Call", command: "Enqueue") -> "Queu
         raise quotas.disk_full(state)
     if len(state.queues.by_id) >= state.settings.max_queues_per_shard:
         raise _too_many(state, name, template.pattern)
-    try:
-        check_options(name, template.options)
-        if not appointed(state, name, template.options.dead_letter):
-            ask_for_appointment(state, call, command, template.options.dead_letter)
-            return None
-        return _make(state, name, template, call.now_ms)
-    except (InvalidArgumentError, LuaCompilationError) as error:
-        raise type(error)(f"queue {name!r} can't be made by the template {template.pattern!r}: {error.message}") from error
-
-
-def _make(state: "State", name: str, template: Match, now_ms: int) -> "Queue":
-    """Make a queue. It is as durable as the messages that it is made for: a power cut that it does not survive takes these, too."""
+    options = template.options
+    if options.dead_letter == name:  # it takes those of the others
+        options = msgspec.structs.replace(options, dead_letter=None)
     synced = state.to_be_synced
-    queue = make_queue(state, name, template.options, now_ms, template.pattern)
+    queue = make_queue(state, name, options, now_ms, template.pattern)
     state.to_be_synced = synced
     state.jobs.charge(MAKE_COST if queue.hooks is None else COMPILE_COST)
     return queue
