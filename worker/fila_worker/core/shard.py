@@ -38,7 +38,7 @@ from fila_proto_zmq.commands import (
     StoreKeys,
     UndoConfig,
 )
-from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
+from fila_proto_zmq.errors import FilaError, InvalidFrameError, QueueNotFoundError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
 from fila_proto_zmq.templates import Templates
 from fila_worker.core.deliver.delivery import Deliveries
@@ -184,6 +184,8 @@ class Shard(State):
     def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
         """Add the answer or the error of a command to the turn's effects. None: it is answered elsewhere."""
         if isinstance(outcome, FilaError):
+            if type(outcome) is QueueNotFoundError:
+                outcome = templates.with_hint(self, call.queue, outcome)
             meter.note_refusal(self, self.queues.get(call.queue), command, outcome)
         elif outcome is None:
             return

@@ -11,7 +11,7 @@ import msgspec
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import DeleteTemplate, PutTemplate
-from fila_proto_zmq.errors import OverloadedError
+from fila_proto_zmq.errors import OverloadedError, QueueNotFoundError
 from fila_proto_zmq.names import check_pattern, is_dead_letter
 from fila_proto_zmq.templates import encode_options
 from fila_worker.core.enqueue import quotas
@@ -77,6 +77,16 @@ def queue_by_template(state: "State", name: str, now_ms: int) -> "Queue":
     state.to_be_synced = synced
     state.jobs.charge(MAKE_COST if queue.hooks is None else COMPILE_COST)
     return queue
+
+
+def with_hint(state: "State", name: str, error: QueueNotFoundError) -> QueueNotFoundError:
+    """Return the error for a queue that does not exist, and say so if its first message would make it."""
+    template = None if is_dead_letter(name) or name in state.queues else state.runtime.templates.find(name)
+    if template is None:
+        return error
+    return QueueNotFoundError(
+        f"no queue {name!r}: its first message makes it, by the template {template.pattern!r}; enqueue one, or create_queue()"
+    )
 
 
 def _too_many(state: "State", name: str, pattern: str) -> OverloadedError:
