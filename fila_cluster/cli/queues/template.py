@@ -1,12 +1,12 @@
 """``fila-cluster template …``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
 from fila_cluster.cli.shared.invocation import Invocation, print_json
-from fila_cluster.cli.shared.parameters import FLAGS, given, queue_options
+from fila_cluster.cli.shared.parameters import DURATION, FLAGS, given, queue_options
 from fila_cluster.cli.shared.tables import table
 
 SHOWN_MAX = 40
@@ -46,8 +46,8 @@ def get(invocation: Invocation, pattern: str) -> None:
         print_json({"pattern": pattern, "options": options})
         return
     rows = table("option", "value")
-    for name, value in options.items():
-        rows.add_row(name.replace("_", "-"), str(value))
+    for flag, text in _flags(options):
+        rows.add_row(flag, text)
     invocation.show(None, rows if options else f"{pattern}: all options have their defaults")
 
 
@@ -78,8 +78,15 @@ def delete(invocation: Invocation, pattern: str) -> None:
 
 def _line(options: Mapping[str, Any]) -> str:
     """Return options on one line, scripts cut."""
-    texts = [f"--{flag} {_cut(str(options[flag.replace('-', '_')]))}" for flag in FLAGS if flag.replace("-", "_") in options]
-    return " ".join(texts) or "–"
+    return " ".join(f"--{flag} {_cut(text)}" for flag, text in _flags(options)) or "–"
+
+
+def _flags(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield options as the command line takes them."""
+    for flag, attributes in FLAGS.items():
+        value = options.get(flag.replace("-", "_"))
+        if value is not None:
+            yield flag, f"{value:g}s" if attributes.get("type") is DURATION else str(value)
 
 
 def _cut(text: str) -> str:

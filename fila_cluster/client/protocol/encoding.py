@@ -8,7 +8,6 @@ message, which finds the bad ones and keeps the others.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from itertools import repeat
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -43,9 +42,10 @@ Row: TypeAlias = tuple[bytes, Columns]
 """One checked message: its envelope, and what else is said of it. Most messages share their columns."""
 
 _options = attrgetter(
-    "fairness_key", "weight", "throttle_keys", "priority", "cost", "delay", "deliver_at", "ttl", "lease", "dedup_id",
-    "dedup_mode", "max_attempts",
-)  # fmt: skip
+    "fairness_key", "weight", "throttle_keys", "priority", "cost", "delay", "deliver_at", "ttl", "lease", "dedup_id"
+)
+_rare_options = attrgetter("dedup_mode", "max_attempts")
+"""The options that hardly any message has: a batch without them does not make columns of them."""
 _LISTS = (tuple, list, set, frozenset)
 _NO_HEADERS = seal_envelope(b"")
 """The bytes before a payload without headers."""
@@ -116,7 +116,7 @@ def seal_message(message: Any) -> Row:
         raise InvalidArgumentError(f"enqueue_many takes Message objects, not a {type(message).__name__}: Message(payload, …)")
     if isinstance(message.throttle_keys, Iterator):
         raise InvalidArgumentError(f"throttle_keys={message.throttle_keys!r}: it can be read only once, pass a list")
-    return seal_row(message.payload, message.headers, _options(message))
+    return seal_row(message.payload, message.headers, _options(message) + _rare_options(message))
 
 
 def seal_rows(rows: Sequence[Row]) -> Enqueue:
@@ -138,10 +138,8 @@ def seal_batch(messages: Sequence[Any]) -> tuple[Enqueue | None, dict[int, Inval
 def _seal_columns(messages: Sequence[Message]) -> Enqueue:
     envelopes = [seal(message.payload, message.headers) for message in messages]
     columns = zip(*map(_options, messages), strict=True)
-    key, weight, throttle_keys, priority, cost, delay, moment, ttl, lease, dedup_id, dedup_mode, attempts = columns
-    last = convert(dedup_mode, checks.dedup_last)
-    if last is not False:
-        _check_ids(last, dedup_id)
+    key, weight, throttle_keys, priority, cost, delay, moment, ttl, lease, dedup_id = columns
+    attempts, last = _rare_columns(messages, dedup_id) if _have_rare_options(messages) else (0, False)
     return Enqueue(
         envelopes,
         convert(key, checks.fairness_key),
@@ -154,15 +152,23 @@ def _seal_columns(messages: Sequence[Message]) -> Enqueue:
         convert(cost, checks.cost_milli),
         convert(ttl, checks.ttl_ms),
         convert(dedup_id, checks.dedup_id),
-        max_attempts=convert(attempts, checks.max_attempts),
+        max_attempts=attempts,
         dedup_last=last,
     )
 
 
-def _check_ids(last: bool | list[bool], dedup_ids: Sequence[Any]) -> None:
-    """Raise :class:`InvalidArgumentError` if one of the messages that replace others has no dedup id."""
-    for each, dedup_id in zip(last if isinstance(last, list) else repeat(last), dedup_ids, strict=False):
-        _dedup_last("last" if each else "first", dedup_id)
+def _have_rare_options(messages: Sequence[Message]) -> bool:
+    for message in messages:  # noqa: SIM110 - a generator expression costs three times as much
+        if message.max_attempts is not None or message.dedup_mode != "first":
+            return True
+    return False
+
+
+def _rare_columns(messages: Sequence[Message], dedup_ids: Sequence[Any]) -> tuple[Any, Any]:
+    """Return the columns ``max_attempts`` and ``dedup_last``."""
+    modes, attempts = zip(*map(_rare_options, messages), strict=True)
+    last = _collapse([_dedup_last(mode, dedup_id) for mode, dedup_id in zip(modes, dedup_ids, strict=True)])
+    return convert(attempts, checks.max_attempts), last
 
 
 def convert(values: Sequence[Any], check: Callable[[Any], Any]) -> Any:

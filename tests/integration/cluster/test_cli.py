@@ -224,7 +224,7 @@ def test_a_template_is_put_shown_used_and_deleted(shell: Shell, client: Client, 
     assert json.loads(shell.out("--json", "template", "get", pattern)) == {
         "pattern": pattern, "options": {"max_attempts": 2, "idle_expiry": 300.0},
     }  # fmt: skip
-    assert "idle-expiry" in shell.out("template", "get", pattern)
+    assert "300s" in shell.out("template", "get", pattern)
     assert f"{pattern}" in shell.out("template", "list", "--prefix", queue)
     shell.out("enqueue", f"{queue}-1", "x", "--max-attempts", 7, "--dedup-id", "a", "--dedup-mode", "last")
     assert [view.max_attempts for view in client.browse(f"{queue}-1")] == [7]

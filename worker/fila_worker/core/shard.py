@@ -38,7 +38,7 @@ from fila_proto_zmq.commands import (
     StoreKeys,
     UndoConfig,
 )
-from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
+from fila_proto_zmq.errors import FilaError, InvalidFrameError, QueueNotFoundError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
 from fila_proto_zmq.templates import Templates
 from fila_worker.core.batches.batches import Batches
@@ -163,16 +163,12 @@ class Shard(State):
         except FilaError as error:
             self.conclude(call, command, error)
 
-    def queue_by_template(self, call: Call, command: Enqueue) -> Queue | None:
-        """Make and return the queue that an enqueue names and that does not exist, if its name matches a template.
+    def queue_by_template(self, name: str, now_ms: int) -> Queue:
+        """Make and return a queue that an enqueue names and that does not exist.
 
-        Raise :class:`QueueNotFoundError` otherwise. None: the enqueue goes on by itself when another shard has answered.
+        Raise :class:`QueueNotFoundError` if its name matches no template.
         """
-        return templates.queue_by_template(self, call, command)
-
-    def queue_for_broker(self, name: str, now_ms: int) -> Queue:
-        """Return the queue for a message of the broker itself, made by a template if need be. Raise :class:`QueueNotFoundError`."""
-        return templates.queue_for_broker(self, name, now_ms)
+        return templates.queue_by_template(self, name, now_ms)
 
     def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
         """Answer with the outcome of a command, or begin its work.
@@ -192,6 +188,8 @@ class Shard(State):
     def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
         """Add the answer or the error of a command to the turn's effects. None: it is answered elsewhere."""
         if isinstance(outcome, FilaError):
+            if type(outcome) is QueueNotFoundError:
+                outcome = templates.with_hint(self, call.queue, outcome)
             meter.note_refusal(self, self.queues.get(call.queue), command, outcome)
         elif outcome is None:
             return

@@ -38,6 +38,7 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import TEMPLATE
 from fila_proto_zmq.templates import encode_options
+from fila_worker.core.manage.deletion import remove
 from fila_worker.core.settings import ShardSettings
 from fila_worker.reshard.copying import Progress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
@@ -98,7 +99,7 @@ def test_the_longest_pattern_holds(shard: ShardHarness) -> None:
 @pytest.mark.parametrize("command", [Receive(1, 0), Subscribe(1, 10), GetQueueStats(), Browse(1), DeleteQueue()])
 def test_only_an_enqueue_makes_one(shard: ShardHarness, command: Command) -> None:
     put(shard)
-    with pytest.raises(QueueNotFoundError):
+    with pytest.raises(QueueNotFoundError, match=r"its first message makes it, by the template 't-\*'"):
         shard.ask(command, "t-1")
     assert "t-1" not in shard.shard.queues
 
@@ -256,38 +257,37 @@ def test_the_log_names_them(shard: ShardHarness) -> None:
     assert shard.shard.notes == [TemplatePut("t-*", 1), QueueCreated("t-1", 3, "t-*"), TemplateDeleted("t-*", 2)]
 
 
-def test_a_queue_that_can_not_be_made_is_said_with_its_template() -> None:
+def test_a_queue_takes_the_dead_letters_of_the_others_of_its_template() -> None:
     shard = ShardHarness(index=shard_of("t-dead", 8))
     put(shard, dead_letter="t-dead")
-    for name, why in (("t-dead", "its own dead letters"), ("t-1", "no such queue")):
-        with pytest.raises(InvalidArgumentError, match=why) as failed:
-            shard.enqueue(b"x", queue=name)
-        assert "'t-*'" in str(failed.value)
-        assert name not in shard.shard.queues
+    shard.enqueue(b"1", queue="t-1")
+    shard.settle(Verb.FAIL, shard.receive(queue="t-1"), "t-1")
+    assert shard.counts("t-1.dlq") == (1, 0, 0), "there is no queue that takes them yet"
+    shard.enqueue(b"of its own", queue="t-dead")
+    shard.enqueue(b"2", queue="t-1")
+    shard.settle(Verb.FAIL, shard.receive(queue="t-1"), "t-1")
+    assert shard.counts("t-dead") == (2, 0, 0)
+    shard.settle(Verb.FAIL, shard.receive(queue="t-dead"), "t-dead")
+    assert shard.counts("t-dead.dlq") == (1, 0, 0)
+    assert shard.redrive(queue="t-dead").count == 1
+    assert shard.counts("t-1") == (1, 0, 0)
 
 
 SOURCE, TARGET = name_on(3), name_on(5)
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_dead_letter_queue_of_another_shard_is_asked_for_first(exists: bool) -> None:
+def test_dead_letters_for_another_shard_come_back_while_their_queue_is_missing(exists: bool) -> None:
     carrier = Carrier(3, 5)
     if exists:
         carrier[5].create(TARGET)
     shard = carrier[3]
     put(shard, SOURCE, dead_letter=TARGET)
-    first = shard.send(Enqueue([seal_envelope(b"1")]), SOURCE)
-    second = shard.send(Enqueue([seal_envelope(b"2")]), SOURCE)
-    assert not shard.late.keys() & {first, second}
-    carrier.carry()
-    answers = [shard.late.pop(each) for each in (first, second)]
-    if not exists:
-        assert all(isinstance(each, InvalidArgumentError) for each in answers)
-        assert SOURCE not in shard.shard.queues
-        return
-    assert all(isinstance(each, Enqueued) for each in answers)
-    assert [each.payload for each in shard.receive(9, queue=SOURCE)] == [b"1", b"2"]
+    shard.enqueue(b"1", queue=SOURCE)
     assert f"{SOURCE}.dlq" not in shard.shard.queues
+    shard.settle(Verb.FAIL, shard.receive(queue=SOURCE), SOURCE)
+    carrier.carry()
+    assert (carrier[5].counts(TARGET) if exists else shard.counts(f"{SOURCE}.dlq")) == (1, 0, 0)
 
 
 def test_a_full_disk_makes_no_queue() -> None:
@@ -299,18 +299,19 @@ def test_a_full_disk_makes_no_queue() -> None:
     assert "t-1" not in shard.shard.queues
 
 
-def test_a_large_enqueue_survives_the_idle_expiry_of_its_queue(shard: ShardHarness) -> None:
+def test_an_enqueue_whose_queue_goes_while_it_waits_makes_it_anew(shard: ShardHarness) -> None:
     put(shard, idle_expiry_ms=1)
     shard.limit(enqueue_step_messages=2, turn_effort=4, step_effort=1)
-    shard.enqueue(b"0", queue="t-1")
-    shard.ack(shard.receive(queue="t-1"), "t-1")
     first = shard.begin(Enqueue([seal_envelope(b"x")] * 9), "t-1")
     second = shard.begin(Enqueue([seal_envelope(b"y")] * 9), "t-1")
-    shard.pass_time(3000)
+    remove(shard.shard, shard.shard.queues["t-1"], idle=True)
     shard.finish()
-    answers: list[object] = [shard.late.pop(each) for each in (first, second)]
-    assert all(isinstance(each, Enqueued) and not each.faults for each in answers)
-    assert shard.counts("t-1") == (18, 0, 0)
+    one, other = (shard.late.pop(each) for each in (first, second))
+    assert isinstance(one, Enqueued)
+    assert one.faults, "a part of it was stored, and is gone"
+    assert isinstance(other, Enqueued)
+    assert other.count == 9
+    assert shard.counts("t-1") == (9, 0, 0)
 
 
 def refused(action: Callable[[], object]) -> type[FilaError] | None:

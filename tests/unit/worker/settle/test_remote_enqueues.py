@@ -121,14 +121,6 @@ def test_a_queue_is_made_by_its_template(desk: Desk, target: tuple[int, str]) ->
     assert desk.carrier[shard].shard.queues[name].options.max_attempts == 2
 
 
-def test_a_template_that_needs_the_word_of_another_shard_makes_no_queue(desk: Desk) -> None:
-    name = templated(desk, 5, dead_letter=name_on(3, "dead"))
-    desk.enqueue("a", name)
-    desk.settle()
-    assert f"create '{name}' first" in desk.fault("a").text
-    assert name not in desk.carrier[5].shard.queues
-
-
 def test_the_hook_of_the_queue_decides(desk: Desk, target: tuple[int, str]) -> None:
     shard, _ = target
     name = name_on(shard, "hooked")

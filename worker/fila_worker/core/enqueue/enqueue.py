@@ -69,9 +69,7 @@ LANE_COST = 6
 
 def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. An invalid message gets a fault and no id. The others are stored."""
-    queue = state.queues.get(call.queue) or state.queue_by_template(call, command)
-    if queue is None:
-        return None  # it goes on when another shard has answered
+    queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, call.now_ms)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
@@ -94,7 +92,7 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
 
     Raise the errors of an enqueue. It may commit before it stores the message, not after.
     """
-    queue = state.queue_for_broker(name, now_ms)
+    queue = state.queues.get(name) or state.queue_by_template(name, now_ms)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
     if state.disk_is_full:
@@ -112,13 +110,9 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
     return known[0][1:] if known else (high, low_half(first))
 
 
-def enqueue_held(
-    state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None
-) -> "Enqueued | Work | None":
+def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
     """Resume an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
-    queue = state.queues.get(call.queue) or state.queue_by_template(call, command)  # it may have been deleted meanwhile
-    if queue is None:
-        return None
+    queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, call.now_ms)  # it may be deleted since
     outcome = _take_in(state, call, queue, policy.only(command, 0, count))
     if error is None:
         return outcome
@@ -127,8 +121,8 @@ def enqueue_held(
 
 def _with_refused(outcome: "Enqueued | Work", refused: Faults) -> "Work":
     enqueued = outcome if isinstance(outcome, Enqueued) else (yield from outcome)
-    if isinstance(enqueued, Enqueued):
-        enqueued.faults += refused
+    assert isinstance(enqueued, Enqueued)
+    enqueued.faults += refused
     return enqueued
 
 
@@ -170,10 +164,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
     if queue.gone:
         if state.runtime.templates.find(call.queue) is None:
             raise _deleted(queue)
-        remade = state.queues.get(call.queue) or state.queue_by_template(call, command)
-        if remade is None:
-            return None
-        queue = remade
+        queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, now_ms)
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
     high, numbers = id_high(state, now_ms), _Reserved(state, total)

@@ -7,7 +7,7 @@ named the queue waits for the answer.
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from fila_proto_zmq.commands import Appoint, Appointed, CreateQueue, Enqueue, UpdateQueue
+from fila_proto_zmq.commands import Appoint, Appointed, CreateQueue, UpdateQueue
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import Call, Post
@@ -26,7 +26,7 @@ class HeldCommand(NamedTuple):
     """A command that waits for another shard's answer about a dead letter queue."""
 
     call: Call
-    command: CreateQueue | UpdateQueue | Enqueue
+    command: CreateQueue | UpdateQueue
     dead_letter: str
 
 
@@ -74,9 +74,7 @@ def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
     return True
 
 
-def ask_for_appointment(
-    state: "State", call: Call, command: CreateQueue | UpdateQueue | Enqueue, dead_letter: str | None
-) -> None:
+def ask_for_appointment(state: "State", call: Call, command: CreateQueue | UpdateQueue, dead_letter: str | None) -> None:
     """Ask another shard whether a queue exists; the command goes on with the answer."""
     assert dead_letter is not None
     ticket = state.part(Appointments).wait(HeldCommand(call, command, dead_letter))

@@ -5,24 +5,22 @@ answered. They are looked at only when an enqueue names a queue that does not ex
 changes of the template do not change it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import DeleteTemplate, PutTemplate
-from fila_proto_zmq.errors import InvalidArgumentError, LuaCompilationError, OverloadedError
+from fila_proto_zmq.errors import OverloadedError, QueueNotFoundError
 from fila_proto_zmq.names import check_pattern, is_dead_letter
-from fila_proto_zmq.templates import Match, encode_options
+from fila_proto_zmq.templates import encode_options
 from fila_worker.core.enqueue import quotas
 from fila_worker.core.manage.config import make_change, note_template
-from fila_worker.core.manage.dead_letter_targets import appointed, ask_for_appointment
 from fila_worker.core.manage.queue_commands import compiled, make_queue
 from fila_worker.core.manage.queue_options import check_options
 
 if TYPE_CHECKING:
-    from fila_proto_zmq.commands import ConfigChange, Enqueue
-    from fila_worker.core.effects import Call
+    from fila_proto_zmq.commands import ConfigChange
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
 
@@ -58,67 +56,37 @@ def _change(
     return change
 
 
-def queue_by_template(state: "State", call: "Call", command: "Enqueue") -> "Queue | None":
-    """Make and return the queue that an enqueue names and that does not exist.
+def queue_by_template(state: "State", name: str, now_ms: int) -> "Queue":
+    """Make and return a queue that does not exist. Raise :class:`QueueNotFoundError` if its name matches no template.
 
-    Raise :class:`QueueNotFoundError` if its name matches no template. None: another shard is asked first whether the queue for its dead
-    letters exists; the enqueue goes on with the answer.
+    It is as durable as the messages that it is made for: a power cut that it does not survive takes these, too. The queue that is to take
+    its dead letters is not asked for: as long as that one is missing, they go to the queue's own ``.dlq``.
     """
-    name = call.queue
-    template = _template(state, name)
-    if template is None:
-        return state.queues.find(name)
-    with _explained(name, template):
-        check_options(name, template.options)
-        if not appointed(state, name, template.options.dead_letter):
-            ask_for_appointment(state, call, command, template.options.dead_letter)
-            return None
-        return _make(state, name, template, call.now_ms)
-
-
-def queue_for_broker(state: "State", name: str, now_ms: int) -> "Queue":
-    """Return the queue for a message of the broker itself, made by a template if need be. Raise the errors of :func:`queue_by_template`.
-
-    No other shard is asked: a template whose dead letters go to a queue elsewhere makes none here.
-    """
-    queue = state.queues.get(name)
-    template = _template(state, name) if queue is None else None
-    if template is None:
-        return queue or state.queues.find(name)
-    with _explained(name, template):
-        check_options(name, template.options)
-        if not appointed(state, name, target := template.options.dead_letter):
-            raise InvalidArgumentError(f"its dead letter queue {target!r} is on another shard: create {name!r} first")
-        return _make(state, name, template, now_ms)
-
-
-def _template(state: "State", name: str) -> Match | None:
-    """Return the template of a queue that does not exist, if there is one and room for a queue."""
     template = None if is_dead_letter(name) else state.runtime.templates.find(name)
     if template is None:
-        return None
+        return state.queues.find(name)
     if state.disk_is_full:
         raise quotas.disk_full(state)
     if len(state.queues.by_id) >= state.settings.max_queues_per_shard:
         raise _too_many(state, name, template.pattern)
-    return template
-
-
-@contextmanager
-def _explained(name: str, template: Match) -> Iterator[None]:
-    try:
-        yield
-    except (InvalidArgumentError, LuaCompilationError) as error:
-        raise type(error)(f"queue {name!r} can't be made by the template {template.pattern!r}: {error.message}") from error
-
-
-def _make(state: "State", name: str, template: Match, now_ms: int) -> "Queue":
-    """Make a queue. It is as durable as the messages that it is made for: a power cut that it does not survive takes these, too."""
+    options = template.options
+    if options.dead_letter == name:  # it takes those of the others
+        options = msgspec.structs.replace(options, dead_letter=None)
     synced = state.to_be_synced
-    queue = make_queue(state, name, template.options, now_ms, template.pattern)
+    queue = make_queue(state, name, options, now_ms, template.pattern)
     state.to_be_synced = synced
     state.jobs.charge(MAKE_COST if queue.hooks is None else COMPILE_COST)
     return queue
+
+
+def with_hint(state: "State", name: str, error: QueueNotFoundError) -> QueueNotFoundError:
+    """Return the error for a queue that does not exist, and say so if its first message would make it."""
+    template = None if is_dead_letter(name) or name in state.queues else state.runtime.templates.find(name)
+    if template is None:
+        return error
+    return QueueNotFoundError(
+        f"no queue {name!r}: its first message makes it, by the template {template.pattern!r}; enqueue one, or create_queue()"
+    )
 
 
 def _too_many(state: "State", name: str, pattern: str) -> OverloadedError:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from fila_proto_zmq.commands import Command, Enqueue, Park, Reply
+from fila_proto_zmq.commands import Command, Park, Reply
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.ids import sequence, shard_of_id
@@ -119,12 +119,8 @@ class State:
         """Carry out a command; see :class:`~fila_worker.core.shard.Shard`."""
         raise NotImplementedError
 
-    def queue_by_template(self, call: Call, command: Enqueue) -> Queue | None:
-        """Make the queue that an enqueue names and that does not exist; see :mod:`~fila_worker.core.manage.templates`."""
-        raise NotImplementedError
-
-    def queue_for_broker(self, name: str, now_ms: int) -> Queue:
-        """Return the queue for a message of the broker itself; see :mod:`~fila_worker.core.manage.templates`."""
+    def queue_by_template(self, name: str, now_ms: int) -> Queue:
+        """Make a queue that an enqueue names and that does not exist; see :mod:`~fila_worker.core.manage.templates`."""
         raise NotImplementedError
 
     def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
