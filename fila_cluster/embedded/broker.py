@@ -7,6 +7,7 @@ when the small tool has become a large one.
 Not for several processes: the directory is locked. Not for heavy load: the broker's turns take the interpreter from the application.
 """
 
+import atexit
 import gc
 import logging
 import math
@@ -301,3 +302,10 @@ def _leave_to_the_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what the program has left open: its threads end in the middle of a turn otherwise."""
+    for broker in list(_open.values()):
+        broker.close()

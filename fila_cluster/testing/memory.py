@@ -31,6 +31,8 @@ from fila_worker.storage.memory import MemoryStore
 
 TURNS_MAX: Final = 1_000_000
 """Turns without a pause, and without time that goes on, after which something is wrong: 10,000 messages need some hundreds."""
+OTHERS_MAX: Final = 1000
+"""Threads that are remembered before those that have ended are forgotten."""
 WORKER: Final = "worker-0"
 
 
@@ -82,6 +84,8 @@ class MemoryBroker:
         thread = threading.get_ident()
         if thread != self._keeper:
             self._others.add(thread)
+            if len(self._others) > OTHERS_MAX:
+                self._has_company()
         with self._lock:
             for _ in range(TURNS_MAX):
                 self._joined.turn(self._now_ms)
