@@ -31,6 +31,7 @@ from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.data_dir import DataDir, DirectoryInUseError
 from fila_process.clock import Clock
 from fila_proto_zmq.events import Event
+from fila_proto_zmq.outages import OPENING
 from fila_worker.core.settings import ShardSettings
 from fila_worker.loop import open_host
 from fila_worker.residence import forget_moves
@@ -46,8 +47,10 @@ LOOK_MS: Final = 1000
 """How often free disk space is measured."""
 PAUSE_MS: Final = 2000
 """A longer gap between turns is a pause of the process: clients are excused for it."""
+FINISH_S_MAX: Final = 5.0
+"""How long the thread goes on after it was asked to stop: for requests that have come, and for what the disk has to confirm."""
 CLOSE_S_MAX: Final = 10.0
-"""How long closing waits for the thread: for a commit, and for what a log has to confirm."""
+"""How long closing waits for the thread, which may be in a commit."""
 MIB: Final = 1024 * 1024
 
 _numbers = count(1)
@@ -93,7 +96,8 @@ class Broker:
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
         self._bell = threading.Event()
         self._ready = threading.Event()
-        self._stopping = False
+        self._stop_at = math.inf
+        """When the thread is to stop."""
         self._failure: Exception | None = None
         self._clock = Clock()
         self._data_dir = _claim(self)
@@ -201,7 +205,8 @@ class Broker:
             self._serve()
         except Exception as error:
             self._failure = error
-            _log.exception("the embedded broker of %s has failed; open it again", self.path)
+            if self._ready.is_set():  # else the error is raised where the broker is made
+                _log.exception("the embedded broker of %s has failed; open it again", self.path)
         finally:
             self._closed = True
             inside.leave(self.name, self)
@@ -214,7 +219,7 @@ class Broker:
     def _serve(self) -> None:
         joined, clock, bell = self._joined, self._clock, self._bell
         turned_ms, look_at_ms = clock.now_ms(), 0
-        while not self._stopping or self._unfinished:
+        while time.monotonic() < self._stop_at or self._has_more:
             bell.clear()
             now_ms = clock.now_ms()
             if now_ms >= look_at_ms:
@@ -232,13 +237,15 @@ class Broker:
                 bell.wait(min(SLEEP_MS_MAX, SLEEP_MS_MAX if due_ms is None else due_ms) / 1000)
 
     @property
-    def _unfinished(self) -> bool:
+    def _has_more(self) -> bool:
+        if time.monotonic() > self._stop_at + FINISH_S_MAX:
+            return False
         return bool(self._joined.arrived) or self._joined.host.holds_effects
 
     def _has_started(self) -> bool:
         """Return whether all shards serve. Raise if one of them cannot."""
         for slot in self._joined.host.slots.values():
-            if slot.outage is not None and not slot.opening:
+            if slot.outage is not None and slot.outage.state != OPENING:
                 raise StorageError(f"shard {slot.index} of {self.path} cannot be opened: {slot.outage.reason}")
         return self._joined.is_ready
 
@@ -248,10 +255,13 @@ class Broker:
         notes.clear()
 
     def _stop(self) -> None:
-        self._stopping = True
+        self._stop_at = min(self._stop_at, time.monotonic())
         self._bell.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None:
             self._thread.join(CLOSE_S_MAX)
+            if self._thread.is_alive():
+                _log.error("%s does not close: its disk takes no commit; it stays locked until this process ends", self.path)
+                return
         self._closed = True
         with _opening:
             if _open.get(self.path) is self:

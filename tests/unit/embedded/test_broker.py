@@ -124,6 +124,20 @@ def test_a_lost_database_is_no_new_one(tmp_path: Path) -> None:
         pass
 
 
+def test_a_database_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) -> None:
+    with Broker(tmp_path):
+        pass
+    current = tmp_path / "shard-0000" / "CURRENT"
+    current.rename(tmp_path / "current")
+    current.mkdir()
+    with pytest.raises(StorageError, match=r"shard 0 of .* cannot be opened: .*CURRENT"):
+        Broker(tmp_path)
+    current.rmdir()
+    (tmp_path / "current").rename(current)
+    with Broker(tmp_path):
+        pass
+
+
 @pytest.mark.parametrize(
     "options",
     [{"durability": "never"}, {"visibility_timeout": 0}, {"visibility_timeout": float("inf")}, {"visibility_timeout": "1"}],
