@@ -31,5 +31,6 @@ MODULES: Final = {
     "tracing": "benchmarks.costs.tracing",
     "replication": "benchmarks.costs.replication",
     "encryption": "benchmarks.costs.encryption",
+    "testing": "benchmarks.costs.testing",
     "spark": "benchmarks.costs.spark",
 }
