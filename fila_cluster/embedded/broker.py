@@ -17,8 +17,10 @@ import threading
 import time
 import warnings
 import weakref
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -94,7 +96,7 @@ class Broker:
         self.path = Path(data_dir).expanduser().absolute()
         self.name = name or f"embedded-{os.getpid()}-{next(_numbers)}"
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
-        self._bell = threading.Event()
+        self._bell = _Bell()
         self._ready = threading.Event()
         self._stop_at = math.inf
         """When the thread is to stop."""
@@ -119,7 +121,7 @@ class Broker:
             raise
 
     def _start(self, settings: WorkerSettings) -> None:
-        host = open_host(settings, self._clock.now_ms(), self._bell.set)
+        host = open_host(settings, self._clock.now_ms(), self._bell.ring)
         self._joined = Joined(host, settings.shard, settings.shards_total, WORKER)
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"fila {self.name}", daemon=True)
@@ -189,7 +191,7 @@ class Broker:
 
     def serve(self) -> None:
         """Have what was sent carried out, soon."""
-        self._bell.set()
+        self._bell.ring()
 
     def rest(self, until: float) -> bool:
         """Return False: no thread moves the real clock."""
@@ -220,7 +222,7 @@ class Broker:
         joined, clock, bell = self._joined, self._clock, self._bell
         turned_ms, look_at_ms = clock.now_ms(), 0
         while time.monotonic() < self._stop_at or self._has_more:
-            bell.clear()
+            bell.silence()
             now_ms = clock.now_ms()
             if now_ms >= look_at_ms:
                 look_at_ms = now_ms + LOOK_MS
@@ -256,7 +258,7 @@ class Broker:
 
     def _stop(self) -> None:
         self._stop_at = min(self._stop_at, time.monotonic())
-        self._bell.set()
+        self._bell.ring()
         if self._thread is not None:
             self._thread.join(CLOSE_S_MAX)
             if self._thread.is_alive():
@@ -273,6 +275,29 @@ class Broker:
             raise FilaError("this broker was opened before the fork: it is the parent's")
         if self._closed:
             raise FilaError(f"this broker is closed: open another one on {self.path}")
+
+
+class _Bell:
+    """Wakes the thread. Any thread rings it, also in a finalizer or where an interrupt may hit: each step is one call into C."""
+
+    def __init__(self) -> None:
+        self._strokes: SimpleQueue[None] = SimpleQueue()
+        self._rung = False
+
+    def ring(self) -> None:
+        if not self._rung:
+            self._rung = True
+            self._strokes.put(None)
+
+    def wait(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._strokes.get(timeout=seconds)
+
+    def silence(self) -> None:
+        """Let the thread sleep again. What was sent before the last stroke is seen in the turn that follows."""
+        while not self._strokes.empty():
+            self._strokes.get()
+        self._rung = False  # after that: a stroke in between costs a turn, and none is missed
 
 
 def _claim(broker: Broker) -> DataDir:
