@@ -36,5 +36,6 @@ MODULES: Final = {
     "tracing": "benchmarks.costs.tracing",
     "replication": "benchmarks.costs.replication",
     "encryption": "benchmarks.costs.encryption",
+    "testing": "benchmarks.costs.testing",
     "spark": "benchmarks.costs.spark",
 }

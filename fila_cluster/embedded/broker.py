@@ -7,6 +7,7 @@ when the small tool has become a large one.
 Not for several processes: the directory is locked. Not for heavy load: the broker's turns take the interpreter from the application.
 """
 
+import atexit
 import gc
 import logging
 import math
@@ -16,8 +17,10 @@ import threading
 import time
 import warnings
 import weakref
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -30,6 +33,7 @@ from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.data_dir import DataDir, DirectoryInUseError
 from fila_process.clock import Clock
 from fila_proto_zmq.events import Event
+from fila_proto_zmq.outages import OPENING
 from fila_worker.core.settings import ShardSettings
 from fila_worker.loop import open_host
 from fila_worker.residence import forget_moves
@@ -45,8 +49,10 @@ LOOK_MS: Final = 1000
 """How often free disk space is measured."""
 PAUSE_MS: Final = 2000
 """A longer gap between turns is a pause of the process: clients are excused for it."""
+FINISH_S_MAX: Final = 5.0
+"""How long the thread goes on after it was asked to stop: for requests that have come, and for what the disk has to confirm."""
 CLOSE_S_MAX: Final = 10.0
-"""How long closing waits for the thread: for a commit, and for what a log has to confirm."""
+"""How long closing waits for the thread, which may be in a commit."""
 MIB: Final = 1024 * 1024
 
 _numbers = count(1)
@@ -90,9 +96,10 @@ class Broker:
         self.path = Path(data_dir).expanduser().absolute()
         self.name = name or f"embedded-{os.getpid()}-{next(_numbers)}"
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
-        self._bell = threading.Event()
+        self._bell = _Bell()
         self._ready = threading.Event()
-        self._stopping = False
+        self._stop_at = math.inf
+        """When the thread is to stop."""
         self._failure: Exception | None = None
         self._clock = Clock()
         self._data_dir = _claim(self)
@@ -114,7 +121,7 @@ class Broker:
             raise
 
     def _start(self, settings: WorkerSettings) -> None:
-        host = open_host(settings, self._clock.now_ms(), self._bell.set)
+        host = open_host(settings, self._clock.now_ms(), self._bell.ring)
         self._joined = Joined(host, settings.shard, settings.shards_total, WORKER)
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"fila {self.name}", daemon=True)
@@ -184,7 +191,7 @@ class Broker:
 
     def serve(self) -> None:
         """Have what was sent carried out, soon."""
-        self._bell.set()
+        self._bell.ring()
 
     def rest(self, until: float) -> bool:
         """Return False: no thread moves the real clock."""
@@ -200,7 +207,8 @@ class Broker:
             self._serve()
         except Exception as error:
             self._failure = error
-            _log.exception("the embedded broker of %s has failed; open it again", self.path)
+            if self._ready.is_set():  # else the error is raised where the broker is made
+                _log.exception("the embedded broker of %s has failed; open it again", self.path)
         finally:
             self._closed = True
             inside.leave(self.name, self)
@@ -213,8 +221,8 @@ class Broker:
     def _serve(self) -> None:
         joined, clock, bell = self._joined, self._clock, self._bell
         turned_ms, look_at_ms = clock.now_ms(), 0
-        while not self._stopping or self._unfinished:
-            bell.clear()
+        while time.monotonic() < self._stop_at or self._has_more:
+            bell.silence()
             now_ms = clock.now_ms()
             if now_ms >= look_at_ms:
                 look_at_ms = now_ms + LOOK_MS
@@ -231,13 +239,15 @@ class Broker:
                 bell.wait(min(SLEEP_MS_MAX, SLEEP_MS_MAX if due_ms is None else due_ms) / 1000)
 
     @property
-    def _unfinished(self) -> bool:
+    def _has_more(self) -> bool:
+        if time.monotonic() > self._stop_at + FINISH_S_MAX:
+            return False
         return bool(self._joined.arrived) or self._joined.host.holds_effects
 
     def _has_started(self) -> bool:
         """Return whether all shards serve. Raise if one of them cannot."""
         for slot in self._joined.host.slots.values():
-            if slot.outage is not None and not slot.opening:
+            if slot.outage is not None and slot.outage.state != OPENING:
                 raise StorageError(f"shard {slot.index} of {self.path} cannot be opened: {slot.outage.reason}")
         return self._joined.is_ready
 
@@ -247,10 +257,13 @@ class Broker:
         notes.clear()
 
     def _stop(self) -> None:
-        self._stopping = True
-        self._bell.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        self._stop_at = min(self._stop_at, time.monotonic())
+        self._bell.ring()
+        if self._thread is not None:
             self._thread.join(CLOSE_S_MAX)
+            if self._thread.is_alive():
+                _log.error("%s does not close: its disk takes no commit; it stays locked until this process ends", self.path)
+                return
         self._closed = True
         with _opening:
             if _open.get(self.path) is self:
@@ -262,6 +275,29 @@ class Broker:
             raise FilaError("this broker was opened before the fork: it is the parent's")
         if self._closed:
             raise FilaError(f"this broker is closed: open another one on {self.path}")
+
+
+class _Bell:
+    """Wakes the thread. Any thread rings it, also in a finalizer or where an interrupt may hit: each step is one call into C."""
+
+    def __init__(self) -> None:
+        self._strokes: SimpleQueue[None] = SimpleQueue()
+        self._rung = False
+
+    def ring(self) -> None:
+        if not self._rung:
+            self._rung = True
+            self._strokes.put(None)
+
+    def wait(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._strokes.get(timeout=seconds)
+
+    def silence(self) -> None:
+        """Let the thread sleep again. What was sent before the last stroke is seen in the turn that follows."""
+        while not self._strokes.empty():
+            self._strokes.get()
+        self._rung = False  # after that: a stroke in between costs a turn, and none is missed
 
 
 def _claim(broker: Broker) -> DataDir:
@@ -301,3 +337,10 @@ def _leave_to_the_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what the program has left open: its threads end in the middle of a turn otherwise."""
+    for broker in list(_open.values()):
+        broker.close()

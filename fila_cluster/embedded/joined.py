@@ -27,7 +27,7 @@ from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_proto_zmq.version import VERSION
 from fila_router.core.limits import DEFAULTS
 from fila_router.core.router import Router
-from fila_router.core.unread import MARK_FRAME, Connection
+from fila_router.core.unread import Connection
 from fila_worker.core.settings import ShardSettings
 from fila_worker.host import Host
 
@@ -114,7 +114,7 @@ class Joined:
             self._from_worker(effect.client, effect.frames(), now_ms)
         self._register(now_ms)
         router.serve(now_ms)
-        self._send_held(now_ms)
+        router.unread.try_again(now_ms, self._takes, self._put)
         self._pass_on(now_ms)
         self._tidy()
         while self._rung:
@@ -183,29 +183,6 @@ class Joined:
         joint = self._joints[connection.name]
         joint.arrived.append(parts)
         self._rung[joint] = None
-
-    def _send_held(self, now_ms: int) -> None:
-        """Send the frames for which there was no room, and learn which clients have read."""
-        unread = self.router.unread
-        for connection in unread.due(now_ms):
-            if self._is_full(connection):
-                unread.full(connection, now_ms)
-            else:
-                unread.done(connection)
-
-    def _is_full(self, connection: Connection) -> bool:
-        unread, held = self.router.unread, connection.held
-        while held:
-            if not self._takes(connection):
-                return bool(held)
-            self._put(connection, held[0])
-            unread.released(connection)
-        while connection.in_debt:
-            if not self._takes(connection):
-                return connection.in_debt
-            self._put(connection, MARK_FRAME)
-            unread.marked(connection)
-        return False
 
     def _forget_closed(self) -> None:
         while self.closed:

@@ -60,7 +60,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Add the stories of a test's queues to the report of its failure."""
     report = yield
     fila = item.stash.get(_KEY, None)
-    if fila is not None and report.when == "call" and report.failed:
+    if fila is not None and report.when != "teardown" and report.failed:
         from fila_cluster.testing.kit import stories_for  # noqa: PLC0415
 
         if story := stories_for(fila, report.longreprtext):

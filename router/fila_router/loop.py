@@ -19,7 +19,7 @@ from fila_process.parent import Heartbeat, StopRequests
 from fila_proto_zmq.commands import ApiKey, Hello
 from fila_proto_zmq.events import ProcessStopping
 from fila_router.core.router import Router
-from fila_router.core.unread import MARK_FRAME, Connection
+from fila_router.core.unread import Connection
 from fila_router.sockets import Socket
 
 BURST_FRAMES: Final = 500
@@ -182,26 +182,11 @@ class Loop:
 
     def _send_held(self, now_ms: int) -> None:
         """Try again the frames that pipes did not take, and learn which pipes take some."""
-        unread = self._core.unread
-        for connection in unread.due(now_ms):
-            if self._is_full(connection):
-                unread.full(connection, now_ms)
-            else:
-                unread.done(connection)
+        self._core.unread.try_again(now_ms, self._takes, self._finish)
 
-    def _is_full(self, connection: Connection) -> bool:
-        unread, held = self._core.unread, connection.held
-        while held:
-            if not self._takes(connection):
-                return bool(held)
-            self._front.send_multipart(held[0], copy=False)
-            unread.released(connection)
-        while connection.in_debt:
-            if not self._takes(connection):
-                return connection.in_debt
-            self._front.send_multipart(MARK_FRAME)
-            unread.marked(connection)
-        return False
+    def _finish(self, connection: Connection, parts: list[Any]) -> None:
+        """Send the parts of a frame that has begun."""
+        self._front.send_multipart(parts, copy=False)
 
     def _takes(self, connection: Connection) -> bool:
         """Begin a frame to a client; False if its pipe is full, or if the client is gone, with its held frames."""

@@ -16,7 +16,18 @@ from tests.support.machine import JAVA, NETWORK, require
 ROOT = Path(__file__).parents[2]
 RUN_S_MAX = 600
 """How long a benchmark may take on a busy machine; on an idle one it is some seconds."""
-COUNTED_ELSEWHERE = {"keys", "throttles", "turns", "long_turns", "router_hop", "overload", "metrics", "tracing", "spark"}
+COUNTED_ELSEWHERE = {
+    "keys",
+    "throttles",
+    "turns",
+    "long_turns",
+    "router_hop",
+    "overload",
+    "metrics",
+    "tracing",
+    "spark",
+    "testing",
+}
 """Benchmarks whose messages have no numbers: they count them at the broker, or send none."""
 HOSTS = {"hosts", "cuts", "restarts"}
 """Benchmarks of faults on several hosts. What must hold on any machine is judged at any size, times are not."""

@@ -80,7 +80,7 @@ class InsideBroker(Protocol):
         """Let the clock go on to ``until``, because so much time has passed, unless it is past that or another thread moves it."""
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer may come in between, and use a client
 _brokers: dict[str, InsideBroker] = {}
 _inhabitants: "weakref.WeakKeyDictionary[Inhabitant, str]" = weakref.WeakKeyDictionary()
 """All clients of brokers in this process, with the names of their brokers."""
@@ -136,7 +136,7 @@ def tick_all(name: str) -> None:
 def forget_parent() -> None:
     """Have no broker in the child of a fork: its threads are the parent's."""
     global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _brokers.clear()
 
 
@@ -209,7 +209,7 @@ class InsideLink:
         self._bell, self._rope = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(self._rope, False)
-        self._ringing = threading.Lock()
+        self._ringing = threading.RLock()
         self._rung = False
         self.closed = False
         self.descriptors = (self._bell,)
@@ -271,7 +271,7 @@ class InsideLink:
 
     def disown(self) -> None:
         """Leave the connection to the parent, in the child of a fork."""
-        self._ringing = threading.Lock()
+        self._ringing = threading.RLock()
         self._pipe = None
         self._shut()
 

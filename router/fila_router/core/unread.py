@@ -24,6 +24,7 @@ A frame that a pipe does not take is held back here, in order, as long as the cl
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -255,6 +256,35 @@ class Unread:
         later = [connection.due_ms for connection in self.waiting if connection.due_ms > now_ms]
         self.due_ms = min(later, default=None)
         return due
+
+    def try_again(
+        self, now_ms: int, begin: Callable[[Connection], bool], finish: Callable[[Connection, list[Any]], None]
+    ) -> None:
+        """Send held frames, and marks, to the connections that are due, and learn which of them take some.
+
+        ``begin``: begins a frame; False if the pipe is full, or if the client is gone, with its held frames. ``finish``: sends its parts.
+        """
+        for connection in self.due(now_ms):
+            if self._is_full(connection, begin, finish):
+                self.full(connection, now_ms)
+            else:
+                self.done(connection)
+
+    def _is_full(
+        self, connection: Connection, begin: Callable[[Connection], bool], finish: Callable[[Connection, list[Any]], None]
+    ) -> bool:
+        held = connection.held
+        while held:
+            if not begin(connection):
+                return bool(held)
+            finish(connection, held[0])
+            self.released(connection)
+        while connection.in_debt:
+            if not begin(connection):
+                return connection.in_debt
+            finish(connection, MARK_FRAME)
+            self.marked(connection)
+        return False
 
     def released(self, connection: Connection) -> None:
         """Note that the pipe took the first of the frames that are held back."""

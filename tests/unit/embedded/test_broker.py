@@ -124,6 +124,20 @@ def test_a_lost_database_is_no_new_one(tmp_path: Path) -> None:
         pass
 
 
+def test_a_database_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) -> None:
+    with Broker(tmp_path):
+        pass
+    current = tmp_path / "shard-0000" / "CURRENT"
+    current.rename(tmp_path / "current")
+    current.mkdir()
+    with pytest.raises(StorageError, match=r"shard 0 of .* cannot be opened: .*CURRENT"):
+        Broker(tmp_path)
+    current.rmdir()
+    (tmp_path / "current").rename(current)
+    with Broker(tmp_path):
+        pass
+
+
 @pytest.mark.parametrize(
     "options",
     [{"durability": "never"}, {"visibility_timeout": 0}, {"visibility_timeout": float("inf")}, {"visibility_timeout": "1"}],
@@ -153,6 +167,35 @@ def test_a_broker_that_is_forgotten_warns(tmp_path: Path) -> None:
     with pytest.warns(ResourceWarning, match="was never closed"):
         broker.__del__()
     broker.close()
+
+
+def test_a_name_is_for_one_broker(tmp_path: Path) -> None:
+    with Broker(tmp_path / "one", name="mine") as one:
+        with pytest.raises(InvalidArgumentError, match="memory://mine"):
+            Broker(tmp_path / "two", name="mine")
+        with Broker(tmp_path / "two"):  # and it is unlocked
+            assert one.endpoint == "memory://mine"
+
+
+FORGETFUL = """
+import sys
+from fila_cluster.embedded import Broker
+
+broker = Broker(sys.argv[1])
+client = broker.client()
+client.create_queue("q")
+client.enqueue("q", b"x")
+(held,) = client.receive("q")
+"""
+
+
+def test_a_program_that_ends_closes_its_broker(tmp_path: Path) -> None:
+    """What it held is given back, and counts no attempt."""
+    subprocess.run([sys.executable, "-P", "-c", FORGETFUL, str(tmp_path)], timeout=60, check=True)
+    with Broker(tmp_path) as broker, broker.client() as client:
+        (again,) = client.receive("q")
+        assert again.attempts == 0
+        again.ack()
 
 
 KILLED = """

@@ -341,6 +341,24 @@ def test_many_threads_share_a_client(fila: Fila) -> None:
     fila.assert_pending("q", 200)
 
 
+def test_a_finalizer_in_the_middle_of_a_turn_disturbs_nothing(fila: Fila, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that is collected sends what it owes at once, in whatever thread, also in one that carries out a turn."""
+    with Client(fila.endpoint) as other:
+        consumers = [other.consume("q")]
+        fila.enqueue_many("q", [Message(b"x")] * 3)
+        joined = fila._memory._joined  # type: ignore[union-attr]
+        turn = joined.turn
+
+        def collect(now_ms: int) -> None:
+            consumers.clear()
+            turn(now_ms)
+
+        monkeypatch.setattr(joined, "turn", collect)
+        fila.enqueue("q", b"y")
+        assert not consumers
+        assert fila.queue("q").pending == 4
+
+
 def test_a_client_outlives_its_broker() -> None:
     """One that is made at import goes on with the broker of the next test."""
     client = Client("memory://lasting")

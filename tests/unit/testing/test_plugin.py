@@ -64,6 +64,26 @@ def test_the_report_of_a_failure_has_the_stories_of_its_queues(pytester: pytest.
     result.stdout.no_fnmatch_line("*quiet*")
 
 
+def test_a_fixture_that_fails_has_stories_too(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.fixture
+        def shop(fila):
+            fila.create_queue("orders")
+            fila.enqueue("orders", b"order 1")
+            raise RuntimeError("the shop is closed")
+
+        def test_it(shop):
+            pass
+        """,
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*- queues -*", "queue 'orders': 1 pending*"])
+
+
 def test_an_assertion_shows_the_story_and_not_the_kit(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
