@@ -325,7 +325,7 @@ class _Copy:
         for key, value in stored_batches(self._store, self._start(stage)):
             new = self._news[shard_of(batch_queue(key), len(self._news))]
             if new.position < self._at(stage, key):
-                new.put_batch(key, value)
+                new.put_state(key, value)
                 self._commit_if_full(new, self._at(stage, key))
         self._end(stage)
 

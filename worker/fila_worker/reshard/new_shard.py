@@ -164,10 +164,7 @@ class NewShard:
         self._size_bytes += size_of(entry.transfer)
 
     def put_state(self, key: bytes, value: bytes) -> None:
-        """Put a value of the ``state`` family, as it is."""
-
-    def put_batch(self, key: bytes, value: bytes) -> None:
-        """Put a record of a batch or of a part of one. They are read when the shard is opened next."""
+        """Put a value of the ``state`` family, as it is. It is read when the shard is opened next."""
         self.shard.batch.put(key, value, self.shard.store.families.state)
         self._changes += 1
         self._size_bytes += len(value)
