@@ -80,6 +80,21 @@ def test_a_turn_holds_a_bounded_number_of_bytes(engine: Engine) -> None:
     assert relay_turn(engine, broker).sent == 2  # type: ignore[arg-type]
 
 
+def test_large_rows_of_one_key_do_not_keep_others_waiting(engine: Engine) -> None:
+    """Each turn has room for one of them; the strands come in turn."""
+    broker, keys = Broker("orders"), [f"key-{number}" for number in range(4)]
+    for key in keys:
+        put(
+            engine,
+            *(b"%s %d" % (key.encode(), number) + b"." * (BATCH_BYTES_MAX - 20) for number in range(2)),
+            fairness_key=key,
+        )
+    one = _Relay(engine, broker, _Options(500, timedelta(0), 0))  # type: ignore[arg-type]
+    first = [[one.turn().sent, broker.queues["orders"][-1].split()[0].decode()] for _ in keys]
+    assert first == [[1, key] for _, key in first]
+    assert sorted(key for _, key in first) == keys
+
+
 def test_sent_rows_are_kept_for_their_retention(engine: Engine) -> None:
     broker = Broker("orders")
     put(engine, b"1", b"2")
