@@ -140,7 +140,7 @@ def application(
 
     # Not async, so that it runs in a thread: with thousands of queues it takes a second, and no other request may wait.
     def metrics(_: Request) -> Response:
-        own = [] if door is None else door.counts.families()
+        own = [] if door is None or watch.latest is None else door.counts.families()
         return Response(exposition([*families(watch.latest), *own]), headers=_FRESH | {"Content-Type": CONTENT_TYPE})
 
     async def healthz(_: Request) -> Response:

@@ -79,7 +79,8 @@ class OtlpExport:
 
     def export(self) -> None:
         """Export once. A collector that is away is logged once, until it is back."""
-        data = metrics_data([*families(self._watch.latest), *self._own()], self._resource, time.time_ns())
+        own = [] if self._watch.latest is None else self._own()
+        data = metrics_data([*families(self._watch.latest), *own], self._resource, time.time_ns())
         failed = self._exporter.export(data, timeout_millis=EXPORT_S_MAX * 1000) is not MetricExportResult.SUCCESS
         if failed != self._failing:
             self._failing = failed

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from random import randrange
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -35,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from fila_cluster.errors import InvalidArgumentError
-from fila_cluster.outbox.table import ERROR_CHARACTERS_MAX, FRESH, REFUSED, SENT, outbox
+from fila_cluster.outbox.table import ERROR_CHARACTERS_MAX, FRESH, LANES, REFUSED, SENT, outbox, queue_of_strand
 
 POSTGRESQL: Final = "postgresql"
 SQLITE: Final = "sqlite"
@@ -46,7 +47,9 @@ STRANDS_SEEN: Final = 128
 REFUSED_AT_ONCE: Final = 32
 """Rows that were refused before and are due again, of one turn: they may not take the room of fresh ones."""
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of one turn, unless its first row alone is larger."""
+"""Of the fresh rows of one turn, and of those that were refused before, unless the first one alone is larger."""
+ROUNDS_MAX: Final = 2
+"""A relay has nothing to do when it has seen all strands so often and found no rows: some may be another relay's."""
 LOCK_SPACE: Final = 0x66696C61
 """Sets the advisory locks of this table apart from the application's own."""
 
@@ -69,9 +72,9 @@ class Claims:
         # A relay must see what was committed before it got a strand's lock, whatever the engine's usual level is.
         self._engine = engine.execution_options(isolation_level="READ COMMITTED") if self._locks else engine
         self._batch = batch
-        self._cursor = ""
-        self._found = False
-        """Whether the rotation in progress has found rows."""
+        self._cursor = f"{randrange(LANES):02d}"  # relays that start together begin at different strands
+        self._rounds = 0
+        """How often all strands were seen since rows were found."""
 
     @contextmanager
     def turn(self) -> Iterator[Connection]:
@@ -91,23 +94,35 @@ class Claims:
         share = max(1, self._batch // max(1, len(strands)))
         for strand in strands:
             found += self._sizes(connection, _SIZES.where(FRESH, outbox.c.strand == strand), share)
+        fresh = _fitting(found)
+        if len(fresh) < len(found):  # too large together: the others are the first of the next turn
+            self._cursor = found[len(fresh) - 1].strand
         due = _SIZES.where(REFUSED, outbox.c.due_at <= datetime.now(UTC))
-        found += self._sizes(connection, due, REFUSED_AT_ONCE, outbox.c.due_at)
-        claim = Claim(self._rows(connection, _fitting(found)))
-        self._found |= bool(claim.rows)
-        if not self._cursor:  # a rotation is complete
-            claim.more, self._found = self._found, False
-        return claim
+        again = _fitting(self._sizes(connection, due, REFUSED_AT_ONCE, outbox.c.due_at))
+        rows = self._rows(connection, [*fresh, *again])
+        if rows:
+            self._rounds = 0
+        elif self._rounds >= ROUNDS_MAX:
+            self._rounds = 0
+            return Claim(rows, more=False)
+        return Claim(rows)
 
     def _strands(self, connection: Connection, resting: frozenset[str]) -> list[str]:
         """Return the next strands that have fresh rows and are not another relay's, and move the cursor behind them."""
         seen = list(connection.scalars(_following(self._cursor)))
-        wanted = [strand for strand in seen if strand.rpartition(":")[0] not in resting]
+        if len(seen) < STRANDS_SEEN:
+            self._rounds += 1
+            seen += [strand for strand in connection.scalars(_following("")) if strand <= self._cursor][
+                : STRANDS_SEEN - len(seen)
+            ]
+        wanted = [strand for strand in seen if queue_of_strand(strand) not in resting]
+        if len(seen) < STRANDS_SEEN and len(wanted) <= STRANDS_AT_ONCE:  # that is all there is
+            self._rounds = ROUNDS_MAX
         chosen = wanted[:STRANDS_AT_ONCE]
         if len(wanted) > len(chosen):
             self._cursor = chosen[-1]
-        else:
-            self._cursor = seen[-1] if len(seen) == STRANDS_SEEN else ""
+        elif seen:
+            self._cursor = seen[-1]
         return list(connection.scalars(_LOCK_STRANDS, {"strands": chosen})) if self._locks and chosen else chosen
 
     def _sizes(self, connection: Connection, asked: Select[Any], limit: int, *order: ColumnElement[Any]) -> list[Row[Any]]:
@@ -152,7 +167,7 @@ def note_refused(connection: Connection, refused: Mapping[int, tuple[str, timede
         )
 
 
-_SIZES: Final = select(outbox.c.number, outbox.c.size_bytes)
+_SIZES: Final = select(outbox.c.number, outbox.c.size_bytes, outbox.c.strand)
 
 
 def _following(cursor: str) -> Select[Any]:

@@ -44,6 +44,7 @@ class Pauses:
         try:
             while not self._stop.is_set() and (left_s := until - time.monotonic()) > 0:
                 if any(True for _ in self._listener.notifies(timeout=min(left_s, STOP_S_MAX), stop_after=1)):
+                    list(self._listener.notifies(timeout=0))  # of other commits: one look is for all of them
                     return
         except _driver_error() as error:  # the server was restarted: the next turn connects again
             _log.warning("the connection that listens to PostgreSQL was lost: %s", type(error).__name__)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, inspect
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 
 from fila_cluster.client import Client, checks
 from fila_cluster.errors import FilaError, InvalidArgumentError
@@ -72,7 +73,7 @@ def relay(
     are deleted at once. ``dedup_window``: for how many seconds the broker knows a message again (a week at most; None: as it is configured);
     a relay that crashes, and the next one that goes on within this time, store nothing twice. ``on_turn`` gets what each turn did.
 
-    It goes on when the database or the broker was away. Raises :class:`InvalidArgumentError` if the table does not exist,
+    It goes on when the database or the broker was away, and ends with :class:`FilaError` when the client is closed. Raises :class:`InvalidArgumentError` if the table does not exist,
     :class:`UnauthenticatedError` if the broker does not let the client in.
     """
     one = _Relay(engine, client, _options(batch, retention, dedup_window))
@@ -85,11 +86,10 @@ def relay(
             try:
                 pauses.listen()
                 turn = one.turn()
-            except DBAPIError as error:
-                if not (isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated):
+            except (DBAPIError, NoConnectionLeftError) as error:
+                if not _may_pass(error):
                     raise
-                # Its text may quote what a statement had.
-                _log.warning("the outbox's database is away: %s", type(error.orig).__name__)
+                _log.warning("the outbox's database is away: %s", _why(error))
                 pauses.close()
                 stop.wait(min(TROUBLE_S_MAX, PAUSE_S_MIN * 2.0 ** min(failures, 10)))
                 failures += 1
@@ -103,6 +103,20 @@ def relay(
         pauses.close()
 
 
+def _may_pass(error: Exception) -> bool:
+    if not isinstance(error, DBAPIError):
+        return True
+    return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
+
+
+def _why(error: Exception) -> str:
+    """Return what went wrong, without what a statement had in it."""
+    if not isinstance(error, DBAPIError):
+        return "no connection of the engine's pool is free"
+    text = "" if error.statement else " ".join(str(error.orig).split())
+    return f"{type(error.orig).__name__} {text}".rstrip()
+
+
 def relay_turn(
     engine: Engine, client: Client, *, batch: int = BATCH, retention: float = RETENTION_S, dedup_window: float | None = None
 ) -> Turn:
@@ -114,10 +128,10 @@ def check_table(engine: Engine) -> None:
     """Raise :class:`InvalidArgumentError` if the table is not there. A database that is away is no reason."""
     try:
         found = inspect(engine).has_table(outbox.name)
-    except OperationalError:
-        return
-    except DBAPIError as error:
-        raise InvalidArgumentError(f"cannot look for the table {outbox.name}: {error.orig}") from None
+    except (DBAPIError, NoConnectionLeftError) as error:
+        if _may_pass(error):
+            return
+        raise InvalidArgumentError(f"cannot look for the table {outbox.name}: {_why(error)}") from None
     if not found:
         raise InvalidArgumentError(
             f"there is no table {outbox.name} in {engine.url.render_as_string()}: create it with `fila-cluster outbox init --url URL`, "
@@ -169,7 +183,8 @@ class _Relay:
 
     def rests_for(self) -> float:
         """Return how many seconds it may wait before a queue that rests is to be tried."""
-        return min((rest.until for rest in self._resting.values()), default=math.inf) - time.monotonic()
+        now = time.monotonic()
+        return min((rest.until - now for rest in self._resting.values() if rest.until > now), default=math.inf)
 
     def _kept_since(self) -> datetime:
         return datetime.now(UTC) - self._options.retention

@@ -79,6 +79,8 @@ class _Sending:
         except OF_THE_RELAY:
             raise
         except FilaError as error:
+            if type(error) is FilaError:  # of the client alone: it is closed
+                raise
             self._refused_together(queue, rows, error)
             return
         for (number, _), result in zip(rows, results, strict=True):

@@ -40,7 +40,7 @@ outbox = Table(
     "fila_outbox",
     metadata,
     Column("number", BigInteger().with_variant(Integer, "sqlite"), Identity(), primary_key=True),
-    Column("strand", String(QUEUE_NAME_BYTES_MAX + len(".dlq:00")), nullable=False),
+    Column("strand", String(QUEUE_NAME_BYTES_MAX + len("00:.dlq")), nullable=False),
     Column("queue", String(QUEUE_NAME_BYTES_MAX + len(".dlq")), nullable=False),
     Column("dedup_id", String(DEDUP_ID_BYTES_MAX), nullable=False),
     Column("payload", LargeBinary, nullable=False),
@@ -69,5 +69,10 @@ for _name, _columns, _where in (
 
 
 def strand_of(queue: str, fairness_key: str | None) -> str:
-    """Return the strand of a message. A colon is in no queue's name."""
-    return f"{queue}:{crc32((fairness_key or 'default').encode()) % LANES:02d}"
+    """Return the strand of a message. The hash comes first, so that strands of a queue that rests lie among those of others."""
+    return f"{crc32((fairness_key or 'default').encode()) % LANES:02d}:{queue}"
+
+
+def queue_of_strand(strand: str) -> str:
+    """Return the queue of a strand."""
+    return strand.partition(":")[2]

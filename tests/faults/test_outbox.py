@@ -43,8 +43,9 @@ def queues(client: Client) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("queues")
-def test_a_relay_that_is_killed_at_each_of_its_steps(client: Client, url: str) -> None:
-    with application_with_outbox(url, seed=1) as application, relays(url, client.endpoint) as parent:
+def test_a_relay_that_is_killed_at_each_of_its_steps(client: Client, url: str, tmp_path: Path) -> None:
+    repeated = tmp_path / "repeated"
+    with application_with_outbox(url, seed=1) as application, relays(url, client.endpoint, repeated) as parent:
         for step in range(1, STEPS_MAX):
             application.transact()
             ended = parent.wait(parent.start(step))
@@ -55,6 +56,7 @@ def test_a_relay_that_is_killed_at_each_of_its_steps(client: Client, url: str) -
         finish(parent, application._engine)
         assert application.rolled_back
         check(application, received(client))
+    assert repeated.stat().st_size > 0, "some were killed between the broker's answer and their note of it"
 
 
 @pytest.mark.usefixtures("queues")

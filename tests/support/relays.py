@@ -1,7 +1,7 @@
 """Relays of an outbox in processes of their own, which die where a test wants it.
 
 One process imports everything and forks a child for each relay, so that a relay that is killed costs a twentieth of a second and not a
-second. ``python -m tests.support.relays URL ENDPOINT`` reads a line for each child: a step's number, and answers with the child's process
+second. ``python -m tests.support.relays URL ENDPOINT FILE`` reads a line for each child: a step's number, and answers with the child's process
 id; ``wait PID`` is answered with how it ended.
 """
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import create_engine, event
@@ -48,13 +49,11 @@ class Relays:
 
 
 @contextmanager
-def relays(url: str, endpoint: str) -> Iterator[Relays]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.relays", url, endpoint],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def relays(url: str, endpoint: str, repeated: Path) -> Iterator[Relays]:
+    """``repeated``: a file that grows by a byte for each row that the broker knew already."""
+    words = [sys.executable, "-m", "tests.support.relays", url, endpoint, str(repeated)]
+    repeated.touch()
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Relays(process)
     finally:
@@ -65,7 +64,7 @@ def relays(url: str, endpoint: str) -> Iterator[Relays]:
         process.stdout.close()
 
 
-def _serve(url: str, endpoint: str) -> None:
+def _serve(url: str, endpoint: str, repeated: str) -> None:
     for line in sys.stdin:
         word, _, pid = line.strip().rpartition(" ")
         if word == "wait":
@@ -75,16 +74,17 @@ def _serve(url: str, endpoint: str) -> None:
             if answer == 0:
                 code = 1
                 try:
-                    _relay(url, endpoint, int(pid))
+                    _relay(url, endpoint, Path(repeated), int(pid))
                     code = 0
                 finally:
                     os._exit(code)
         print(answer, flush=True)
 
 
-def _relay(url: str, endpoint: str, step: int) -> None:
+def _relay(url: str, endpoint: str, repeated: Path, step: int) -> None:
     engine = create_engine(url)
     with Client(endpoint, timeout=PATIENCE_S) as client:
+        _count_repeated(client, repeated)
         if step == FOR_EVER:
             relay(engine, client, batch=BATCH, retention=0.5, poll=0.05)
         _die_at(step, engine, client)
@@ -107,6 +107,18 @@ def _die_at(step: int, engine: object, client: Client) -> None:
         event.listen(engine, name, tick)
     for name in ("start", "outcome"):
         setattr(client, name, _between(tick, getattr(client, name)))
+
+
+def _count_repeated(client: Client, repeated: Path) -> None:
+    outcome = client.outcome
+
+    def counted(call: Any) -> Any:
+        enqueued = outcome(call)
+        with repeated.open("ab") as file:
+            file.write(b"." * len(enqueued.known))
+        return enqueued
+
+    client.outcome = counted  # type: ignore[method-assign]
 
 
 def _between(tick: Callable[[], None], call: Callable[..., Any]) -> Callable[..., Any]:

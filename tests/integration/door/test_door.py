@@ -183,8 +183,8 @@ def test_a_lease_ends_at_its_time(url: str, client: Client, queue: str) -> None:
     assert (late.status, late.body["code"]) == (409, "LEASE_EXPIRED")
 
 
-def test_a_lease_outlives_the_broker_s_patience_with_silent_clients(tmp_path: Path) -> None:
-    """No request comes meanwhile: the observer keeps its client alive, as long as another one that was killed is missed."""
+def test_a_lease_outlives_the_broker_s_patience_and_not_the_observer(tmp_path: Path) -> None:
+    """No request comes meanwhile: the observer keeps its client alive for longer than it takes to miss one that was killed."""
     env = {"FILA_SCHEDULER__CONSUMER_TIMEOUT_MS": "2000"}
     with running(tmp_path / "data", "--dashboard", "127.0.0.1:0", env=env) as cluster, cluster.client() as client:
         for queue in ("held", "lost"):
@@ -196,6 +196,22 @@ def test_a_lease_outlives_the_broker_s_patience_with_silent_clients(tmp_path: Pa
         assert lost.error == "consumer lost"
         lost.ack()
         assert settle(address(cluster), "held", {"token": got["token"], "action": "ack"}).status == 200
+        put(address(cluster), "held", "y")
+        (got,) = take(address(cluster), "held")
+        next(child for child in cluster.children() if "fila_cluster.observer" in child.cmdline()).kill()
+        (again,) = client.receive("held", wait=PATIENCE_S)
+        assert (again.id, again.error) == (got["id"], "consumer lost")
+        again.ack()
+        eventually(lambda: answers(cluster), "an observer")
+        late = settle(address(cluster), "held", {"token": got["token"], "action": "ack"})
+        assert (late.status, late.body["code"]) == (409, "LEASE_EXPIRED")
+
+
+def answers(cluster: Cluster) -> bool:
+    try:
+        return ask(address(cluster), "/healthz", b"", method="GET").status == 200
+    except OSError:
+        return False
 
 
 def test_what_is_delivered_at_most_once_has_no_token(url: str, client: Client, queue: str) -> None:

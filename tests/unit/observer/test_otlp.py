@@ -6,6 +6,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from opentelemetry.sdk.resources import Resource
 
 from fila_cluster.observer.catalogue import SCOPES, UP
+from fila_cluster.observer.door.counts import DOOR_SCOPES, Counts
 from fila_cluster.observer.otlp import metrics_data, metrics_endpoint
 from fila_cluster.observer.samples import families
 from tests.unit.observer.told import STARTED_MS, hosted
@@ -15,7 +16,9 @@ NOW_NS = 1_800_000_000_000_000_000
 
 @pytest.fixture
 def exported() -> dict[str, Metric]:
-    data = metrics_data(families(hosted()), Resource.create({"service.name": "broker"}), NOW_NS)
+    counts = Counts()
+    counts.requests["receive", 200] += 1
+    data = metrics_data([*families(hosted()), *counts.families()], Resource.create({"service.name": "broker"}), NOW_NS)
     request = encode_metrics(data)
     (resource,) = request.resource_metrics
     assert {each.key: each.value.string_value for each in resource.resource.attributes}["service.name"] == "broker"
@@ -25,7 +28,7 @@ def exported() -> dict[str, Metric]:
 
 
 def test_every_metric_of_the_catalogue_is_exported(exported: dict[str, Metric]):
-    assert exported.keys() == {UP.name} | {metric.name for scope in SCOPES for metric in scope.metrics}
+    assert exported.keys() == {UP.name} | {metric.name for scope in (*SCOPES, *DOOR_SCOPES) for metric in scope.metrics}
 
 
 def test_a_counter_is_a_cumulative_sum_since_its_process_started(exported: dict[str, Metric]):

@@ -103,6 +103,7 @@ def test_it_serves_without_a_cluster_and_stops_on_a_signal(port: int, end: str):
 def test_it_remembers_without_the_dashboard_s_extra_too(port: int):
     with observer(told(port), "-c", WITHOUT_THE_EXTRA):
         assert "pip install 'fila-cluster[dashboard]'" in page(port, "/")
+        assert "/queues/orders/receive" in page(port, "/api")
         history = msgspec.json.decode(page(port, "/history"))
     assert len(history["times"]) >= 1
     assert history["series"]["pending"] == [None] * len(history["times"])

@@ -15,7 +15,7 @@ from fila_cluster import Message
 from fila_cluster.errors import InvalidArgumentError
 from fila_cluster.outbox import add, outbox
 from fila_cluster.outbox.sending import message_of
-from fila_cluster.outbox.table import LANES, strand_of
+from fila_cluster.outbox.table import LANES, queue_of_strand, strand_of
 
 
 def rows(engine: Engine) -> list[Row[Any]]:
@@ -138,6 +138,6 @@ def test_what_no_broker_would_take_is_refused_at_once(engine: Engine, arguments:
 def test_a_fairness_key_is_always_in_the_same_strand() -> None:
     assert strand_of("orders", None) == strand_of("orders", "default")
     assert {strand_of("orders", f"key-{number}") for number in range(10 * LANES)} == {
-        f"orders:{lane:02d}" for lane in range(LANES)
+        f"{lane:02d}:orders" for lane in range(LANES)
     }
-    assert strand_of("orders", "acme").rpartition(":")[0] == "orders"
+    assert queue_of_strand(strand_of("shop/orders", "acme")) == "shop/orders"

@@ -1,6 +1,8 @@
 """What a relay sends, in which order, and what it does with what the broker refuses. On SQLite, with a broker in memory."""
 
+import math
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,8 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from sqlalchemy import Engine, create_engine, event, func, select, update
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 
 from fila_cluster.errors import (
+    FilaError,
     InternalError,
     InvalidArgumentError,
     OverloadedError,
@@ -21,6 +26,7 @@ from fila_cluster.errors import (
 )
 from fila_cluster.outbox import Turn, add, metadata, outbox, relay, relay_turn, status
 from fila_cluster.outbox.claims import BATCH_BYTES_MAX, STRANDS_SEEN
+from fila_cluster.outbox.relaying import PAUSE_S_MIN, _Options, _Relay
 from tests.support.cluster import PATIENCE_S
 from tests.unit.outbox.brokers import Broker
 
@@ -72,6 +78,21 @@ def test_a_turn_holds_a_bounded_number_of_bytes(engine: Engine) -> None:
     put(engine, b"x" * (BATCH_BYTES_MAX - 10), b"y" * 100, b"z" * 100)
     assert relay_turn(engine, broker).sent == 1  # type: ignore[arg-type]
     assert relay_turn(engine, broker).sent == 2  # type: ignore[arg-type]
+
+
+def test_large_rows_of_one_key_do_not_keep_others_waiting(engine: Engine) -> None:
+    """Each turn has room for one of them; the strands come in turn."""
+    broker, keys = Broker("orders"), [f"key-{number}" for number in range(4)]
+    for key in keys:
+        put(
+            engine,
+            *(b"%s %d" % (key.encode(), number) + b"." * (BATCH_BYTES_MAX - 20) for number in range(2)),
+            fairness_key=key,
+        )
+    one = _Relay(engine, broker, _Options(500, timedelta(0), 0))  # type: ignore[arg-type]
+    first = [[one.turn().sent, broker.queues["orders"][-1].split()[0].decode()] for _ in keys]
+    assert first == [[1, key] for _, key in first]
+    assert sorted(key for _, key in first) == keys
 
 
 def test_sent_rows_are_kept_for_their_retention(engine: Engine) -> None:
@@ -188,6 +209,42 @@ def test_a_client_that_is_not_let_in_ends_the_relay(engine: Engine) -> None:
     with pytest.raises(UnauthenticatedError):
         relay(engine, broker)  # type: ignore[arg-type]
     assert status(engine).waiting == 1
+
+
+def test_a_client_that_is_closed_is_no_fault_of_a_row(engine: Engine) -> None:
+    broker = Broker("orders")
+    broker.refusals["orders"] = FilaError("this client is closed: open another one")
+    put(engine, b"1", b"2")
+    with pytest.raises(FilaError, match="is closed"):
+        relay(engine, broker)  # type: ignore[arg-type]
+    assert (status(engine).waiting, status(engine).rows) == (2, [])
+
+
+def test_a_queue_without_rows_that_has_rested_wakes_nobody(engine: Engine) -> None:
+    one = _Relay(engine, Broker(), _Options(500, timedelta(0), 0))  # type: ignore[arg-type]
+    put(engine, b"1")
+    one.turn()
+    assert 0 < one.rests_for() <= PAUSE_S_MIN
+    one._resting["orders"].until = time.monotonic() - 1
+    assert one.rests_for() == math.inf
+
+
+def test_a_database_that_is_away_for_a_while_is_no_end(engine: Engine) -> None:
+    broker, stop, failures = (
+        Broker("orders"),
+        threading.Event(),
+        [OperationalError("", {}, Exception("away")), NoConnectionLeftError()],
+    )
+    put(engine, b"1")
+
+    def fail(*_: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    event.listen(engine, "begin", fail)
+    relay(engine, broker, stop=stop, on_turn=lambda turn: stop.set() if turn.sent else None)  # type: ignore[arg-type]
+    assert not failures
+    assert broker.queues["orders"] == [b"1"]
 
 
 def test_a_relay_works_until_it_is_stopped(engine: Engine) -> None:
