@@ -5,7 +5,7 @@ many of these were acked, dead-lettered and removed. So the counts say what the 
 message carries the token of its batch in its record, as long as it is a member; a lease keeps the tokens of its messages, so an
 ack reads nothing.
 
-A part begins when the owner of its batch has agreed (:mod:`core.batches.exchange`). Until then the enqueues that need it wait
+A part begins when the owner of its batch has agreed (:mod:`core.batches.batches`). Until then the enqueues that need it wait
 here. The owner seals it, after which it takes no members, and has it forgotten when it has its final counts. The shard asks the
 owner about a part that stays open for longer than a batch may. So no part stays without its batch.
 """
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 PART: Final = b"batch part:"
 PARTS_END: Final = b"batch part;"
 """The bounds of the records of parts. A queue's name, ``#`` and a token follow."""
+
+WAIT_BYTES: Final = 1024
+"""The memory of a waiting enqueue beside its envelopes."""
 
 RETRY_S: Final = 1.0
 """When to try again if there are too many batches: when one ends is not known."""
@@ -153,10 +156,11 @@ class BatchParts:
 
     def end(self, queue: str, tokens: Iterable[bytes], outcome: Outcome, batch: "Batch") -> None:
         """Count members of a queue that are done, by the tokens of their batches. Batches that are not known are left out."""
-        for token, count in Counter(tokens).items():
+        for token, named in Counter(tokens).items():
             place = Place(queue, token)
             part = self.parts.get(place)
             if part is not None:
+                count = min(named, part.open)  # a client may use a token twice, and have members of the batch before
                 setattr(part, outcome.value, getattr(part, outcome.value) + count)
                 self._save(place, part, batch)
                 self._look(place, part)
@@ -236,8 +240,7 @@ class BatchParts:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def _wait(self, place: Place, owner: str, call: "Call", command: "Enqueue") -> None:
-        size_bytes = sum(map(len, command.envelopes))
-        limits = self._limits
+        size_bytes, limits = _size_of(command), self._limits
         if self._waiting_bytes and self._waiting_bytes + size_bytes > limits.batch_waits_bytes_max:
             raise OverloadedError(
                 "too many messages wait to become members of batches: try again later",
@@ -267,7 +270,7 @@ class BatchParts:
         if ask is None or ticket not in {None, ask.ticket}:
             return []
         del self.asks[place]
-        self._waiting_bytes -= sum(len(envelope) for _, command in ask.waiting for envelope in command.envelopes)
+        self._waiting_bytes -= sum(_size_of(command) for _, command in ask.waiting)
         return ask.waiting
 
     def overdue(self, now_ms: int) -> Iterator[Waiting]:
@@ -281,6 +284,11 @@ class BatchParts:
                 )
                 for call, command in self.take_ask(place):
                     yield call, command, error
+
+
+def _size_of(command: "Enqueue") -> int:
+    """Return the memory that a waiting enqueue takes."""
+    return WAIT_BYTES + sum(map(len, command.envelopes))
 
 
 def sealed_error(owner: str, token: bytes) -> InvalidArgumentError:

@@ -28,6 +28,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.names import batch_id
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.batch_parts import Place
 from fila_worker.core.batches.owned import OwnedBatches
 from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.batched import DONE, ELSEWHERE, HERE, ID, THERE, TOKEN, Batched
@@ -424,6 +425,20 @@ def test_enqueues_that_wait_keep_their_order(batched: Batched) -> None:
     batched.carry()
     got = batched[3].receive(9, THERE)
     assert [each.payload for each in got] == [b"0", b"1", b"2"]
+
+
+def test_a_token_that_is_used_twice_makes_no_count_negative(batched: Batched) -> None:
+    """A client may do that; what it gets is its own affair, but nothing breaks."""
+    batched.open()
+    batched.add(THERE, b"a", b"b")
+    batched.abandon()
+    batched.open()
+    batched[3].checked = False  # two messages say that they are members, and one of them is
+    batched.add(THERE, b"c")
+    batched.settle_all(THERE)
+    assert batched[3].shard.batch_parts.parts[Place(THERE, TOKEN)].open == 0
+    batched.seal()
+    assert batched.counts() == [(1, 1, 0, 0)]
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------

@@ -346,7 +346,9 @@ class Batches(Component):
             return
         state.settle_writes()  # the callbacks are read from disk
         for name in list(islice(owned.complete, state.settings.limits.batch_ends_at_once)):
-            batch, queue = owned.batches[name], state.queues.find(name.queue)
+            batch, queue = owned.batches[name], state.queues.get(name.queue)
+            if queue is None:
+                raise DamageError(f"batch {str(name)!r} is of a queue that does not exist")
             callback = state.store.get(callback_key(name), state.store.families.state)
             if callback is None:
                 raise DamageError(f"batch {str(name)!r} has no callback")
