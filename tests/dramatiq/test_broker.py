@@ -327,3 +327,21 @@ def test_without_dramatiq_the_import_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 1
     assert done.stderr.rstrip().endswith("pip install 'fila-cluster[dramatiq]'")
+
+
+def test_a_process_that_ends_without_closing_its_broker_has_sent_everything(
+    shared_cluster: Cluster, broker: FilaBroker
+) -> None:
+    code = """
+import dramatiq
+from fila_cluster.dramatiq import FilaBroker
+broker = FilaBroker(confirm_delivery=False, namespace="at-exit", timeout=60)
+work = dramatiq.actor(lambda number: None, actor_name="work", broker=broker)
+for number in range(300):
+    work.send(number)
+"""
+    env = environment(FILA_ENDPOINT=shared_cluster.endpoint, PYTHONPATH=os.pathsep.join(sys.path))
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert broker.client.queue_stats("at-exit/default").pending == 300
+    broker.client.delete_queue("at-exit/default")
