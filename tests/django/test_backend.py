@@ -272,7 +272,7 @@ def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
     tasks: ModuleType, client: Any, project: dict[str, str], tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"
-    env = environment(**project, FILA_TEST_NOTES=str(notes), PYTHONPATH=os.pathsep.join(sys.path))
+    env = environment(**project, TASKS_TEST_NOTES=str(notes), PYTHONPATH=os.pathsep.join(sys.path))
     command = [sys.executable, "-m", "django", "fila_worker", "--threads", "2", "--processes", "2"]
 
     def noted() -> list[str]:

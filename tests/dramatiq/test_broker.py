@@ -292,7 +292,7 @@ def test_a_worker_survives_a_restart_of_the_broker(tmp_path: Path) -> None:
 
 def test_the_command_line_stopped_in_the_middle_loses_and_repeats_nothing(cluster: Cluster, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    env = environment(FILA_ENDPOINT=cluster.endpoint, FILA_TEST_NOTES=str(notes), PYTHONPATH=os.pathsep.join(sys.path))
+    env = environment(FILA_ENDPOINT=cluster.endpoint, TASKS_TEST_NOTES=str(notes), PYTHONPATH=os.pathsep.join(sys.path))
     command = [sys.executable, "-m", "dramatiq", "tests.dramatiq.project", "--processes", "2", "--threads", "2"]
 
     def noted() -> list[str]:
