@@ -35,6 +35,7 @@ class FilaBroker(Broker):
     are made here; queues that exist keep theirs. The client is opened on first use, and once more in each child of a fork.
     ``confirm_delivery``: whether ``enqueue`` returns when the message is durable. If not, messages go out in batches, which is faster, and a
     process that is killed loses those of its last moments; what fails later is logged. :meth:`close` and :meth:`join` wait for them.
+    ``client``: use this client instead, and leave it open.
     """
 
     def __init__(
@@ -49,10 +50,13 @@ class FilaBroker(Broker):
         namespace: str | None = None,
         queue_options: Mapping[str, Any] | None = None,
         confirm_delivery: bool = True,
+        client: Client | None = None,
     ) -> None:
         self.rules: dict[str, Rule] = {}
         """What :func:`fila_cluster.dramatiq.fair` has set, by the option's name."""
-        self._lazy = LazyClient(endpoint=endpoint, api_key=api_key, server_key=server_key, timeout=timeout, direct=direct)
+        self._lazy = LazyClient(
+            client, endpoint=endpoint, api_key=api_key, server_key=server_key, timeout=timeout, direct=direct
+        )
         self._prefix = "" if namespace is None else f"{namespace}/"
         self._queue_options = dict(queue_options or {})
         self._confirm_delivery = confirm_delivery

@@ -48,7 +48,7 @@ def project(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -
         names = ("DJANGO_SETTINGS_MODULE", "TASKS_TEST_NAMESPACE", "FILA_ENDPOINT")
         yield {name: os.environ[name] for name in names} | {"TASKS_TEST_DATABASE": database}
         connections.close_all()
-        backend().settings.client().close()
+        backend().settings.lazy().close()
 
 
 @pytest.fixture

@@ -177,6 +177,14 @@ def test_a_task_that_could_not_be_sent_is_sent_by_a_worker_and_once(
     assert worker.send_unsent() == 0
 
 
+def test_a_backend_may_be_given_a_client(tasks: ModuleType, client: Any) -> None:
+    given = FilaBackend("default", {"OPTIONS": {"client": client, "namespace": "given"}})
+    given.enqueue(tasks.add, [1], {})
+    assert given.client is client
+    assert client.queue_stats("given/default").pending == 1
+    client.delete_queue("given/default")
+
+
 def test_a_task_that_can_never_be_sent_fails(tasks: ModuleType, client: Any) -> None:
     result = tasks.add.using(throttle_keys="provider").enqueue(1)
     result.refresh()

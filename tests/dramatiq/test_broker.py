@@ -265,6 +265,14 @@ def test_unconfirmed_messages_are_all_there_when_the_broker_is_closed(shared_clu
     broker.client.delete_queue("unconfirmed/default")
 
 
+def test_a_client_of_ones_own_is_used_and_left_open(broker: FilaBroker) -> None:
+    borrowing = FilaBroker(client=broker.client, namespace="borrowed")
+    dramatiq.actor(lambda: None, actor_name="work", broker=borrowing).send()
+    borrowing.close()
+    assert broker.client.queue_stats("borrowed/default").pending == 1
+    broker.client.delete_queue("borrowed/default")
+
+
 def test_a_worker_survives_a_restart_of_the_broker(tmp_path: Path) -> None:
     ran: list[int] = []
     with running(tmp_path / "data") as cluster:
