@@ -304,7 +304,16 @@ def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
     assert len(results) == records().count()
 
 
-def test_without_django_the_import_says_what_to_install() -> None:
-    code = "import sys; sys.modules['django'] = None; import fila_cluster.django.framework"
+@pytest.mark.parametrize("missing", ["django", "django_tasks"])
+def test_without_what_it_needs_the_import_says_what_to_install(missing: str) -> None:
+    code = f"""
+import sys
+from importlib import util
+found = util.find_spec
+util.find_spec = lambda name: None if name == 'django.tasks' and {missing!r} != 'django' else found(name)
+sys.modules[{missing!r}] = None
+from fila_cluster.django import FilaBackend
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment())
-    assert done.stderr.rstrip().endswith("pip install 'fila-cluster[django]'"), done.stderr
+    assert done.returncode == 1
+    assert "pip install 'fila-cluster[django]'" in done.stderr.rstrip().rpartition("\n")[2], done.stderr
