@@ -14,13 +14,15 @@ _made: "WeakSet[LazyClient]" = WeakSet()
 class LazyClient:
     """Opens a client on its first use, and another one in each child of a fork; closes it when the process ends. Thread-safe.
 
-    ``settings`` are the arguments of :class:`~fila_cluster.Client`.
+    ``settings`` are the arguments of :class:`~fila_cluster.Client`. A client that is ``given`` is used instead: it is not closed
+    here, and in a child it refuses its use.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, given: Client | None = None, **settings: Any) -> None:
         self.settings = settings
+        self._given = given is not None
         self._lock = threading.Lock()
-        self._client: Client | None = None
+        self._client = given
         self._of_the_parent: Client | None = None
         """Kept, because it was disowned, not closed: nothing of it may be cleaned up here."""
         _made.add(self)
@@ -42,12 +44,16 @@ class LazyClient:
 
     def close(self) -> None:
         """Close the client of this process, if there is one: what is unsettled goes back."""
+        if self._given:
+            return
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
             client.close()
 
     def _forget(self) -> None:
+        if self._given:
+            return
         self._lock = threading.Lock()  # a thread that is not here may have it
         self._of_the_parent, self._client = self._client or self._of_the_parent, None
 

@@ -4,6 +4,7 @@
 ``django.tasks`` (Django 6), or the package ``django-tasks`` with an older Django. It needs ``pip install 'fila-cluster[django]'``.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ __all__ = ["FilaBackend"]
 def __getattr__(name: str) -> Any:
     """Import the backend when it is asked for: Django imports this package before its applications are ready."""
     if name == "FilaBackend":
+        import_module("fila_cluster.django.framework")  # first, because it says what is missing
         from fila_cluster.django.backend import FilaBackend  # noqa: PLC0415 # see above
 
         return FilaBackend

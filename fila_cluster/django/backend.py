@@ -56,7 +56,7 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
     @property
     def client(self) -> Client:
         """The client of this process."""
-        return self.settings.client().get()
+        return self.settings.lazy().get()
 
     def queue_of(self, queue_name: str) -> str:
         """Return the name that a queue has at the broker."""

@@ -88,10 +88,10 @@ class Execution:
         try:
             with transaction.atomic():
                 made.save(force_insert=True)
+                record = made
         except IntegrityError:  # committed meanwhile
             record = TaskRecord.objects.get(id=body["id"])
-            return record
-        return made
+        return record
 
     def _attempt(self, delivery: Delivery, record: TaskRecord) -> None:
         now = timezone.now()
@@ -104,7 +104,7 @@ class Execution:
         self._save(record, "started_at", "last_attempted_at", "finished_at", "worker_ids", "sent")
         try:
             result = result_of(record)
-            task_signals.task_started.send(type(self._backend), task_result=result)
+            task_signals.task_started.send_robust(type(self._backend), task_result=result)
             value = _call(result)
             record.return_value = msgspec.json.decode(msgspec.json.encode(value))
         except BaseException as error:  # whatever a task raises is its outcome, SystemExit too
@@ -114,7 +114,7 @@ class Execution:
             record.finished_at = timezone.now()
             self._save(record, "finished_at", "return_value")
             self._client.ack_soon((delivery,))
-            task_signals.task_finished.send(type(self._backend), task_result=result_of(record))
+            task_signals.task_finished.send_robust(type(self._backend), task_result=result_of(record))
 
     def _failed(self, delivery: Delivery, record: TaskRecord, error: BaseException) -> None:
         text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS_MAX:]
@@ -135,7 +135,7 @@ class Execution:
         except Exception:  # its code is gone: that is why it failed
             _log.warning("Task %s failed: %s", record.id, failure["exception_class_path"])
         else:
-            task_signals.task_finished.send(type(self._backend), task_result=result)
+            task_signals.task_finished.send_robust(type(self._backend), task_result=result)
 
     def _save(self, record: TaskRecord, *changed: str) -> None:
         record.save(update_fields=["status", *changed])

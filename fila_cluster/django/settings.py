@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from fila_cluster import Client
 from fila_cluster.client.lazy import LazyClient
 from fila_cluster.django.tasks import SCHEDULING
 
@@ -34,6 +35,8 @@ class Options:
     weight: str | Rule | None = None
     throttle_keys: str | Rule | None = None
     cost: str | Rule | None = None
+    client: Client | None = None
+    """A client to use instead of one of its own: for tests."""
     dashboard: str | None = None
     """The address of the dashboard, for links of the admin's pages."""
 
@@ -48,8 +51,10 @@ class Options:
         """Return the pause after so many failed attempts, in seconds."""
         return min(self.retry_delay_max, self.retry_delay * 2.0 ** min(attempts - 1, 30))
 
-    def client(self) -> LazyClient:
+    def lazy(self) -> LazyClient:
         """Return the client of this process for these settings: Django makes a backend for each thread, and they share one."""
+        if self.client is not None:
+            return LazyClient(self.client)
         return _client(self.endpoint, self.api_key, self.server_key, self.timeout)
 
 

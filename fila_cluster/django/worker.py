@@ -104,7 +104,9 @@ class Worker:
             infos = [info for queue in self._queues for info in self._client.list_queues(queue) if info.name == queue]
         except FilaError:
             return False
-        return len(infos) == len(self._queues) and not any(info.pending or info.in_flight for info in infos)
+        return len(infos) == len(self._queues) and not any(
+            (info.pending and not info.paused) or info.in_flight for info in infos
+        )
 
     def _send_unsent(self) -> None:
         while True:

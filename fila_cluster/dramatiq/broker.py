@@ -5,8 +5,9 @@ message waits in the broker, and a worker holds none of them. Queues are made on
 imported without a broker.
 """
 
-import threading
+import atexit
 import time
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,7 @@ class FilaBroker(Broker):
     are made here; queues that exist keep theirs. The client is opened on first use, and once more in each child of a fork.
     ``confirm_delivery``: whether ``enqueue`` returns when the message is durable. If not, messages go out in batches, which is faster, and a
     process that is killed loses those of its last moments; what fails later is logged. :meth:`close` and :meth:`join` wait for them.
+    ``client``: use this client instead, and leave it open.
     """
 
     def __init__(
@@ -48,15 +50,17 @@ class FilaBroker(Broker):
         namespace: str | None = None,
         queue_options: Mapping[str, Any] | None = None,
         confirm_delivery: bool = True,
+        client: Client | None = None,
     ) -> None:
         self.rules: dict[str, Rule] = {}
         """What :func:`fila_cluster.dramatiq.fair` has set, by the option's name."""
-        self._lazy = LazyClient(endpoint=endpoint, api_key=api_key, server_key=server_key, timeout=timeout, direct=direct)
+        self._lazy = LazyClient(
+            client, endpoint=endpoint, api_key=api_key, server_key=server_key, timeout=timeout, direct=direct
+        )
         self._prefix = "" if namespace is None else f"{namespace}/"
         self._queue_options = dict(queue_options or {})
         self._confirm_delivery = confirm_delivery
-        self._pipeline: _Pipeline | None = None
-        self._pipeline_lock = threading.Lock()
+        self._pipelines: dict[Client, _Pipeline] = {}
         super().__init__(middleware=middleware)
         self.queues: set[str] = set()
         self.actor_options |= ACTOR_OPTIONS
@@ -74,6 +78,7 @@ class FilaBroker(Broker):
         """Wait until what was sent is confirmed, give back what is unsettled, and disconnect."""
         self._flush_pipeline()
         self._lazy.close()
+        self._pipelines.clear()
 
     def get_declared_queues(self) -> set[str]:
         """Return the names of all queues declared so far."""
@@ -167,20 +172,22 @@ class FilaBroker(Broker):
 
     def _send(self, queue: str, payload: bytes, **options: Any) -> None:
         """Send without waiting. The queue must be there: no answer could have it made."""
-        pipeline = self._pipeline
-        if pipeline is None or pipeline.client is not self.client:
-            with self._pipeline_lock:
-                pipeline = self._pipeline
-                if pipeline is None or pipeline.client is not self.client:
-                    pipeline = self._pipeline = _Pipeline(self.client, self.client.producer(), set())
+        pipeline = self._pipelines.get(self.client) or self._new_pipeline(self.client)
         if queue not in pipeline.made:
             self._make(queue)
             pipeline.made.add(queue)
         pipeline.producer.send(payload, queue=queue, **options)
 
+    def _new_pipeline(self, client: Client) -> "_Pipeline":
+        made = _Pipeline(client.producer(), set())
+        pipeline = self._pipelines.setdefault(client, made)  # of several threads, one has it
+        if pipeline is made:
+            atexit.register(_flush_at_exit, weakref.ref(made.producer))
+        return pipeline
+
     def _flush_pipeline(self) -> None:
-        pipeline = self._pipeline
-        if pipeline is not None and pipeline.client is self._lazy.opened:
+        opened = self._lazy.opened
+        if opened is not None and (pipeline := self._pipelines.get(opened)) is not None:
             pipeline.producer.flush()
 
     def _make(self, queue: str) -> None:
@@ -192,9 +199,16 @@ class FilaBroker(Broker):
 class _Pipeline(NamedTuple):
     """What sends without waiting, for one client; ``made``: the queues that it has made or found."""
 
-    client: Client
     producer: Producer
     made: set[str]
+
+
+def _flush_at_exit(reference: "weakref.ref[Producer]") -> None:
+    """Wait for what is not confirmed, in a process that ends without closing its broker."""
+    producer = reference()
+    if producer is not None:
+        with suppress(FilaError):  # its client is closed, or that of a parent
+            producer.flush()
 
 
 def _left(message: "Message[Any]", delay: int | None) -> int:

@@ -18,7 +18,7 @@ from fila_cluster import Client
 from tests.support.cluster import Cluster
 
 NAMESPACE = "django-tests"
-os.environ |= {"DJANGO_SETTINGS_MODULE": "tests.django.project.settings", "FILA_TEST_NAMESPACE": NAMESPACE}
+os.environ |= {"DJANGO_SETTINGS_MODULE": "tests.django.project.settings", "TASKS_TEST_NAMESPACE": NAMESPACE}
 django.setup()
 
 # Django must be set up for these.
@@ -45,10 +45,10 @@ def project(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FILA_ENDPOINT", shared_cluster.endpoint)
         call_command("migrate", verbosity=0)
-        names = ("DJANGO_SETTINGS_MODULE", "FILA_TEST_NAMESPACE", "FILA_ENDPOINT")
-        yield {name: os.environ[name] for name in names} | {"FILA_TEST_DATABASE": database}
+        names = ("DJANGO_SETTINGS_MODULE", "TASKS_TEST_NAMESPACE", "FILA_ENDPOINT")
+        yield {name: os.environ[name] for name in names} | {"TASKS_TEST_DATABASE": database}
         connections.close_all()
-        backend().settings.client().close()
+        backend().settings.lazy().close()
 
 
 @pytest.fixture

@@ -177,6 +177,14 @@ def test_a_task_that_could_not_be_sent_is_sent_by_a_worker_and_once(
     assert worker.send_unsent() == 0
 
 
+def test_a_backend_may_be_given_a_client(tasks: ModuleType, client: Any) -> None:
+    given = FilaBackend("default", {"OPTIONS": {"client": client, "namespace": "given"}})
+    given.enqueue(tasks.add, [1], {})
+    assert given.client is client
+    assert client.queue_stats("given/default").pending == 1
+    client.delete_queue("given/default")
+
+
 def test_a_task_that_can_never_be_sent_fails(tasks: ModuleType, client: Any) -> None:
     result = tasks.add.using(throttle_keys="provider").enqueue(1)
     result.refresh()
@@ -272,7 +280,7 @@ def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
     tasks: ModuleType, client: Any, project: dict[str, str], tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"
-    env = environment(**project, FILA_TEST_NOTES=str(notes), PYTHONPATH=os.pathsep.join(sys.path))
+    env = environment(**project, TASKS_TEST_NOTES=str(notes), PYTHONPATH=os.pathsep.join(sys.path))
     command = [sys.executable, "-m", "django", "fila_worker", "--threads", "2", "--processes", "2"]
 
     def noted() -> list[str]:
@@ -296,7 +304,16 @@ def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
     assert len(results) == records().count()
 
 
-def test_without_django_the_import_says_what_to_install() -> None:
-    code = "import sys; sys.modules['django'] = None; import fila_cluster.django.framework"
+@pytest.mark.parametrize("missing", ["django", "django_tasks"])
+def test_without_what_it_needs_the_import_says_what_to_install(missing: str) -> None:
+    code = f"""
+import sys
+from importlib import util
+found = util.find_spec
+util.find_spec = lambda name: None if name == 'django.tasks' and {missing!r} != 'django' else found(name)
+sys.modules[{missing!r}] = None
+from fila_cluster.django import FilaBackend
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment())
-    assert done.stderr.rstrip().endswith("pip install 'fila-cluster[django]'"), done.stderr
+    assert done.returncode == 1
+    assert "pip install 'fila-cluster[django]'" in done.stderr.rstrip().rpartition("\n")[2], done.stderr

@@ -13,5 +13,5 @@ dramatiq.set_broker(FilaBroker())
 @dramatiq.actor
 def note(number: int) -> None:
     time.sleep(0.005)
-    with open(os.environ["FILA_TEST_NOTES"], "a") as notes:
+    with open(os.environ["TASKS_TEST_NOTES"], "a") as notes:
         notes.write(f"{number}\n")

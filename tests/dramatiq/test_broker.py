@@ -265,6 +265,14 @@ def test_unconfirmed_messages_are_all_there_when_the_broker_is_closed(shared_clu
     broker.client.delete_queue("unconfirmed/default")
 
 
+def test_a_client_of_ones_own_is_used_and_left_open(broker: FilaBroker) -> None:
+    borrowing = FilaBroker(client=broker.client, namespace="borrowed")
+    dramatiq.actor(lambda: None, actor_name="work", broker=borrowing).send()
+    borrowing.close()
+    assert broker.client.queue_stats("borrowed/default").pending == 1
+    broker.client.delete_queue("borrowed/default")
+
+
 def test_a_worker_survives_a_restart_of_the_broker(tmp_path: Path) -> None:
     ran: list[int] = []
     with running(tmp_path / "data") as cluster:
@@ -292,7 +300,7 @@ def test_a_worker_survives_a_restart_of_the_broker(tmp_path: Path) -> None:
 
 def test_the_command_line_stopped_in_the_middle_loses_and_repeats_nothing(cluster: Cluster, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    env = environment(FILA_ENDPOINT=cluster.endpoint, FILA_TEST_NOTES=str(notes), PYTHONPATH=os.pathsep.join(sys.path))
+    env = environment(FILA_ENDPOINT=cluster.endpoint, TASKS_TEST_NOTES=str(notes), PYTHONPATH=os.pathsep.join(sys.path))
     command = [sys.executable, "-m", "dramatiq", "tests.dramatiq.project", "--processes", "2", "--threads", "2"]
 
     def noted() -> list[str]:
@@ -327,3 +335,21 @@ def test_without_dramatiq_the_import_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 1
     assert done.stderr.rstrip().endswith("pip install 'fila-cluster[dramatiq]'")
+
+
+def test_a_process_that_ends_without_closing_its_broker_has_sent_everything(
+    shared_cluster: Cluster, broker: FilaBroker
+) -> None:
+    code = """
+import dramatiq
+from fila_cluster.dramatiq import FilaBroker
+broker = FilaBroker(confirm_delivery=False, namespace="at-exit", timeout=60)
+work = dramatiq.actor(lambda number: None, actor_name="work", broker=broker)
+for number in range(300):
+    work.send(number)
+"""
+    env = environment(FILA_ENDPOINT=shared_cluster.endpoint, PYTHONPATH=os.pathsep.join(sys.path))
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert broker.client.queue_stats("at-exit/default").pending == 300
+    broker.client.delete_queue("at-exit/default")

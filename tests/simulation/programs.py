@@ -23,7 +23,7 @@ from fila_proto_zmq.record import unpack_record
 from tests.simulation.clients import ClientProcess
 from tests.simulation.history import BatchSeen, Done, Handed, History, Sent, token_in, token_of
 from tests.simulation.options import Options
-from tests.simulation.queues import TICKS
+from tests.simulation.queues import APART, TICKS
 
 KEYS = ("a", "b", "c", "d")
 CROWD = {"x": 1, "y": 1, "z": 3}
@@ -166,7 +166,7 @@ class Programs:
     async def together(self, random: Random, queue: str) -> None:
         """Enqueue a batch of messages into some queues, with a callback; sometimes give it up, or leave it open."""
         token = self.history.new_token()
-        names = [name for name in sorted(self.history.queues) if not name.startswith("brief")]
+        names = [name for name in sorted(self.history.queues) if not name.startswith(APART)]
         callback = Message(token.encode(), fairness_key=random.choice(KEYS))
         self._sending(queue, [callback], [{"fairness_key": callback.fairness_key}])  # one whose answer never comes
         seen = self.history.batches[token] = BatchSeen()

@@ -1,6 +1,7 @@
 """The calls that carry messages, any other command, how a client is opened and closed, and its interface for deliveries and
 consumers."""
 
+import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -381,10 +382,11 @@ class AsyncClient(AsyncAdministration, AsyncScheduling):
                 self._io.note(lambda _: subscription.unwant(pending))
             raise
 
-    async def _wait_a_while(self, subscription: Subscription, timeout_s: float) -> None:
+    async def _gather(self, subscription: Subscription, count: int, max_wait_s: float, timeout_s: float = math.inf) -> None:
+        """Wait for a batch, for its end, or ``timeout_s``."""
         gather = self._session.gather
         try:
-            gathering = self._io.ask(lambda now: gather(subscription, 1, 0.0, now, timeout_s))
+            gathering = self._io.ask(lambda now: gather(subscription, count, max_wait_s, now, timeout_s))
         except FilaError:
             if subscription.ended:  # closed meanwhile: its end, and no failure
                 return

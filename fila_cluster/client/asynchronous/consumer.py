@@ -47,7 +47,7 @@ class AsyncConsumer:
         """Return the next delivery; None if there is none within ``timeout`` seconds, and once the iterator is closed."""
         timeout_s = checks.wait_ms(timeout) / 1000
         if not self._ready and timeout_s > 0:
-            await self._client._wait_a_while(self._subscription, timeout_s)
+            await self._client._gather(self._subscription, 1, 0.0, timeout_s)
         try:
             delivery: AsyncDelivery = self._ready.popleft()
         except IndexError:

@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
@@ -144,7 +143,7 @@ class BatchConsumer:
             full = len(ready) >= self._max_messages
             self._confirm(self._ahead if full else 0)
             if not full:
-                self._gather()
+                self._client._gather(subscription, self._max_messages, self._max_wait_s)
             deliveries = self._take()
             if deliveries:
                 return Batch(self, deliveries)
@@ -238,22 +237,6 @@ class BatchConsumer:
             return failed[0]
         results = [result for each in failed for result in each.results]
         return messages.failure_among(results, [message_id for each in failed for message_id in each.details["message_ids"]])
-
-    def _gather(self) -> None:
-        """Wait for a batch."""
-        gather = self._client._session.gather
-        try:
-            gathering = self._io.ask(partial(gather, self._subscription, self._max_messages, self._max_wait_s))
-        except FilaError:
-            if self._subscription.ended:  # closed meanwhile: its end, and no failure
-                return
-            raise
-        try:
-            self._io.wait(gathering)
-        except BaseException:
-            with suppress(FilaError):  # closed meanwhile
-                self._io.note(lambda _: gathering.end())
-            raise
 
     def _hand_over(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:

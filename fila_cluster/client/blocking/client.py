@@ -3,6 +3,7 @@
 """The calls that carry messages, any other command, how a client is opened and closed, and its interface for deliveries and
 consumers."""
 
+import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -378,10 +379,11 @@ class Client(Administration, Scheduling):
                 self._io.note(lambda _: subscription.unwant(pending))
             raise
 
-    def _wait_a_while(self, subscription: Subscription, timeout_s: float) -> None:
+    def _gather(self, subscription: Subscription, count: int, max_wait_s: float, timeout_s: float = math.inf) -> None:
+        """Wait for a batch, for its end, or ``timeout_s``."""
         gather = self._session.gather
         try:
-            gathering = self._io.ask(lambda now: gather(subscription, 1, 0.0, now, timeout_s))
+            gathering = self._io.ask(lambda now: gather(subscription, count, max_wait_s, now, timeout_s))
         except FilaError:
             if subscription.ended:  # closed meanwhile: its end, and no failure
                 return

@@ -49,7 +49,7 @@ class Consumer:
         """Return the next delivery; None if there is none within ``timeout`` seconds, and once the iterator is closed."""
         timeout_s = checks.wait_ms(timeout) / 1000
         if not self._ready and timeout_s > 0:
-            self._client._wait_a_while(self._subscription, timeout_s)
+            self._client._gather(self._subscription, 1, 0.0, timeout_s)
         try:
             delivery: Delivery = self._ready.popleft()
         except IndexError:

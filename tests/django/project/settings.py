@@ -6,7 +6,7 @@ SECRET_KEY = "of a test"
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": os.environ.get("FILA_TEST_DATABASE", ":memory:"),
+        "NAME": os.environ.get("TASKS_TEST_DATABASE", ":memory:"),
         "OPTIONS": {"timeout": 60, "transaction_mode": "IMMEDIATE"},
     }
 }
@@ -48,7 +48,7 @@ def _backend(**params: object) -> dict[str, object]:
     connection = {
         "endpoint": os.environ.get("FILA_ENDPOINT"),
         "timeout": 30.0,
-        "namespace": os.environ.get("FILA_TEST_NAMESPACE"),
+        "namespace": os.environ.get("TASKS_TEST_NAMESPACE"),
     }
     return {"BACKEND": "fila_cluster.django.FilaBackend", "OPTIONS": connection | options, **params}
 

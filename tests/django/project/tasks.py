@@ -66,5 +66,5 @@ def at_once() -> str:
 @task
 def note(number: int) -> None:
     time.sleep(0.005)
-    with open(os.environ["FILA_TEST_NOTES"], "a") as notes:
+    with open(os.environ["TASKS_TEST_NOTES"], "a") as notes:
         notes.write(f"{number}\n")

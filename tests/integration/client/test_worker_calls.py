@@ -61,6 +61,7 @@ def test_what_is_given_back_keeps_its_place_and_counts_no_attempt(client: Any, q
         client.give_back([first])
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_lazy_client_is_another_one_in_the_child_of_a_fork(shared_cluster: Cluster, queue: str) -> None:
     lazy = LazyClient(endpoint=shared_cluster.endpoint, timeout=PATIENCE_S)
     lazy.get().enqueue(queue, b"parent")
