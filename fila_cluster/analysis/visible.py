@@ -21,4 +21,4 @@ def _of_worker(worker: WorkerMetrics, may_see: MaySee) -> WorkerMetrics:
 
 def _of_shard(shard: ShardMetrics, may_see: MaySee) -> ShardMetrics:
     queues = [queue for queue in shard.queues if may_see(queue.info.name)]
-    return replace(shard, queues=queues, queues_left_out=0, throttles=[], refused={})
+    return replace(shard, queues=queues, queues_left_out=0, throttles=[], refused={}, schedules=None)

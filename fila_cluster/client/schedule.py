@@ -88,7 +88,7 @@ def _moment(at_ms: int) -> datetime | None:
 
 def _message(enqueue: commands.Enqueue) -> Message:
     headers, payload = open_envelope(enqueue.envelopes[0])
-    weight, priority, delay_ms, lease_ms, cost_milli, ttl_ms = (
+    weight, priority, delay_ms, lease_ms, cost_milli, ttl_ms, max_attempts = (
         _first(column)
         for column in (
             enqueue.weight,
@@ -97,6 +97,7 @@ def _message(enqueue: commands.Enqueue) -> Message:
             enqueue.lease_ms,
             enqueue.cost_milli,
             enqueue.ttl_ms,
+            enqueue.max_attempts,
         )
     )
     return Message(
@@ -111,6 +112,8 @@ def _message(enqueue: commands.Enqueue) -> Message:
         ttl=ttl_ms / 1000 or None,
         lease=lease_ms / 1000 or None,
         dedup_id=_text(enqueue.dedup_id) or None,
+        dedup_mode="last" if enqueue.dedup_last in (True, [True]) else "first",
+        max_attempts=max_attempts or None,
     )
 
 

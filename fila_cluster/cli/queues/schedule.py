@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.queues.enqueue import headers_of
+from fila_cluster.cli.queues.enqueue import message_options
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import message_fields
 from fila_cluster.cli.shared.parameters import DURATION
@@ -37,19 +37,7 @@ def command() -> None:
     help="What becomes of due times in an outage: none, the last one, or each is carried out. Default: once.",
 )
 @click.option("--jitter", type=DURATION, default=0.0, metavar="D", help="Come up to D after each due time. Default: 0.")
-@click.option(
-    "--header", "headers", multiple=True, callback=headers_of, metavar="NAME=VALUE", help="A header; may be repeated."
-)
-@click.option("--key", "fairness_key", metavar="K", help="The fairness key.")
-@click.option("--weight", type=int, metavar="N", help="The key's share from now on. Default: as it is.")
-@click.option(
-    "--throttle-key", "throttle_keys", multiple=True, metavar="K", help="A token bucket to draw on; may be repeated."
-)
-@click.option("--priority", type=int, default=0, metavar="N", help="Within the key, lower first. Default: 0.")
-@click.option("--cost", type=float, default=1, metavar="X", help="What a delivery costs. Default: 1.")
-@click.option("--delay", type=DURATION, default=0.0, metavar="D", help="Deliver no earlier than D after that. Default: 0.")
-@click.option("--ttl", type=DURATION, metavar="D", help="Let a message expire after D. Default: the queue's.")
-@click.option("--dedup-id", metavar="ID", help="Store nothing if a message with this one came a short time ago.")
+@message_options
 @click.pass_obj
 def put(invocation: Invocation, /, name: str, queue: str, payload: str, **options: Any) -> None:
     """Have a message put into QUEUE at each due time: the text PAYLOAD, or standard input (-).

@@ -39,6 +39,8 @@ class Scheduling:
         ttl: float | None = None,
         lease: float | None = None,
         dedup_id: str | None = None,
+        dedup_mode: str = "first",
+        max_attempts: int | None = None,
     ) -> Schedule:
         """Have the broker enqueue a message at each due time: at the times of ``cron``, or ``every`` so many seconds.
 
@@ -63,6 +65,8 @@ class Scheduling:
             ttl=ttl,
             lease=lease,
             dedup_id=dedup_id,
+            dedup_mode=dedup_mode,
+            max_attempts=max_attempts,
         )
         request = schedules.put_schedule(
             name, queue, message, cron=cron, every=every, timezone=timezone, catch_up=catch_up, jitter=jitter

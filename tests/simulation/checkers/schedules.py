@@ -28,9 +28,19 @@ def check(history: History) -> None:
     for call in history.calls:
         if call.kind in ("put_schedule", "delete_schedule"):
             puts[call.queue].append(call)
+    made_us = min((call.ended_us or 0 for call in history.calls if _made_queue(call)), default=1 << 60)
     for name, calls in puts.items():
-        if len(calls) == 1 and calls[0].ok and calls[0].kind == "put_schedule":
+        if len(calls) == 1 and _is_new(calls[0]) and made_us < calls[0].started_us:
             _check_all_there(history, calls[0], sorted(seen[name]))
+
+
+def _made_queue(call: Done) -> bool:
+    return call.kind == "create_queue" and call.queue == TICKS and call.ok
+
+
+def _is_new(call: Done) -> bool:
+    """Whether a call has put a schedule whose first due time is known. A call that was repeated may be answered later."""
+    return call.kind == "put_schedule" and call.ok and call.value.next_due_at is not None and not call.value.fired
 
 
 def _check_all_there(history: History, put: Done, times: list[datetime]) -> None:

@@ -16,6 +16,7 @@ from fila_proto_zmq.commands import (
     GetPlacement,
     GetQueueStats,
     ListQueues,
+    ListSchedules,
 )
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.frames import pack_header
@@ -67,6 +68,7 @@ def test_what_is_not_listed_needs_a_permission_for_everything() -> None:
         GetHosts,
         GetOwnKey,
         ListQueues,
+        ListSchedules,
     }
 
 

@@ -11,6 +11,7 @@ from fila_proto_zmq.commands import (
     QueueInfo,
     QueueMetrics,
     RouterMetrics,
+    ScheduleMetrics,
     ShardMetrics,
     StoreMetrics,
     ThrottleMetrics,
@@ -35,7 +36,9 @@ def queue(name: str = "orders", **changes: object) -> QueueMetrics:
 def shard(index: int = 0, *queues: QueueMetrics) -> ShardMetrics:
     store = StoreMetrics(Histogram([50_000], [1, 2], 1_000_000), Histogram([1, 2], [0, 0, 3], 30), 11, 12, 13, stalled=True)
     throttles = [ThrottleMetrics("api", 10.5, 20.0, 1.5, 6, 7)]
-    return ShardMetrics(index, list(queues), 0, throttles, 60, 70, {"LEASE_EXPIRED": 9}, 4096, store)
+    return ShardMetrics(
+        index, list(queues), 0, throttles, 60, 70, {"LEASE_EXPIRED": 9}, 4096, store, ScheduleMetrics(5, 40, 3, 2, 1, 4)
+    )
 
 
 def cluster(*queues: QueueMetrics) -> Metrics:

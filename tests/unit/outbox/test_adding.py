@@ -84,6 +84,8 @@ def test_every_option_of_a_message_comes_through(engine: Engine) -> None:
         "ttl": 3600.0,
         "lease": 7.5,
         "dedup_id": "order-1",
+        "dedup_mode": "last",
+        "max_attempts": 3,
     }
     found = message(engine, headers={"kind": "order"}, delay=0.0, **given)
     assert (found.payload, found.headers, found.ttl) == (b"payload", {"kind": "order"}, pytest.approx(3600, abs=60))

@@ -165,7 +165,7 @@ class Limits:
     schedules_bytes_max: int = 64 * MIB
     """The messages of a shard's schedules together."""
     turn_schedules_max: int = 100
-    """Due times that one turn carries out, some 50 µs each."""
+    """Due times that one turn carries out, or counts, some 50 µs each."""
     turn_schedules_bytes_max: int = 4 * MIB
     """The same in bytes of messages. The last one may exceed it."""
     schedules_recovered_max: int = 200

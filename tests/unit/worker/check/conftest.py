@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fila_proto_zmq.commands import Enqueue, Verb
+from fila_proto_zmq.commands import Enqueue, PutSchedule, Verb
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.model.outbox import Owner
+from fila_worker.core.settle.remote_enqueues import send
 from fila_worker.core.store import Batch
 from fila_worker.storage.made import mark_made
 from fila_worker.storage.rocks import RocksStore
@@ -16,6 +18,8 @@ from tests.support.shard import SHARDS, ShardHarness
 
 INDEX = 3
 QUEUE, IDLE_QUEUE = [name for name in map("q{}".format, range(99)) if shard_of(name, SHARDS) == INDEX][:2]
+
+ELSEWHERE = next(name for name in map("q{}".format, range(99)) if shard_of(name, SHARDS) != INDEX)
 
 Change = Callable[[RocksStore, Batch], None]
 
@@ -34,6 +38,9 @@ def fill(store: RocksStore) -> None:
     got = harness.receive(8, QUEUE)
     harness.settle(Verb.NACK, got[:1], QUEUE)
     harness.ack(harness.receive(3, QUEUE), QUEUE)  # the whole lease: it leaves a mark
+    harness.ask(PutSchedule(QUEUE, Enqueue([seal_envelope(b"tick")]), every_ms=1000), QUEUE)
+    send(harness.shard, Owner("none", QUEUE), ELSEWHERE, Enqueue([seal_envelope(b"away")]))
+    harness.turn()
 
 
 @pytest.fixture

@@ -147,6 +147,10 @@ def unknown_priority(store: RocksStore, batch: Batch) -> None:
     batch.put(key, encode_queue(record), store.families.queues)
 
 
+def unreadable_enqueue(store: RocksStore, batch: Batch) -> None:
+    batch.put(entry_key(1 << 50, Kind.ENQUEUE, bytes(24)), b"\xc1", store.families.schedule)
+
+
 REPAIRABLE = [
     (wrong_counts, "count"),
     (wrong_size, "size"),
@@ -158,6 +162,7 @@ REPAIRABLE = [
     (lost_due_index, "due index"),
     (late_cursor, "due index"),
     (unreadable_due_entry, "due index"),
+    (unreadable_enqueue, "due index"),
     (unreadable_dedup_id, "dedup"),
     (dedup_id_of_no_queue, "dedup"),
     (lease_without_messages, "lease"),
@@ -281,6 +286,10 @@ def unknown_value(store: RocksStore, batch: Batch) -> None:
     batch.put(b"whatever", b"", store.families.state)
 
 
+def unreadable_schedule(store: RocksStore, batch: Batch) -> None:
+    batch.put(b"schedule:nightly", b"\xc1", store.families.state)
+
+
 def unreadable_config(store: RocksStore, batch: Batch) -> None:
     batch.put(b"key", b"\xff", store.families.config)
 
@@ -304,6 +313,7 @@ LOST = [
     (other_identity, "identity"),
     (lost_identity, "identity"),
     (unknown_value, "state"),
+    (unreadable_schedule, "state"),
     (unreadable_config, "config"),
     (unreadable_outbox, "outbox"),
 ]

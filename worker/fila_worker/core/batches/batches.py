@@ -72,7 +72,7 @@ END_COST = 20
 
 def open_batch(state: "State", call: "Call", command: OpenBatch) -> BatchOpened:
     """Open a batch. If it is open already, the command is a repeated one."""
-    queue = state.queues.find(call.queue)
+    queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, call.now_ms)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
     if len(command.token) != BATCH_TOKEN_BYTES:

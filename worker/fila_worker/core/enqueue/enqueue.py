@@ -69,9 +69,7 @@ LANE_COST = 6
 
 def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. An invalid message gets a fault and no id. The others are stored."""
-    queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, call.now_ms)
-    if queue.is_dead_letter:
-        raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
+    queue = _queue_for(state, call.queue, call.now_ms)
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
         raise InvalidFrameError(
             f"{len(command.envelopes)} messages in one frame: send at most {FRAME_MESSAGES_MAX}, in several frames"
@@ -87,14 +85,20 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
     return _take_in(state, call, queue, command)
 
 
+def _queue_for(state: "State", name: str, now_ms: int) -> "Queue":
+    """Return the queue for new messages; a template may make it."""
+    queue = state.queues.get(name) or state.queue_by_template(name, now_ms)
+    if queue.is_dead_letter:
+        raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
+    return queue
+
+
 def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tuple[int, int]:
     """Store one message for the broker itself, at once. Return the halves of its id, or of that with its dedup id.
 
     Raise the errors of an enqueue. It may commit before it stores the message, not after.
     """
-    queue = state.queues.get(name) or state.queue_by_template(name, now_ms)
-    if queue.is_dead_letter:
-        raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
+    queue = _queue_for(state, name, now_ms)
     if state.disk_is_full:
         raise quotas.disk_full(state)
     state.touch(queue, now_ms)

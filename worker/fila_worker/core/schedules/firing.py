@@ -35,13 +35,14 @@ def carry_out_due(state: "State", table: ScheduleTable, now_ms: int) -> None:
     left, left_bytes = limits.turn_schedules_max, limits.turn_schedules_bytes_max
     state.settle_writes()  # a message that was put in this turn
     for schedule in table.take_due(now_ms):
-        left, left_bytes = left - 1, left_bytes - schedule.record.size_bytes
-        _carry_out(state, table, schedule, now_ms)
+        left -= 1 + _carry_out(state, table, schedule, now_ms)
+        left_bytes -= schedule.record.size_bytes
         if left <= 0 or left_bytes <= 0:
             break
 
 
-def _carry_out(state: "State", table: ScheduleTable, schedule: Schedule, now_ms: int) -> None:
+def _carry_out(state: "State", table: ScheduleTable, schedule: Schedule, now_ms: int) -> int:
+    """Carry out what is due of a schedule. Return how many due times were counted one by one."""
     progress, times = schedule.progress, schedule.times
     assert times is not None, "a schedule without due times is not planned"
     due_ms = times.after(progress.handled_ms)
@@ -49,14 +50,14 @@ def _carry_out(state: "State", table: ScheduleTable, schedule: Schedule, now_ms:
     if now_ms - schedule.at_ms <= state.settings.limits.schedule_grace_ms:
         progress.in_a_row = 0
         _send(state, table, schedule, due_ms, now_ms)
-        return
+        return 0
     # It is an outage. With a jitter, the last due time that has passed for certain is that much earlier.
     last_ms = max(times.before(now_ms - schedule.record.jitter_ms) or 0, due_ms)
     catch_up = schedule.record.catch_up
     if catch_up == ALL and progress.in_a_row < state.settings.limits.schedule_catch_up_max:
         progress.in_a_row += 1
         _send(state, table, schedule, due_ms, now_ms)
-        return
+        return 0
     progress.in_a_row = 0
     skipped = _count(schedule, due_ms, last_ms, state.settings.limits.schedule_skips_counted_max) + (catch_up == SKIP)
     if skipped:
@@ -69,6 +70,7 @@ def _carry_out(state: "State", table: ScheduleTable, schedule: Schedule, now_ms:
         table.plan(schedule)
     else:
         _send(state, table, schedule, last_ms, now_ms)
+    return 0 if isinstance(times, Interval) else skipped
 
 
 def _count(schedule: Schedule, first_ms: int, last_ms: int, most: int) -> int:

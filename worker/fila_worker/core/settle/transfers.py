@@ -116,8 +116,9 @@ def confirm(state: "State", command: MessagesTransferred, now_ms: int) -> None:
 
 
 def _bring_back(state: "State", command: MessagesTransferred, now_ms: int) -> None:
-    """Put refused messages back in line, and conclude enqueues."""
-    state.settle_writes()
+    """Put refused messages back in line, and conclude enqueues. All of them are committed, because they were sent."""
+    if command.refused:
+        state.settle_writes()
     refused = set(command.refused)
     outcomes = {outcome.number: outcome for outcome in command.outcomes}
     unconfirmed = state.outbox.unconfirmed(command.from_shard, state.store, command.last)
