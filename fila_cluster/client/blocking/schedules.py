@@ -3,7 +3,7 @@
 """The calls about schedules."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fila_cluster.client.calls import schedules
 from fila_cluster.client.calls.request import Request, Steps
@@ -39,7 +39,7 @@ class Scheduling:
         ttl: float | None = None,
         lease: float | None = None,
         dedup_id: str | None = None,
-        dedup_mode: str = "first",
+        dedup_mode: Literal["first", "last"] = "first",
         max_attempts: int | None = None,
     ) -> Schedule:
         """Have the broker enqueue a message at each due time: at the times of ``cron``, or ``every`` so many seconds.
