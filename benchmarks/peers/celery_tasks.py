@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.harness.fila import Fila
 from benchmarks.harness.results import Verified
@@ -55,11 +56,11 @@ def side(*arguments: object, env: Mapping[str, str]) -> dict[str, float]:
 
 def measure(run: Run[Scale]) -> None:
     """Measure both brokers in turn."""
-    systems = {FILA: Fila(label=FILA), REDIS: Redis()}
+    systems: dict[str, Any] = {FILA: Fila(label=FILA), REDIS: Redis()}
     for pool in POOLS:
         for name in run.rounds(run.scale.rounds, systems, pool):
             system = systems[name]
-            with run.serving(system) as server:  # type: ignore[misc, arg-type]  # either of them
+            with run.serving(system) as server:
                 url = server.address.replace("tcp://", "fila://")
                 _round(run, name, pool, url, {**os.environ, **system.environment()})
     for pool in POOLS:
