@@ -21,7 +21,7 @@ from fila_cluster.celery.envelope import Outgoing, outgoing
 from fila_cluster.celery.routing import KINDS, Binding, destinations
 from fila_cluster.client import Delivery
 from fila_cluster.client.polled import ACK, RELEASE, Feed, failed, to_retry
-from fila_proto_zmq.errors import InvalidArgumentError, QueueExistsError, QueueNotFoundError
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, QueueExistsError, QueueNotFoundError
 from fila_proto_zmq.limits import PREFETCH_MAX
 
 if TYPE_CHECKING:
@@ -212,7 +212,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         if not exchange:
             self._enqueue_named(routing_key, message, headers, options)
             return
-        may_be_old = message.is_transient and self._kinds.get(exchange) == "topic"
+        # Events. Remote control declares its fanout and direct exchanges.
+        may_be_old = message.is_transient and self._kinds.get(exchange, "topic") == "topic"
         bindings = self._exchanges.bindings(exchange, routing_key, may_be_old=may_be_old)
         for queue in destinations(bindings, routing_key):
             try:
@@ -293,8 +294,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
                 continue
             try:
                 delivery = consumer.feed.take()
-            except QueueNotFoundError as error:  # kombu connects again then, and declares its queues
-                raise ConnectionResetError(f"{error}; it was deleted while a consumer had it") from error
+            except FilaError as error:  # kombu connects again then, declares its queues, and hears what is wrong
+                raise ConnectionResetError(f"the broker has ended the consumer of {consumer.queue!r}: {error}") from error
             if delivery is not None:
                 handed_over = True
                 consumer.callback(self._message(delivery, consumer.tag, no_ack=consumer.no_ack))
@@ -365,6 +366,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         return message
 
     def _settled(self, tag: int, *, multiple: bool) -> Iterable[Delivery]:
+        self._fila.check()
         tags = [each for each in list(self._unsettled) if each <= tag] if multiple else [tag]
         for each in tags:
             with suppress(KeyError):  # given back before, with its channel

@@ -61,6 +61,11 @@ class Connection:
         """The open channels."""
         return tuple(self._channels)
 
+    def check(self) -> None:
+        """Raise an error that kombu knows if it can't be used any more."""
+        if not self.connected:
+            raise ConnectionResetError("this connection is closed: what it has not settled went back to its queues")
+
     def channel(self) -> Channel:
         """Open a channel."""
         channel = Channel(self, next(self._ids))
@@ -74,6 +79,7 @@ class Connection:
 
     def drain_events(self, timeout: float | None = None) -> None:
         """Hand over messages; wait for one if there are none. :class:`TimeoutError` if none comes within ``timeout`` seconds."""
+        self.check()
         if self._deliver():
             return
         self.fila.take_in()

@@ -28,10 +28,25 @@ class Worker:
     def __init__(self, url: str, file: Path, *options: str) -> None:
         self.file = file
         self._log = file.with_suffix(f".{os.getpid()}.{id(self)}.log")
-        command = [sys.executable, "-m", "celery", "-A", "tests.support.celery_project", "worker", "--loglevel", "INFO", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "tests.support.celery_project",
+            "worker",
+            "--loglevel",
+            "INFO",
+            *options,
+        ]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=environment(**{BROKER: url, FILE: str(file)}), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                command,
+                cwd=ROOT,
+                env=environment(**{BROKER: url, FILE: str(file)}),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
         eventually(self._is_ready, "the worker is ready")
 

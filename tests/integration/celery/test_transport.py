@@ -341,6 +341,23 @@ def test_leases_outlast_the_broker(cluster: Cluster, name: str) -> None:
                     eventually(lambda: client.queue_stats(name).depth == 0, "all are acked")
 
 
+def test_a_consumer_whose_queue_is_deleted_has_its_connection_made_anew(
+    connection: Connection, client: Client, name: str
+) -> None:
+    with connection.channel() as channel, Consumer(channel, [Queue(name)], on_message=print):
+        client.delete_queue(name)
+        with pytest.raises(connection.recoverable_connection_errors, match=f"ended the consumer of '{name}'"):
+            connection.drain_events(timeout=PATIENCE_S)
+
+
+def test_an_ack_after_the_end_of_its_connection_says_so(shared_cluster: Cluster, name: str) -> None:
+    with Connection(url(shared_cluster)) as connection:
+        publish(connection, "x", Queue(name))
+        message = connection.default_channel.basic_get(name)
+    with pytest.raises(connection.recoverable_connection_errors, match="this connection is closed"):
+        message.ack()
+
+
 def test_unknown_options_are_refused_by_name(shared_cluster: Cluster) -> None:
     with pytest.raises(ImproperlyConfigured, match="visibility_timout: fila:// takes api_key"):
         Connection(url(shared_cluster), transport_options={"visibility_timout": 3}).connect()

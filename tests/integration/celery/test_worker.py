@@ -93,7 +93,9 @@ def test_monitors_hear_of_tasks(app: Celery) -> None:
     assert sent in heard
 
 
-def test_ten_thousand_tasks_of_the_next_hour_take_no_memory_of_the_worker(app: Celery, worker: Worker, client: Client) -> None:
+def test_ten_thousand_tasks_of_the_next_hour_take_no_memory_of_the_worker(
+    app: Celery, worker: Worker, client: Client
+) -> None:
     due = datetime.now(UTC) + timedelta(hours=1)
     app.send_task("record", ("later",), eta=due)
     queue = f"{NAMESPACE}/celery"
@@ -121,10 +123,14 @@ def test_a_pool(shared_cluster: Cluster, tmp_path: Path, pool: str) -> None:
         assert worker.process.returncode == 0, worker.log()
 
 
-def test_a_worker_that_stops_gives_back_what_it_has_not_begun(shared_cluster: Cluster, client: Client, tmp_path: Path) -> None:
+def test_a_worker_that_stops_gives_back_what_it_has_not_begun(
+    shared_cluster: Cluster, client: Client, tmp_path: Path
+) -> None:
     go = tmp_path / "go"
     with sending(shared_cluster, "stopping") as app:
-        with working(shared_cluster, tmp_path / "lines", "-c", "1", "--prefetch-multiplier", "4", namespace="stopping") as worker:
+        with working(
+            shared_cluster, tmp_path / "lines", "-c", "1", "--prefetch-multiplier", "4", namespace="stopping"
+        ) as worker:
             for number in range(4):
                 app.send_task("wait", (str(number), str(go)))
             eventually(lambda: client.queue_stats("stopping/celery").in_flight == 4, "it has all of them")
