@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +19,9 @@ from fila_cluster import Client
 from fila_cluster.celery.exchanges import Exchanges
 from fila_cluster.celery.names import Names
 from fila_cluster.celery.routing import Binding
+from fila_cluster.errors import PermissionDeniedError, UnauthenticatedError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.guarded import guarded_cluster
 
 
 def url(cluster: Cluster, namespace: str = "") -> str:
@@ -372,3 +375,24 @@ def test_eventlet_is_refused(shared_cluster: Cluster, monkeypatch: pytest.Monkey
 def test_headers_exchanges_are_refused(connection: Connection, name: str) -> None:
     with pytest.raises(ValueError, match="use one of direct, fanout, topic"):
         Exchange(name, "headers")(connection.default_channel).declare()
+
+
+def test_a_key_with_rights_on_a_namespace_is_enough(tmp_path: Path, name: str) -> None:
+    with guarded_cluster(tmp_path / "data") as guarded:
+        options = {"server_key": guarded.server_key}
+        address = url(guarded.cluster, "shop")
+        key = guarded.key("workers", "admin:shop/*", "produce:shop/*", "consume:shop/*")
+        mailbox = Queue(f"{name}@host", Exchange(name, "fanout"), exclusive=True, auto_delete=True)
+        with Connection(address, transport_options={**options, "api_key": key}) as connection:
+            publish(connection, "x", mailbox, exchange=mailbox.exchange)
+            assert [message.payload for message in take(connection, [mailbox], 1)] == ["x"]
+            connection.default_channel.queue_declare(name)
+        # A producer needs no more than that, if a worker has declared the queue.
+        queue = Queue(name, Exchange(name), routing_key=name)
+        key = guarded.key("producer", "produce:shop/*")
+        with Connection(address, transport_options={**options, "api_key": key}) as connection:
+            publish(connection, "x", queue)
+            with pytest.raises(PermissionDeniedError, match="admin:shop/"):
+                publish(connection, "x", Queue(f"{name}-new"))
+        with pytest.raises(UnauthenticatedError), Connection(address, transport_options=options) as connection:
+            connection.connect()
