@@ -46,8 +46,8 @@ KNOWN: Mapping[str, str] = {
 SHORT: Mapping[str, str] = {
     KOMBU: "not (failed or failover or time_to_live)",
     "test_inspect": "ping or active or registered or stats",
-    "test_tasks": "basic_task or reject or eta or class_based_task_retried or retry",
-    "test_canvas": "simple_chain or simple_chord or group_kwargs",
+    "test_tasks": "test_basic_task or reject or test_eta",
+    "test_canvas": "simple_chord or countdown_delays or msg_duplication",
 }
 """What CI runs: modules, and which of their tests (``-k``)."""
 RUN_S_MAX = 1800

@@ -119,8 +119,9 @@ def test_an_eta_is_held_by_the_broker_and_not_by_the_worker(connection: Connecti
     assert abs(view.due_at - due) < timedelta(seconds=1)
     publish(connection, "now", queue, headers={"eta": datetime.now(UTC).isoformat()})
     (message,) = take(connection, [queue], 1)
-    assert (message.payload, message.headers["eta"]) == ("now", None)
-    assert message.properties["eta"]
+    assert message.payload == "now"
+    assert message.headers.copy().get("eta") is None  # what a worker asks for
+    assert dict(message.headers)["eta"]  # what the task sees
 
 
 def test_what_has_expired_does_not_come(connection: Connection, client: Client, name: str) -> None:
