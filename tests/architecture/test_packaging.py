@@ -15,6 +15,7 @@ from tests.architecture.sources import PACKAGES, ROOT, imports_of, roots, source
 SPARK = PACKAGES["fila_cluster"] / "spark"
 DASHBOARD = PACKAGES["fila_cluster"] / "dashboard"
 REMOTE = PACKAGES["fila_cluster"] / "backup" / "remote.py"
+CELERY = PACKAGES["fila_cluster"] / "celery"
 KAFKA = PACKAGES["fila_worker"] / "log" / "kafka"
 
 
@@ -50,6 +51,7 @@ def used_by(files: list[Path]) -> set[str]:
     modules = {"zmq": "pyzmq", "pydantic_settings": "pydantic-settings", "pydantic_core": "pydantic"}
     modules |= {"prometheus_client": "prometheus-client", "opentelemetry": "opentelemetry-sdk"}
     modules |= {"py4j": "pyspark", "markupsafe": "jinja2"}  # theirs, and brought along by them
+    modules |= {"amqp": "kombu"}
     modules |= {"confluent_kafka": "confluent-kafka"}
     used = set().union(*(roots(imports_of(file, type_checking=False)) for file in files))
     return {modules.get(name, name) for name in used - sys.stdlib_module_names - PACKAGES.keys()}
@@ -57,7 +59,7 @@ def used_by(files: list[Path]) -> set[str]:
 
 def test_everything_that_is_imported_is_declared(project: dict) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE, KAFKA} & {file, *file.parents}]
+    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE, CELERY, KAFKA} & {file, *file.parents}]
     assert used_by(files) - declared == set()
 
 
@@ -67,6 +69,7 @@ def test_everything_that_is_imported_is_declared(project: dict) -> None:
         ("spark", sources(SPARK)),
         ("dashboard", sources(DASHBOARD)),
         ("backup", [REMOTE]),
+        ("celery", sources(CELERY)),
         ("hosts", [*sources(KAFKA), REMOTE]),
     ],
 )
