@@ -31,8 +31,6 @@ SENT, RUN_, CPU = (
 )
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 900
-SLACK = 0.95
-"""What the median of a run may vary without a cause."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def measure(run: Run[Scale]) -> None:
                 _round(run, name, pool, url, {**os.environ, **system.environment()})
     for pool in POOLS:
         ours, theirs = (median(run.values(RUN_, pool, name)) for name in (FILA, REDIS))
-        run.promise(f"Celery runs as many no-op tasks on this broker as on Redis ({pool})", ours >= SLACK * theirs)
+        run.promise(f"Celery runs as many no-op tasks on this broker as on Redis ({pool})", ours >= theirs)
 
 
 def _round(run: Run[Scale], name: str, pool: str, url: str, env: Mapping[str, str]) -> None:

@@ -59,7 +59,9 @@ def used_by(files: list[Path]) -> set[str]:
 
 def test_everything_that_is_imported_is_declared(project: dict) -> None:
     declared = declared_in(project["project"]["dependencies"])
-    files = [file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE, CELERY, KAFKA} & {file, *file.parents}]
+    files = [
+        file for file in sources(*PACKAGES.values()) if not {SPARK, DASHBOARD, REMOTE, CELERY, KAFKA} & {file, *file.parents}
+    ]
     assert used_by(files) - declared == set()
 
 
