@@ -134,7 +134,9 @@ class Connection:
     def _on_readable(self) -> None:
         # One message of each consumer at a time: a solo worker runs the task in there, and its ack must not wait for others.
         self.fila.take_in()
-        if self._deliver():
+        try:
+            self._deliver()
+        finally:
             self.fila.call_again()
 
     def _deliver(self) -> bool:
