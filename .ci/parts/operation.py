@@ -76,7 +76,8 @@ EVENTS: dict[str, Callable[[], str]] = {
     "processes": partial(_events, r"process\.|log\."),
     "router": partial(_events, r"router\.|worker\.(?!admitted)|config\.not_taken|client\.(?!left)"),
     "workers": partial(
-        _events, r"shard|worker\.admitted|queue|template|schedule|config\.(?!not)|hook|breaker|consumer|client\.left|storage|command"
+        _events,
+        r"shard|worker\.admitted|queue|template|schedule|config\.(?!not)|hook|breaker|consumer|client\.left|storage|command",
     ),
     "observer": partial(_events, r"observer|dashboard|export|library"),
 }

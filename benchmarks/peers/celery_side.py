@@ -21,7 +21,12 @@ from celery.worker import state
 import fila_cluster.celery  # noqa: F401  # registers fila://
 
 app = Celery("noop", set_as_current=True)
-app.conf.update(task_ignore_result=True, worker_hijack_root_logger=False, broker_connection_retry_on_startup=True)
+app.conf.update(
+    task_ignore_result=True,
+    worker_hijack_root_logger=False,
+    broker_connection_retry_on_startup=True,
+    worker_redirect_stdouts=False,
+)
 
 LOOK_S = 0.002
 
@@ -48,16 +53,8 @@ def work(count: int, pool: str, concurrency: int) -> None:
     def _ready(**_: Any) -> None:
         watcher.start()
 
-    options = [
-        "--pool",
-        pool,
-        "--concurrency",
-        str(concurrency),
-        "--without-gossip",
-        "--without-mingle",
-        "--without-heartbeat",
-    ]
-    app.worker_main(["worker", *options, "--loglevel", "ERROR", "--quiet"])
+    quiet = {"loglevel": "ERROR", "quiet": True, "without_gossip": True, "without_mingle": True, "without_heartbeat": True}
+    app.Worker(pool=pool, concurrency=concurrency, **quiet).start()
 
 
 def _watch(count: int) -> None:

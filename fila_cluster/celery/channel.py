@@ -21,7 +21,7 @@ from fila_cluster.celery.envelope import Outgoing, outgoing
 from fila_cluster.celery.routing import KINDS, Binding, destinations
 from fila_cluster.client import Delivery
 from fila_cluster.client.polled import ACK, RELEASE, Feed, failed, to_retry
-from fila_proto_zmq.errors import InvalidArgumentError, QueueExistsError, QueueNotFoundError
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PermissionDeniedError, QueueExistsError, QueueNotFoundError
 from fila_proto_zmq.limits import PREFETCH_MAX
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         arguments: dict[str, Any] | None = None,
         **_: Any,
     ) -> Any:
-        """Create a queue, unless it is there. What is there keeps its options."""
+        """Create a queue, unless it is there. What is there keeps its options, and needs no right to create queues."""
+        refused: FilaError | None = None
         name = queue or f"amq.gen-{uuid()}"
         stored = self._names.queue(name)
         if not passive:
@@ -133,11 +134,16 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             self._declared[name] = options
             if auto_delete or exclusive:
                 self._transient.add(name)
-            if self._create(stored, options):
-                return queue_declare_ok_t(name, 0, 0)
+            try:
+                if self._create(stored, options):
+                    return queue_declare_ok_t(name, 0, 0)
+            except PermissionDeniedError as error:
+                refused = error
         try:
             stats = self._client.queue_stats(stored)
         except QueueNotFoundError as error:
+            if refused is not None:
+                raise refused from error
             raise NotFound(str(error), method_sig=(50, 10)) from error
         return queue_declare_ok_t(name, stats.pending + stats.delayed, stats.consumers)
 
@@ -154,8 +160,14 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             return
         binding = Binding(self._kinds.get(exchange, "direct"), queue, routing_key or "")
         if (exchange, binding) not in self._bound[queue] or queue in self._transient:
-            self._exchanges.bind(exchange, binding, transient=queue in self._transient)
-            self._bound[queue].add((exchange, binding))
+            try:
+                self._exchanges.bind(exchange, binding, transient=queue in self._transient)
+            except PermissionDeniedError:
+                # A producer, which names queues directly. The worker that consumes the queue binds it.
+                if queue in self._transient:
+                    raise
+            else:
+                self._bound[queue].add((exchange, binding))
 
     def queue_unbind(
         self, queue: str, exchange: str | None = None, routing_key: str | None = "", arguments: Any = None, **_: Any
@@ -212,7 +224,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         if not exchange:
             self._enqueue_named(routing_key, message, headers, options)
             return
-        may_be_old = message.is_transient and self._kinds.get(exchange) == "topic"
+        # Events. Remote control declares its fanout and direct exchanges.
+        may_be_old = message.is_transient and self._kinds.get(exchange, "topic") == "topic"
         bindings = self._exchanges.bindings(exchange, routing_key, may_be_old=may_be_old)
         for queue in destinations(bindings, routing_key):
             try:
@@ -293,8 +306,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
                 continue
             try:
                 delivery = consumer.feed.take()
-            except QueueNotFoundError as error:  # kombu connects again then, and declares its queues
-                raise ConnectionResetError(f"{error}; it was deleted while a consumer had it") from error
+            except FilaError as error:  # kombu connects again then, declares its queues, and hears what is wrong
+                raise ConnectionResetError(f"the broker has ended the consumer of {consumer.queue!r}: {error}") from error
             if delivery is not None:
                 handed_over = True
                 consumer.callback(self._message(delivery, consumer.tag, no_ack=consumer.no_ack))
@@ -365,6 +378,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         return message
 
     def _settled(self, tag: int, *, multiple: bool) -> Iterable[Delivery]:
+        self._fila.check()
         tags = [each for each in list(self._unsettled) if each <= tag] if multiple else [tag]
         for each in tags:
             with suppress(KeyError):  # given back before, with its channel

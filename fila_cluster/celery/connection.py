@@ -18,9 +18,6 @@ from fila_cluster.client.polled import PolledClient
 from fila_proto_zmq.commands import GetPlacement
 from fila_proto_zmq.errors import FilaError
 
-ROUNDS_PER_CALL = 16
-"""How often the event loop has each consumer's next message handed over before it looks at its other descriptors."""
-
 
 class Connection:
     """A connection. Its channels may be used by several threads, as far as kombu allows that."""
@@ -45,8 +42,8 @@ class Connection:
         self._channels: list[Channel] = []
         self._ids = count(1)
         self._loop: Any = None
-        self._sending = False
-        """The loop will send what is collected."""
+        self._collected = False
+        """There are settlements for the loop to send."""
         try:
             self.fila.request(GetPlacement())
         except BaseException:
@@ -64,6 +61,11 @@ class Connection:
         """The open channels."""
         return tuple(self._channels)
 
+    def check(self) -> None:
+        """Raise an error that kombu knows if it can't be used any more."""
+        if not self.connected:
+            raise ConnectionResetError("this connection is closed: what it has not settled went back to its queues")
+
     def channel(self) -> Channel:
         """Open a channel."""
         channel = Channel(self, next(self._ids))
@@ -77,6 +79,7 @@ class Connection:
 
     def drain_events(self, timeout: float | None = None) -> None:
         """Hand over messages; wait for one if there are none. :class:`TimeoutError` if none comes within ``timeout`` seconds."""
+        self.check()
         if self._deliver():
             return
         self.fila.take_in()
@@ -92,12 +95,15 @@ class Connection:
         """Have an event loop hand over the messages."""
         self._loop = loop
         loop.add_reader(self.fila.fileno(), self._on_readable)
+        loop.on_tick.add(self._on_tick)
 
     def unregister(self) -> None:
         """End that."""
         loop, self._loop = self._loop, None
-        if loop is not None and self.connected:
-            loop.remove_reader(self.fila.fileno())
+        if loop is not None:
+            loop.on_tick.discard(self._on_tick)
+            if self.connected:
+                loop.remove_reader(self.fila.fileno())
 
     def consuming(self) -> None:
         """Note that there is a new consumer: messages may have come before the loop looks."""
@@ -105,12 +111,11 @@ class Connection:
             self.fila.call_again()
 
     def send_soon(self) -> None:
-        """Send what is collected: settlements of one tick of the event loop travel together."""
+        """Send what is collected. Settlements of one tick of an event loop travel together, and before the loop sleeps."""
         if self._loop is None:
             self.fila.push()
-        elif not self._sending:
-            self._sending = True
-            self._loop.call_soon(self._send)
+        else:
+            self._collected = True
 
     def close(self) -> None:
         """Give back what is unsettled, and disconnect. In the child of a fork: leave all that to the parent."""
@@ -120,23 +125,23 @@ class Connection:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _send(self) -> None:
-        self._sending = False
-        with suppress(FilaError):  # closed meanwhile: it was sent then
-            self.fila.push()
+    def _on_tick(self) -> None:
+        if self._collected:
+            self._collected = False
+            with suppress(FilaError):  # closed meanwhile: it was sent then
+                self.fila.push()
 
     def _on_readable(self) -> None:
+        # One message of each consumer at a time: a solo worker runs the task in there, and its ack must not wait for others.
         self.fila.take_in()
-        for _ in range(ROUNDS_PER_CALL):
-            if not self._deliver():
-                return
-        self.fila.call_again()
+        try:
+            self._deliver()
+        finally:
+            self.fila.call_again()
 
     def _deliver(self) -> bool:
-        """Hand over one message of each consumer. A solo worker runs tasks in there: what they have settled is sent after each."""
+        """Hand over one message of each consumer; False if there was none."""
         delivered = False
         for channel in list(self._channels):
             delivered |= channel.deliver()
-        if self._sending:
-            self._send()
         return delivered

@@ -29,6 +29,10 @@ _OF_CELERY = frozenset({
     "replaced_task_nesting", "retries", "root_id", "shadow", "stamped_headers", "stamps", "task", "timelimit",
 })  # fmt: skip
 """Headers that Celery sets itself. Hooks get ``task`` and ``id`` of them."""
+_PROPERTIES = frozenset({
+    "app_id", "cluster_id", "correlation_id", "delivery_mode", "expiration", "message_id", "reply_to", "timestamp", "type", "user_id",
+})  # fmt: skip
+"""Properties that travel: those of AMQP. Others are words of kombu and its users for the process itself."""
 _FOR_HOOKS = ("task", "id")
 _TEXT_CHARACTERS_MAX = 1024
 """A longer text header is in the JSON only."""
@@ -66,7 +70,7 @@ class Outgoing:
 
     def sealed(self, exchange: str, routing_key: str) -> dict[str, str]:
         """Return the headers of the broker's message."""
-        properties = {name: value for name, value in self.properties.items() if name != _PUBLISHED}
+        properties = {name: value for name, value in self.properties.items() if name in _PROPERTIES}
         said = {
             "headers": self.headers,
             "properties": properties,
@@ -98,6 +102,25 @@ def outgoing(
     return Outgoing(body, urgency, content_type, content_encoding, headers or {}, properties)
 
 
+class Waited(dict[str, Any]):
+    """Headers of a task whose ETA the broker has waited for.
+
+    A worker asks for it by ``get``, and would set a timer if it got one. The task itself sees it: its request is made of the items, and
+    in another process of a plain dict.
+    """
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a header, but no ETA."""
+        return default if key == "eta" else super().get(key, default)
+
+    def copy(self) -> "Waited":
+        """Return a copy that does the same."""
+        return Waited(self)
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
+
+
 class Message(base.Message):  # type: ignore[misc]  # kombu has no types
     """A delivery as kombu sees it."""
 
@@ -105,8 +128,7 @@ class Message(base.Message):  # type: ignore[misc]  # kombu has no types
         said = _said(delivery)
         headers, properties = said.get("headers") or {}, said.get("properties") or {}
         if headers.get("eta") is not None and _moment(headers["eta"]) is not None:
-            # It has been waited for. A worker that saw it would set a timer of its own.
-            properties["eta"], headers["eta"] = headers["eta"], None
+            headers = Waited(headers)
         properties["priority"] = said.get("priority", 0)
         properties["delivery_tag"] = tag
         info = {

@@ -59,6 +59,7 @@ def used_by(files: list[Path]) -> set[str]:
     modules = {"zmq": "pyzmq", "pydantic_settings": "pydantic-settings", "pydantic_core": "pydantic"}
     modules |= {"prometheus_client": "prometheus-client", "opentelemetry": "opentelemetry-sdk"}
     modules |= {"py4j": "pyspark", "markupsafe": "jinja2"}  # theirs, and brought along by them
+    modules |= {"amqp": "kombu"}
     modules |= {"confluent_kafka": "confluent-kafka"}
     used = set().union(*(roots(imports_of(file, type_checking=False)) for file in files))
     return {modules.get(name, name) for name in used - sys.stdlib_module_names - PACKAGES.keys()}
@@ -77,6 +78,7 @@ def test_everything_that_is_imported_is_declared(project: dict) -> None:
         ("dashboard", sources(DASHBOARD)),
         ("backup", [REMOTE]),
         ("outbox", [*sources(OUTBOX), OUTBOX_COMMANDS]),
+        ("celery", sources(CELERY)),
         ("hosts", [*sources(KAFKA), REMOTE]),
         ("reload", [RELOAD]),
         ("dramatiq", sources(DRAMATIQ)),

@@ -11,7 +11,7 @@ from benchmarks.faults.host_load import EXCESS, EXCESS_MAX, MESSAGES, MUST_BE_ZE
 from benchmarks.harness.results import Result, read
 from benchmarks.names import MODULES
 from tests.support.cluster import environment
-from tests.support.machine import JAVA, NETWORK, require
+from tests.support.machine import JAVA, NETWORK, PEERS, require
 
 ROOT = Path(__file__).parents[2]
 RUN_S_MAX = 600
@@ -64,10 +64,15 @@ def assert_sound(result: Result, name: str) -> None:
         assert all(series.x and len(series.x) == len(series.y) for series in chart.series), chart
 
 
-@pytest.mark.parametrize("name", sorted(MODULES.keys() - {"spark", "peers", *HOSTS}))
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - {"spark", "peers", "celery", *HOSTS}))
 def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
     """Spark and the peers need programs that may be missing: they are tested below and in ``test_peers.py``."""
     assert_sound(result_of(name, tmp_path), name)
+
+
+def test_celery_runs_beside_redis(tmp_path: Path) -> None:
+    require(PEERS["Redis"])
+    assert_sound(result_of("celery", tmp_path), "celery")
 
 
 @pytest.mark.parametrize("name", sorted(HOSTS))

@@ -104,7 +104,7 @@ class LentPump(Pump):
         self._ring()
 
     def _ring(self) -> None:
-        if self._alarm is not None and not self._taking and self._has_news():
+        if self._alarm is not None and self._refusal is None and not self._taking and self._has_news():
             self._alarm.ring()
 
     def _release(self) -> None:

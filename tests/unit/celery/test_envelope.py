@@ -1,12 +1,13 @@
 """What the broker is told of one of kombu's messages."""
 
 import json
+import pickle
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from fila_cluster.celery.envelope import Outgoing, outgoing
+from fila_cluster.celery.envelope import Outgoing, Waited, outgoing
 from fila_proto_zmq.errors import InvalidArgumentError
 
 
@@ -25,6 +26,20 @@ def test_all_attempts_of_one_publish_have_one_id_and_others_another() -> None:
     first = outgoing(b"", None, None, None, None, properties).options()["dedup_id"]
     assert outgoing(b"", None, None, None, None, properties).options()["dedup_id"] == first
     assert outgoing(b"", None, None, None, None, {}).options()["dedup_id"] != first
+
+
+def test_properties_that_amqp_does_not_know_stay_in_the_process() -> None:
+    assert json.loads(message(reply_to="q", signal=object()).sealed("", "celery")["celery"])["properties"] == {
+        "reply_to": "q"
+    }
+
+
+def test_headers_of_a_task_that_has_waited_show_its_eta_to_the_task_only() -> None:
+    waited = Waited({"eta": "2026-01-01T00:00:00", "id": "1"})
+    for headers in (waited, waited.copy()):
+        assert (headers.get("eta"), headers.get("id"), headers.get("none", 2)) == (None, "1", 2)
+    assert type(pickle.loads(pickle.dumps(waited.copy()))) is dict
+    assert pickle.loads(pickle.dumps(waited.copy())) == {"eta": "2026-01-01T00:00:00", "id": "1"}
 
 
 def test_the_id_of_a_publish_is_not_sent_to_consumers() -> None:
