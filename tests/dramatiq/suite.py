@@ -6,11 +6,11 @@
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from importlib.metadata import version
 from pathlib import Path
+
+from tests.upstream import sources
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = "from tests.dramatiq.suite_fixtures import *  # noqa: F403\n"
@@ -23,27 +23,12 @@ class NotFetchedError(Exception):
 
 def fetch(folder: Path) -> Path:
     """Put the tests of the installed Dramatiq's source distribution into ``folder / "theirs"``."""
-    wanted = f"dramatiq=={version('dramatiq')}"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--no-binary",
-        "dramatiq",
-        "--dest",
-        str(folder),
-    ]
-    done = subprocess.run([*command, wanted], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise NotFetchedError(f"pip could not fetch the source distribution of {wanted}: {done.stderr.strip()[-500:]}")
-    (archive,) = folder.glob("dramatiq-*.tar.gz")
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+    try:
+        unpacked = sources.fetch("dramatiq", folder)
+    except subprocess.CalledProcessError as error:
+        raise NotFetchedError("pip could not fetch the source distribution of the installed Dramatiq") from error
     theirs = folder / "theirs"
-    (folder / archive.name.removesuffix(".tar.gz") / "tests").rename(theirs)
+    (unpacked / "tests").rename(theirs)
     (theirs / "__init__.py").touch()
     (theirs / "conftest.py").write_text(CONFTEST)
     (theirs / "common.py").write_text(NAMES)

@@ -25,5 +25,10 @@ def fetch(package: str, folder: Path) -> Path:
         ]
         subprocess.run([*command, "--dest", str(folder), wanted.replace("-", "==", 1)], check=True)
         with tarfile.open(folder / f"{wanted}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
+            unpack(archive, folder)
     return unpacked
+
+
+def unpack(archive: tarfile.TarFile, folder: Path) -> None:
+    """Extract an archive. Python has filters from 3.11.4 on, and warns from 3.12 on if none is named."""
+    archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
