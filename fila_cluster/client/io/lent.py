@@ -6,7 +6,6 @@ that have come.
 """
 
 import select
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -68,7 +67,7 @@ class LentPump(Pump):
                 self._alarm.silence()
             self._taking = True
             try:
-                self._exchange(time.monotonic(), ready)
+                self._exchange(self._now(), ready)
             finally:
                 self._taking = False
 
