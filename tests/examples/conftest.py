@@ -13,8 +13,8 @@ def cleared(request: pytest.FixtureRequest) -> None:
         with cluster.client() as client:
             for schedule in client.list_schedules():
                 client.delete_schedule(schedule.name)
-            for template in client.list_templates():
-                client.delete_template(template.pattern)
+            for pattern in client.list_templates():
+                client.delete_template(pattern)
             for queue in client.list_queues():
                 if not queue.is_dead_letter:
                     client.delete_queue(queue.name, force=True)
