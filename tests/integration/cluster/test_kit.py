@@ -17,7 +17,7 @@ def outcome_of(*options: str) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", SUITE, "-p", "no:cacheprovider", *PLUGIN]
     done = subprocess.run(
         [*map(str, command), *options, str(SUITE)],
-        env=environment(),
+        env=environment(PYTEST_ADDOPTS=""),
         capture_output=True,
         text=True,
         timeout=250,
