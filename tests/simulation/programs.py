@@ -19,6 +19,7 @@ from fila_proto_zmq.commands import (
     Verb,
 )
 from fila_proto_zmq.errors import BatchError, FilaError, QueueExistsError
+from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import unpack_record
 from tests.simulation.clients import ClientProcess
 from tests.simulation.history import BatchSeen, Done, Handed, History, Sent, token_in, token_of
@@ -512,14 +513,14 @@ class Programs:
         if not record.ok:
             return
         fetched = await self._command("fetch_reserved", queue, FetchReserved(name, 0))
-        tokens: list[str] = []
-        if fetched.ok:
-            tokens = [token_of(unpack_record(data)) for batch in fetched.value.batches for data in batch.records]
+        batches = fetched.value.batches if fetched.ok else []
+        records = [unpack_record(data) for batch in batches for data in batch.records]
+        tokens, ids = [token_of(each) for each in records], [format_id(each.id_high, each.id_low) for each in records]
         await asyncio.sleep(random.choice(WORK_S))
         if random.random() < 0.3:
             await self._command("renew_reservation", queue, RenewReservation(name, timeout_ms))
         verb = random.choice([Verb.ACK, Verb.ACK, Verb.RELEASE]) if fetched.ok else Verb.RELEASE
-        await self._command(f"end_reservation_{verb.name.lower()}", queue, EndReservation(name, verb), tokens=tokens)
+        await self._command(f"end_reservation_{verb.name.lower()}", queue, EndReservation(name, verb), tokens=tokens, ids=ids)
 
     async def _command(self, kind: str, queue: str, command: Any, *, wait_s: float = 0.0, **said: Any) -> Done:
         record: Done = await self.call(

@@ -16,4 +16,4 @@ def test_clusters_on_several_hosts_break_no_promise(features: str) -> None:
 
 
 def test_answers_before_the_log_has_confirmed_are_caught_on_several_hosts() -> None:
-    check_caught("hasty_answer", "lost", 20, "hosts,cut_log,kill_host", 10_000)
+    check_caught("hasty_answer", "lost", 20, "hosts,cut_log,kill_host", 10_050)

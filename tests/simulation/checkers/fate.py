@@ -75,10 +75,12 @@ def same_message(history: History, call: Done, grants: list[Grant]) -> list[Gran
 
     An enqueue that is repeated after the dedup window stores a second message with the same token (see ``dedup``).
     """
-    ids = {grant.id for grant in grants}
+    ids, said = {grant.id for grant in grants}, call.said
+    if "ids" in said:
+        return [grant for grant in grants if grant.id in said["ids"]]
     if len(ids) == 1:
         return grants
-    shard, said = history.shard_of(call.queue), call.said
+    shard = history.shard_of(call.queue)
     settled = {grant.id for grant in grants if (grant.shard, *grant.fence) == (shard, said.get("lease"), said.get("index"))}
     return [grant for grant in grants if grant.id in settled]
 
