@@ -3,6 +3,7 @@
 import secrets
 import socket
 from dataclasses import dataclass, replace
+from importlib import import_module
 from types import ModuleType
 
 from fila_cluster.backup.target import target_at
@@ -125,10 +126,9 @@ def shards_of_cluster(settings: Settings, data_dir: DataDir) -> int:
 
 def _topic_module() -> ModuleType:
     try:
-        from fila_worker.log.kafka import topic  # noqa: PLC0415  # needs the extra `hosts`
+        return import_module("fila_worker.log.kafka.topic")  # needs the extra `hosts`
     except ImportError as error:
         raise CannotStartError(str(error)) from None
-    return topic
 
 
 def _name(settings: Settings, data_dir: DataDir) -> str:

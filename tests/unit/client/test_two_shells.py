@@ -30,7 +30,7 @@ def _methods(kind):
 def _signature(function):
     """As text, without what distinguishes the clients; not of the type variables, of which each module has its own."""
     text = re.sub(
-        r"[\w.]*\.(?:Async)?(BatchConsumer|Batch|Client|Consumer|Delivery|Producer)\b",
+        r"[\w.]*\.(?:Async)?(BatchConsumer|Batch|Client|Consumer|Delivery|MessageBatch|Producer)\b",
         r"\1",
         str(inspect.signature(function)),
     )
