@@ -1,4 +1,4 @@
-"""``python -m tests.browser.host_pictures DIRECTORY``: takes the picture of the page Hosts for ``docs/images``, one host of three is away."""
+"""``python -m tests.browser.host_pictures DIRECTORY``: takes the picture of the page Hosts for ``docs/images``: one host of three was killed."""
 
 import argparse
 import tempfile
@@ -40,10 +40,9 @@ def main() -> None:
         page.goto(f"http://{address}/hosts")
         page.get_by_test_id("host-a").wait_for()
         page.wait_for_timeout(3000)
-        page.screenshot(path=directory / "dashboard-hosts.png")
         nodes.nodes[2].kill()
-        eventually(lambda: all(not name.startswith("c/") for name in nodes.leaders().values()), "the others lead", 60)
-        page.wait_for_timeout(5000)  # the page asks every other second
+        eventually(lambda: all(not name.startswith("c/") for name in nodes.leaders().values()), "it leads nothing", 60)
+        page.wait_for_timeout(5000)  # the page asks every other second; the others take over after six
         page.screenshot(path=directory / "dashboard-hosts-one-away.png")
         browser.close()
 
