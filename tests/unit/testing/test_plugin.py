@@ -12,6 +12,13 @@ pytest_plugins = "pytester"
 assert fila_cluster.testing.kit
 
 
+@pytest.fixture(autouse=True)
+def not_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pytest print as it does at a terminal: in CI it shortens nothing, so its summary repeats whole stories."""
+    for name in ("CI", "BUILD_NUMBER", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
     pytester.makepyfile(source)
     return pytester.runpytest_inprocess(*PLUGIN, "-p", "no:cacheprovider", "-p", "no:nicegui.testing", *options)
