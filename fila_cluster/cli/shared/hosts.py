@@ -38,7 +38,7 @@ def _hosts(hosts: HostList) -> RenderableType:
         rows.add_row(
             f"{row.host}, draining" if row.draining else row.host,
             row.address or "–",
-            " ".join(row.workers),
+            " ".join(name.removeprefix(f"{row.host}/") for name in row.workers),
             counted(len(row.leads)),
             counted(len(row.follows)),
             "–" if row.behind is None else counted(row.behind),

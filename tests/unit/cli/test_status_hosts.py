@@ -44,8 +44,8 @@ def run(*arguments: str, **answers: Reply) -> Result:
 def test_hosts_shards_and_what_is_at_risk():
     hosts, shards, at_risk = run("status", "--hosts", GetHosts=TWO).stdout.split("\n\n")
     assert [line.split() for line in hosts.splitlines()[1:]] == [
-        ["a", "10.0.0.1", "a/worker-0", "1", "1", "0", "2", "KiB", "5"],
-        ["b,", "draining", "10.0.0.2", "b/worker-0", "1", "1", "300", "0", "B", "1"],
+        ["a", "10.0.0.1", "worker-0", "1", "1", "0", "2", "KiB", "5"],
+        ["b,", "draining", "10.0.0.2", "worker-0", "1", "1", "300", "0", "B", "1"],
     ]
     assert [line.split() for line in shards.splitlines()[1:]] == [
         ["0", "a", "b", "(300)", "1,200", "9.8", "ms", "0.3", "s", "ago"],
