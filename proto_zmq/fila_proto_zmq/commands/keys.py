@@ -97,6 +97,10 @@ class PutKeys(Command):
     keys: list[ApiKey]
     version: int = 0
     """Which keys these are; a random number for each change."""
+    own: list[ApiKey] = []
+    """Those of the cluster's own processes on the router's host."""
+    stored: int = 0
+    """The version of ``keys`` in the log of shard 0, which several routers share: of several, the latest count. 0: they are not from there."""
 
 
 class StoreKeys(Command):

@@ -389,9 +389,9 @@ BODIES = [
     Body(AdoptShards(), [], "90"),
     Body(PutDraining(True), [True], "91c3"),
     Body(
-        PutKeys([ApiKey("shop", "sha256", b"\1\2", ["admin:*"], 1, 2, 3)], 8),
-        [[["shop", "sha256", b"\1\2", ["admin:*"], 1, 2, 3]], 8],
-        "929197a473686f70a6736861323536c402010291a761646d696e3a2a01020308",
+        PutKeys([ApiKey("shop", "sha256", b"\1\2", ["admin:*"], 1, 2, 3)], 8, [], 4),
+        [[["shop", "sha256", b"\1\2", ["admin:*"], 1, 2, 3]], 8, [], 4],
+        "949197a473686f70a6736861323536c402010291a761646d696e3a2a010203089004",
     ),
     Body(
         StoreKeys(8, [ApiKey("shop", "sha256", b"\1\2", ["admin:*"], 1, 2, 3)]),

@@ -183,7 +183,8 @@ def test_workers_get_the_keys_when_a_router_follows(hall: Hall):
     hall.desks[1].confirm(LEADER, FetchKeys(), request, StoredKeys(hall.version, hall.keys))
     ((_, put),) = hall.desks[1].told()
     assert isinstance(put, PutKeys)
-    assert [key.name for key in put.keys] == ["admin", "shop", "new", "internal"]
+    assert [key.name for key in put.keys] == ["admin", "shop", "new"]
+    assert ([key.name for key in put.own], put.stored) == (["internal"], hall.version)
     hall.desks[1].ask(Hello([1], api_key=made.secret), b"", SHOP)
     assert isinstance(hall.desks[1].answers()[-1].content, Welcome)
 

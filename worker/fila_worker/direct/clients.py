@@ -127,12 +127,13 @@ class DirectClients:
     def put_keys(self, put: PutKeys, link: int = 0) -> None:
         """Take over a router's API keys. A client whose key is not among them gets only refusals from now on.
 
-        Of several routers those count that have the latest version. Each has keys of its own besides, for the processes of its host.
+        Of several routers the keys count of those that have the latest version, and of each the keys of its host's own processes.
         """
         self._keys_of[link] = put
         if self._keys is not None:
-            latest = max(each.version for each in self._keys_of.values())
-            self._keys.replace(_joined({link: put.keys for link, put in self._keys_of.items() if put.version == latest}))
+            latest = max(each.stored for each in self._keys_of.values())
+            shared = [(link, put.keys) for link, put in self._keys_of.items() if put.stored == latest]
+            self._keys.replace(_joined([*shared, *((link, put.own) for link, put in self._keys_of.items())]))
             self._knows_keys = True
 
     def keys_version(self, link: int = 0) -> int:
@@ -405,11 +406,11 @@ class DirectClients:
 _NOWHERE: Final = Connection(b"", 0, open=False)
 
 
-def _joined(keys_of: dict[int, list[ApiKey]]) -> list[ApiKey]:
-    """Return the keys of all routers. Where hosts gave their own keys the same name, the number of the link makes it another one."""
+def _joined(lists: list[tuple[int, list[ApiKey]]]) -> list[ApiKey]:
+    """Return all keys, each once. Where hosts gave their own keys the same name, the number of the link makes it another one."""
     joined: dict[bytes, ApiKey] = {}
     names: set[str] = set()
-    for link, keys in keys_of.items():
+    for link, keys in lists:
         for key in keys:
             if key.digest not in joined:
                 name = key.name if key.name not in names else f"{key.name}~{link}"

@@ -99,8 +99,8 @@ class Access:
         return [key.record for key in self._ring]
 
     def copies(self) -> PutKeys:
-        """Return all keys for workers, those of the cluster's own processes too."""
-        return PutKeys([key.record for ring in (self._ring, self._internal) for key in ring], self._copied)
+        """Return all keys for workers."""
+        return PutKeys([key.record for key in self._ring], self._copied, [key.record for key in self._internal], self.version)
 
     def are_known(self, version: int) -> bool:
         """Return whether a worker that has this version lacks no change."""
