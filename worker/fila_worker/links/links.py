@@ -49,6 +49,8 @@ class Links:
         self._clients = clients
         self._process = psutil.Process()
         self._next_pulse_ms = 0
+        self._pulsed_keys = 0
+        """The version of the API keys of shard 0 in the last pulse. Routers are to hear of a change at once."""
         self._turns = 0
         self.intake = Intake()
         self._bank: Link | None = self._one
@@ -138,18 +140,18 @@ class Links:
             for link in self.all:
                 link.register_changes(now_ms)
             self._look_for_bank(now_ms)
-        if now_ms >= self._next_pulse_ms:
+        if now_ms >= self._next_pulse_ms or (self._one is None and self._host.config.keys_version != self._pulsed_keys):
             self._next_pulse_ms = now_ms + PULSE_MS
             self._pulse(now_ms)
 
     def _pulse(self, now_ms: int) -> None:
         clients, rss_bytes = self._clients, self._process.memory_info().rss
+        stored = self._pulsed_keys = self._host.config.keys_version
         primary, lent = self._primary(now_ms), self._lend(now_ms)
         for link in self.all:
             acts = clients.audit.take() if link is primary else []
             bank = lent[1] if lent is not None and lent[0] == link.number else None
             known = clients.keys_version(link.number)
-            stored = self._host.config.keys_version
             pulse = Pulse(rss_bytes, self._host.queues, clients.clients, clients.frames, acts, known, bank, stored)
             link.pulse(pulse, now_ms)
 

@@ -130,6 +130,7 @@ class KeyReplication:
         except FilaError:
             return
         if stored is not None and stored.version and self._change is None and header.request == self._asked:
+            self._ask_again_ms = now_ms
             self._follow(stored.version, stored.keys, now_ms)
 
     def _stored(self, change: Change, header: Header, body: bytes, now_ms: int) -> None:

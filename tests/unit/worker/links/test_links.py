@@ -98,6 +98,17 @@ def test_it_registers_and_pulses_at_each_router(cluster: Cluster) -> None:
     assert [[type(said) for said in wire.said()] for wire in cluster.wires] == [[Register], [Register]]
 
 
+def test_all_routers_hear_at_once_of_a_change_of_the_api_keys(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def heard(now_ms: int) -> list[list[int]]:
+        cluster.links.tend(now_ms)
+        return [[command.stored_keys for command in wire.said() if isinstance(command, Pulse)] for wire in cluster.wires]
+
+    assert heard(1_000_000) == [[0], [0]]
+    monkeypatch.setattr(type(cluster.host.config), "keys_version", 1)
+    assert heard(1_000_001) == [[1], [1]]
+    assert heard(1_000_002) == [[], []]
+
+
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("client", [CLIENT, b""])
 def test_an_answer_goes_by_the_link_of_its_request(cluster: Cluster, client: bytes, number: int) -> None:
