@@ -196,8 +196,8 @@ class Session:
             self._connection.tick()
         if self._connection.reachable:
             self._consumption.tick()
-        elif self._connection.refusal is not None:
-            self._consumption.refused(self._connection.refusal)
+        elif self._consumption.holds_anything and (refusal := self._connection.knock()) is not None:
+            self._consumption.refused(refusal)
 
     def next_deadline(self) -> float:
         """Return when to call :meth:`flush` at the latest."""

@@ -80,6 +80,9 @@ PLACEMENT_S = 5.0
 """How long to wait for the router to say where the shards are, before it is asked again."""
 HANDSHAKES_MAX = 3
 """A router that ends during a handshake looks like one that refuses it; one that refuses does so again and again."""
+GREET_AGAIN_S = 1.0
+"""How long the refusal of a greeting holds. The next call after that greets again: its API key may be made since, or this router may
+have been the last one of a cluster to hear of it."""
 REFUSED_RETRY_S = 0.1
 """When to try again a call for which the client itself had no room."""
 
@@ -130,6 +133,8 @@ class Connection:
         self._kept_bytes_max = kept_bytes_max
         self._asks_placement = False
         self._refusal: FilaError | None = None
+        self._greet_again_at = math.inf
+        """When the refusal ends, if a greeting was refused."""
         self._handshakes_failed = 0
         """In a row, and none succeeded since."""
         self._was_open = False
@@ -157,7 +162,7 @@ class Connection:
     def start(self, call: Call) -> Call:
         """Send a call, or hold it back until the broker has answered the greeting."""
         # A goodbye still has to reach the broker after the farewell is set.
-        refusal = self._refusal or (None if isinstance(call.command, Goodbye) else self.farewell)
+        refusal = self.knock() or (None if isinstance(call.command, Goodbye) else self.farewell)
         if refusal is not None:
             call.finish(error=copy(refusal))
             return call
@@ -173,6 +178,13 @@ class Connection:
     @property
     def refusal(self) -> FilaError | None:
         """Why the broker does not let this client in, if so: every call ends with this error."""
+        return self._refusal
+
+    def knock(self) -> FilaError | None:
+        """Return the refusal, if there is one. A greeting that was refused some time ago is sent again instead."""
+        if self._refusal is not None and self.now >= self._greet_again_at:
+            self._refusal, self._greet_again_at = None, math.inf
+            self.greet(self.now)
         return self._refusal
 
     @property
@@ -238,7 +250,7 @@ class Connection:
         if final:
             self.fail_all(error)
         elif self._handshakes_failed == HANDSHAKES_MAX:
-            self._refusal = error
+            self._refusal, self._greet_again_at = error, math.inf
             self.fail_all(error)
 
     def lost(self, way: DirectWay, now: float) -> None:
@@ -514,7 +526,7 @@ class Connection:
             return
         self.router.greeting = None
         if greeting.error is not None:
-            self._refusal = greeting.error
+            self._refusal, self._greet_again_at = greeting.error, self.now + GREET_AGAIN_S
             self.fail_all(greeting.error)
             return
         welcome: Welcome = greeting.value

@@ -12,6 +12,7 @@ from fila_cluster.errors import (
     QueueNotFoundError,
     RequestTimeoutError,
     ShardUnavailableError,
+    UnauthenticatedError,
     UnsupportedVersionError,
 )
 from fila_proto_zmq import codec
@@ -72,6 +73,28 @@ def test_a_broker_of_another_version_fails_every_call():
         with pytest.raises(UnsupportedVersionError, match="only 9 here"):
             call.outcome()
     assert peer.sent() == []
+
+
+def test_a_refused_greeting_is_sent_again_with_the_first_call_after_a_while():
+    peer = Peer(connected=False)
+    (hello,) = peer.sent()
+    peer.refuse(hello, UnauthenticatedError("not one of this cluster"))
+    peer.advance(0.9)
+    with pytest.raises(UnauthenticatedError, match="not one of this cluster"):
+        ask(peer).outcome()
+    peer.advance(0.1)
+    assert peer.sent() == [], "not without a call"
+    call = ask(peer, ListQueues(), "")
+    (again,) = peer.sent()
+    assert again.command == hello.command
+    peer.refuse(again, UnauthenticatedError("not yet"))
+    with pytest.raises(UnauthenticatedError, match="not yet"):
+        call.outcome()
+    peer.advance(1.0)
+    call = ask(peer, ListQueues(), "")
+    peer.reply(peer.one(Hello), Welcome(1, "0.0", 1, 15_000))
+    peer.reply(peer.one(ListQueues), QueueList([]))
+    assert call.outcome() == QueueList([])
 
 
 def test_after_a_reconnection_it_tries_again():
