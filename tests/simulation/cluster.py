@@ -68,7 +68,8 @@ class Cluster:
         """The router of a host, or the only one."""
         options = self.options
         timeout_ms = options.shard_settings.consumer_timeout_ms
-        return RouterProcess(self.world, options.work_us, self.shards, timeout_ms, options.router_limits, self.key_file, host)
+        key_file = self.key_file if host is None or self.key_file is None else KeyFile(self.world)
+        return RouterProcess(self.world, options.work_us, self.shards, timeout_ms, options.router_limits, key_file, host)
 
     def _make_disks(self) -> dict[Any, Any]:
         deaths = self.supervisor.deaths

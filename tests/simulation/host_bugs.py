@@ -3,6 +3,9 @@
 from contextlib import ExitStack
 from typing import Any
 
+from msgspec.structs import replace as replaced
+
+from fila_worker.direct.clients import DirectClients
 from fila_worker.host import BETWEEN_SHARDS, Host
 from fila_worker.log.leadership import Leadership, State
 from fila_worker.log.leadership.answers import Answers
@@ -91,4 +94,13 @@ def kept_letter(stack: ExitStack) -> None:
     replace(stack, Host, "_stays", make)
 
 
-HOST_BUGS = (hasty_claim, undeposed_leader, hasty_flush, endless_proof, kept_letter)
+def chance_of_keys(stack: ExitStack) -> None:
+    """Of several routers' API keys a worker takes those with the highest random number for the latest."""
+
+    def make(real: Any) -> Any:
+        return lambda clients, put, link=0: real(clients, replaced(put, stored=put.version), link)
+
+    replace(stack, DirectClients, "put_keys", make)
+
+
+HOST_BUGS = (hasty_claim, undeposed_leader, hasty_flush, endless_proof, kept_letter, chance_of_keys)

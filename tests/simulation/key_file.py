@@ -1,4 +1,7 @@
-"""The file of a cluster's API keys: it is on the disk before a change is confirmed, so a power cut does not undo it."""
+"""The file of a router's API keys: it is on the disk before a change is confirmed, so a power cut does not undo it.
+
+Of several routers each has its own, which begin with the same first key.
+"""
 
 from copy import copy
 
@@ -23,13 +26,16 @@ class KeyFile:
         self._world = world
         self._keys = [ApiKey("admin", ALGORITHM, digest_of(ADMIN), ["admin:*", "consume:*", "produce:*"], 1)]
 
+        self.version = 0
+        """Of the keys in the log of shard 0; 0: they are not from there."""
+
     def load(self) -> list[ApiKey]:
         """Read it."""
         return [copy(key) for key in self._keys]
 
-    def save(self, keys: list[ApiKey]) -> None:
+    def save(self, keys: list[ApiKey], version: int) -> None:
         """Write it whole, or die before or after it."""
         process = self._world.current
         process.touch("keys are stored")
-        self._keys = [copy(key) for key in keys]
+        self._keys, self.version = [copy(key) for key in keys], version
         process.touch("keys were stored")

@@ -46,8 +46,6 @@ NOT_WITH_HOSTS = frozenset({"move", "lag"})
 """Shards move to another host by their log, and that log confirms in its own way."""
 ROUTERS = "routers"
 """A router on each of several hosts. Ask for it, too."""
-NOT_WITH_ROUTERS = frozenset({"guest"})
-"""Each router would need a file of keys of its own."""
 DOORS, DOORS_SHARE = "shut_doors", 0.3
 LOG, LOG_SHARE = "fail_log", 0.3
 """The fault that only direct connections have, and how many of their seeds have it."""
@@ -98,7 +96,7 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
     if HOSTS in always:
         features = features - NOT_WITH_HOSTS | {HOSTS}
         if ROUTERS in always:
-            features = features - NOT_WITH_ROUTERS | {ROUTERS}
+            features = features | {ROUTERS}
         faults = draw_host_faults(seed, always, faults - {DOORS, LOG}) | (always & frozenset(FAULTS))
     if not features & {"consume", "receive"}:
         features |= {random.choice(["consume", "receive"])}

@@ -1,7 +1,7 @@
 """The processes of a cluster: the product's own loops, with the world in place of the kernel."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -308,7 +308,9 @@ def in_place_of_the_kernel(
             "Router": _observed(world, make_router, "core"), "Heartbeat": Heartbeat,
             "secrets": SimpleNamespace(token_bytes=entropy.randbytes), "DEFAULTS": limits,
             "load_keys": lambda directory: world.current.key_file.load(),
-            "save_keys": lambda directory, keys, version: world.current.key_file.save(keys),
+            "load_version": lambda directory: world.current.key_file.version,
+            "save_keys": lambda directory, keys, version: world.current.key_file.save(keys, version),
+            "checked_workers": lambda context, settings: nullcontext(),  # CurveZMQ is libzmq's
         },
         fila_router.sockets: {"zmq": zmq, "_seed": lambda: None, "DEFAULTS": limits},
         fila_router.loop: {"zmq": zmq, "time": time, "psutil": _Psutil},

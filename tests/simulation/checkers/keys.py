@@ -31,6 +31,8 @@ CUT_OFF_US = 3_000_000
 CLOCK_US = 3_000_000
 """How far clocks may be apart that were set once."""
 SLACK_US = 100_000
+REMEMBERED_US = 1_000_000
+"""How long a client takes a refused greeting for the answer to its calls."""
 
 SETTLING = ("ack", "nack", "retry", "fail", "defer", "extend")
 NEEDS = {
@@ -84,6 +86,10 @@ class _Rights:
         over = life.expires_us is not None and at_us > life.expires_us + self._late_us + self._apart_us
         return over or (life.end_confirmed_us is not None and at_us > life.end_confirmed_us + self._late_us)
 
+    def new(self, at_us: int) -> bool:
+        """Whether perhaps not everybody knew the key yet."""
+        return at_us <= self._life.made_us + self._late_us + REMEMBERED_US
+
     def lives(self, at_us: int) -> bool:
         """Whether the key had not ended for certain."""
         life = self._life
@@ -103,7 +109,7 @@ class _Rights:
             for text, call in life.grants
             if call.ok and call.ended_us is not None and call.ended_us + self._late_us < since_us
         ]
-        made = life.allow if life.made_us + self._late_us < since_us else []
+        made = [] if self.new(since_us) else life.allow
         return _allow([*made, *granted], kind, queue)
 
 
@@ -144,7 +150,7 @@ def _check_guest(history: History, call: Done, rights: _Rights) -> None:
     right: tuple[type[FilaError], ...] = (PermissionDeniedError,)
     if dead:
         right = (UnauthenticatedError,)
-    elif not rights.lives(call.ended_us):
+    elif rights.new(call.started_us) or not rights.lives(call.ended_us):
         right = REFUSALS
     for error in errors:
         if not isinstance(error, (*right, *AWAY)):
