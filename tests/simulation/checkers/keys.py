@@ -30,6 +30,8 @@ CUT_OFF_US = 3_000_000
 """The same where faults may keep a worker from hearing of it: a worker that does not hear of its router serves nobody for longer."""
 CLOCK_US = 3_000_000
 """How far clocks may be apart that were set once."""
+HOSTS_CLOCK_US = 60_000_000
+"""How far a host's clock may be off where clocks of hosts differ from the beginning."""
 SLACK_US = 100_000
 REMEMBERED_US = 1_000_000
 """How long a client takes a refused greeting for the answer to its calls."""
@@ -55,7 +57,7 @@ def check(run: "Run") -> None:
         return
     faults = any(step.who < 0 for step in run.steps)
     late_us = CUT_OFF_US if faults else LATE_US
-    apart_us = CLOCK_US * history.clock_steps
+    apart_us = CLOCK_US * history.clock_steps + HOSTS_CLOCK_US * history.clocks_differ
     for call in history.calls:
         life = history.keys.get(call.client)
         if life is not None:
