@@ -17,7 +17,7 @@ def _installed() -> str:
     if find_spec("django_tasks"):
         return "django_tasks"
     raise ImportError(
-        "this Django has no django.tasks: pip install 'fila-cluster[django]', which brings the package django-tasks"
+        f"Django {import_module('django').get_version()} has no django.tasks: use Django 6, or pip install django-tasks"
     )
 
 

@@ -25,7 +25,6 @@ from fila_cluster.django import FilaBackend
 from fila_cluster.django.execution import LOST_MAX
 from fila_cluster.django.framework import InvalidTask, task_signals
 from fila_cluster.django.models import TaskRecord
-from fila_cluster.django.tasks import FilaTask
 from fila_cluster.django.worker import UNSENT_AFTER, Worker
 from tests.django.conftest import NAMESPACE, RunWorker, backend
 from tests.support.cluster import PATIENCE_S, environment, eventually
@@ -234,8 +233,8 @@ def test_messages_of_nobody_are_dead_letters(tasks: ModuleType, client: Any, wor
 def test_what_is_no_task_here_is_refused(tasks: ModuleType) -> None:
     with pytest.raises(InvalidTask, match="not valid for backend"):
         tasks.add.using(queue_name="other")
-    with pytest.raises(InvalidTask, match=r"\.dlq"):
-        FilaBackend("any", {"QUEUES": []}).validate_task(FilaTask(func=tasks.add.func, queue_name="x.dlq"))
+    with pytest.raises(InvalidTask, match=r"ends in \.dlq"):
+        tasks.add.using(backend="anywhere", queue_name="x.dlq")
     with pytest.raises(ImproperlyConfigured, match=r"'OPTIONS'\] has no option 'endpont': there are .*endpoint"):
         FilaBackend("any", {"OPTIONS": {"endpont": "tcp://127.0.0.1:5555"}})
     with pytest.raises(ImproperlyConfigured, match="max_attempts"):
@@ -304,8 +303,10 @@ def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
     assert len(results) == records().count()
 
 
-@pytest.mark.parametrize("missing", ["django", "django_tasks"])
-def test_without_what_it_needs_the_import_says_what_to_install(missing: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "advice"), [("django", "pip install 'fila-cluster[django]'"), ("django_tasks", "pip install django-tasks")]
+)
+def test_without_what_it_needs_the_import_says_what_to_install(missing: str, advice: str) -> None:
     code = f"""
 import sys
 from importlib import util
@@ -316,4 +317,4 @@ from fila_cluster.django import FilaBackend
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 1
-    assert "pip install 'fila-cluster[django]'" in done.stderr.rstrip().rpartition("\n")[2], done.stderr
+    assert advice in done.stderr.rstrip().rpartition("\n")[2], done.stderr

@@ -25,9 +25,12 @@ def add(x: int, y: int = 0, tenant: str | None = None) -> int:
     return x + y
 
 
-@task(queue_name="emails", priority=10, throttle_keys=["mail-provider"])
+@task(queue_name="emails", priority=10)
 def send_mail(address: str) -> list[str]:
     return [address]
+
+
+send_mail = send_mail.using(throttle_keys=["mail-provider"])
 
 
 @task
