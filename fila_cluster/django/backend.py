@@ -12,6 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
+from django.conf import settings as project
 from django.core import checks
 from django.db import router, transaction
 from django.utils import timezone
@@ -111,7 +112,7 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
             task_path=task.module_path,
             queue_name=task.queue_name,
             priority=task.priority,
-            run_after=task.run_after,
+            run_after=_as_stored(task.run_after),
             arguments={"args": result.args, "kwargs": result.kwargs},
             options=self._scheduling(task, result.args, result.kwargs),
             enqueued_at=result.enqueued_at,
@@ -201,6 +202,15 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
         return found
 
 
+def _as_stored(moment: datetime | None) -> datetime | None:
+    """Return a time as the database takes it: without USE_TZ one of the project's time zone, which it does not name."""
+    if moment is None or project.USE_TZ or timezone.is_naive(moment):
+        return moment
+    return timezone.make_naive(moment, timezone.get_default_timezone())
+
+
 def _aware(moment: datetime | None) -> datetime | None:
-    """Return a time with its zone: without USE_TZ Django's times have none."""
-    return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment
+    """Return a stored time with its zone. It is the project's, whatever zone is active in the thread that sends."""
+    if moment is None or timezone.is_aware(moment):
+        return moment
+    return timezone.make_aware(moment, timezone.get_default_timezone())

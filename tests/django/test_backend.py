@@ -8,10 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.auth.models import User
@@ -19,6 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import transaction
 from django.test import Client as Browser
+from django.test import override_settings
 from django.utils import timezone
 
 from fila_cluster.django import FilaBackend
@@ -141,6 +143,17 @@ def test_a_task_of_later_stays_with_the_broker(tasks: ModuleType, client: Any, w
     (message,) = messages(client)
     assert message.state == "delayed"
     assert abs(message.due_at - later) < timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_without_use_tz_a_time_is_of_the_projects_zone(tasks: ModuleType, client: Any, named: bool) -> None:
+    at_noon = (datetime.now(ZoneInfo("Asia/Tokyo")) + timedelta(days=2)).replace(hour=12, microsecond=0)
+    with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"), timezone.override("America/Lima"):
+        result = tasks.add.using(run_after=at_noon if named else at_noon.replace(tzinfo=None)).enqueue(1)
+        result.refresh()
+        assert (result.status, result.errors) == ("READY", [])
+        assert tasks.add.get_result(result.id).task.run_after == at_noon.replace(tzinfo=None)
+    assert [message.due_at for message in messages(client)] == [at_noon]
 
 
 def test_what_a_task_says_of_its_scheduling(tasks: ModuleType, client: Any) -> None:
