@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -27,14 +27,12 @@ from fila_cluster.django.framework import (
     TaskResultStatus,
     task_signals,
 )
+from fila_cluster.django.messages import ROW, TASK_HEADER, TaskMessage
 from fila_cluster.django.tasks import SCHEDULING, FilaTask
 from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDeniedError, QueueExistsError, QueueNotFoundError
 from fila_proto_zmq.names import check_new_queue_name
 
 _log = logging.getLogger("fila_cluster.django")
-
-TASK_HEADER: Final = "django-task"
-"""The path of the task, for the queue's hooks."""
 
 
 class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run time
@@ -164,12 +162,11 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
 
     def _enqueue(self, record: Any) -> None:
         queue = self.queue_of(record.queue_name)
-        fields = ("id", "backend", "task_path", "queue_name", "priority", "run_after", "arguments", "options", "enqueued_at")
-        body = {name: getattr(record, name) for name in fields} | {"on_commit": self.enqueue_on_commit}
+        message = TaskMessage(**{name: getattr(record, name) for name in ROW}, on_commit=self.enqueue_on_commit)
         enqueue = partial(
             self.client.enqueue,
             queue,
-            msgspec.json.encode(body),
+            msgspec.json.encode(message),
             {TASK_HEADER: record.task_path},
             priority=-record.priority,  # here lower is first
             deliver_at=_aware(record.run_after),

@@ -11,11 +11,11 @@ from typing import Any, Final
 import msgspec
 from django.db import IntegrityError, close_old_connections, transaction
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from fila_cluster import Client, Delivery
 from fila_cluster.django.backend import FilaBackend
 from fila_cluster.django.framework import TaskContext, task_signals
+from fila_cluster.django.messages import TaskMessage
 from fila_cluster.django.models import ERRORS_MAX, TRACEBACK_CHARACTERS_MAX, WORKER_IDS_MAX, TaskRecord
 from fila_cluster.django.results import result_of
 from fila_cluster.errors import AlreadySettledError, FilaError
@@ -60,13 +60,13 @@ class Execution:
 
     def _run(self, delivery: Delivery) -> None:
         try:
-            body = msgspec.json.decode(delivery.payload, type=dict[str, Any])
-            record = self._record(body)
-        except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
-            delivery.fail(f"no task of Django: {error!r}")
+            message = msgspec.json.decode(delivery.payload, type=TaskMessage)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            delivery.fail(f"no task of Django: {error}")
             return
+        record = self._record(message)
         if record is None:
-            delivery.fail(NO_ROW.format(body["id"]))
+            delivery.fail(NO_ROW.format(message.id))
         elif record.status == TaskRecord.Status.SUCCESSFUL:
             self._client.ack_soon((delivery,))
         elif record.status == TaskRecord.Status.FAILED and delivery.attempts:  # else it was redriven, and runs again
@@ -76,21 +76,18 @@ class Execution:
         else:
             self._attempt(delivery, record)
 
-    def _record(self, body: dict[str, Any]) -> TaskRecord | None:
+    def _record(self, message: TaskMessage) -> TaskRecord | None:
         """Return the row of a task. A task that is sent before its transaction is committed may have none yet, or never: then it is made."""
-        record: TaskRecord | None = TaskRecord.objects.filter(id=body["id"]).first()
-        if record is not None or body["on_commit"]:
+        record: TaskRecord | None = TaskRecord.objects.filter(id=message.id).first()
+        if record is not None or message.on_commit:
             return record
-        times = {
-            name: value and parse_datetime(value) for name, value in body.items() if name in {"run_after", "enqueued_at"}
-        }
-        made = TaskRecord(**{name: value for name, value in body.items() if name != "on_commit"} | times, sent=True)
+        made = TaskRecord(**message.row, sent=True)
         try:
             with transaction.atomic():
                 made.save(force_insert=True)
                 record = made
         except IntegrityError:  # committed meanwhile
-            record = TaskRecord.objects.get(id=body["id"])
+            record = TaskRecord.objects.get(id=message.id)
         return record
 
     def _attempt(self, delivery: Delivery, record: TaskRecord) -> None:

@@ -238,9 +238,11 @@ def test_messages_of_nobody_are_dead_letters(tasks: ModuleType, client: Any, wor
     tasks.add.enqueue(1)
     records().delete()
     client.enqueue(DEFAULT, b"hello")
+    client.enqueue(DEFAULT, b'{"id": "1", "on_commit": false, "priority": "high"}')
     work()
     errors = sorted(letter.error for letter in client.browse(LETTERS))
-    assert [error[:18] for error in errors] == ["no task of Django:", "there is no row of"]
+    assert [error[:18] for error in errors] == ["no task of Django:"] * 2 + ["there is no row of"]
+    assert "`str` - at `$.priority`" in errors[0] + errors[1]
 
 
 def test_what_is_no_task_here_is_refused(tasks: ModuleType) -> None:
