@@ -203,11 +203,13 @@ def _as_stored(moment: datetime | None) -> datetime | None:
     """Return a time as the database takes it: without USE_TZ one of the project's time zone, which it does not name."""
     if moment is None or project.USE_TZ or timezone.is_naive(moment):
         return moment
-    return timezone.make_naive(moment, timezone.get_default_timezone())
+    stored: datetime = timezone.make_naive(moment, timezone.get_default_timezone())
+    return stored
 
 
 def _aware(moment: datetime | None) -> datetime | None:
     """Return a stored time with its zone. It is the project's, whatever zone is active in the thread that sends."""
     if moment is None or timezone.is_aware(moment):
         return moment
-    return timezone.make_aware(moment, timezone.get_default_timezone())
+    aware: datetime = timezone.make_aware(moment, timezone.get_default_timezone())
+    return aware

@@ -2,6 +2,8 @@
 
 The outcome is written first, then the message is settled. If the process dies between the two the message comes again, and its row says that
 there is nothing left to do.
+
+An attempt that has not begun is none: while the database is away, tasks wait. What has begun and whose outcome the database did not take runs again.
 """
 
 import logging
@@ -23,7 +25,7 @@ from fila_cluster.errors import AlreadySettledError, FilaError
 _log = logging.getLogger("fila_cluster.django")
 
 DATABASE_PAUSE_S: Final = 5.0
-"""How long a task waits if the database could not take its outcome."""
+"""How long a task waits that could not begin, or whose outcome could not be stored."""
 LOST_MAX: Final = 5
 """How often a task's worker may die under it: one that kills its process would otherwise do so for ever."""
 NO_ROW: Final = "there is no row of task {}: it was deleted, or another database has it"
@@ -38,32 +40,29 @@ class Execution:
         self._worker_id = worker_id
 
     def run(self, delivery: Delivery) -> None:
-        """Run a delivered task, and settle its message."""
+        """Run a delivered task, and settle its message.
+
+        Any exception from here says that the task has not begun, and that its message is still to be settled.
+        """
         close_old_connections()
         try:
-            self._run(delivery)
+            record = self._begin(delivery)
+            if record is not None:
+                self._finish(delivery, record)
         except AlreadySettledError:
             _log.debug("Message %s was settled before", delivery.id)
         except FilaError as error:  # its lease ends, and it comes again
             _log.warning("Message %s could not be settled: %s", delivery.id, error)
-        except Exception as error:
-            _log.exception("Message %s could not be handled", delivery.id)
-            self._later(delivery, error)
         finally:
             close_old_connections()
 
-    def _later(self, delivery: Delivery, error: Exception) -> None:
-        try:
-            delivery.retry(DATABASE_PAUSE_S, f"{type(error).__name__}: {error}")
-        except FilaError as failure:
-            _log.warning("Message %s could not be settled: %s", delivery.id, failure)
-
-    def _run(self, delivery: Delivery) -> None:
+    def _begin(self, delivery: Delivery) -> TaskRecord | None:
+        """Return the row of a task that is to be run now. None: there is nothing to run, and the message is settled."""
         try:
             message = msgspec.json.decode(delivery.payload, type=TaskMessage)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             delivery.fail(f"no task of Django: {error}")
-            return
+            return None
         record = self._record(message)
         if record is None:
             delivery.fail(NO_ROW.format(message.id))
@@ -74,7 +73,9 @@ class Execution:
         elif delivery.attempts >= self._backend.settings.max_attempts + LOST_MAX:
             self._failed(delivery, record, RuntimeError(f"given up after {delivery.attempts} attempts: {delivery.error}"))
         else:
-            self._attempt(delivery, record)
+            self._note_begin(record)
+            return record
+        return None
 
     def _record(self, message: TaskMessage) -> TaskRecord | None:
         """Return the row of a task. A task that is sent before its transaction is committed may have none yet, or never: then it is made."""
@@ -90,7 +91,7 @@ class Execution:
             record = TaskRecord.objects.get(id=message.id)
         return record
 
-    def _attempt(self, delivery: Delivery, record: TaskRecord) -> None:
+    def _note_begin(self, record: TaskRecord) -> None:
         now = timezone.now()
         record.status = TaskRecord.Status.RUNNING
         record.started_at = record.started_at or now
@@ -99,19 +100,40 @@ class Execution:
         record.worker_ids = [*record.worker_ids, self._worker_id][-WORKER_IDS_MAX:]
         record.sent = True
         self._save(record, "started_at", "last_attempted_at", "finished_at", "worker_ids", "sent")
+
+    def _finish(self, delivery: Delivery, record: TaskRecord) -> None:
+        """Run a task that has begun, and settle its message."""
+        error = self._run(record)
+        close_old_connections()  # the database may have closed this thread's while a long task ran
+        try:
+            if error is None:
+                self._succeeded(delivery, record)
+            else:
+                self._failed(delivery, record, error)
+        except FilaError:
+            raise
+        except Exception as failure:
+            _log.exception("The outcome of task %s could not be stored: it runs again", record.id)
+            delivery.retry(DATABASE_PAUSE_S, f"{type(failure).__name__}: {failure}")
+        if isinstance(error, KeyboardInterrupt):
+            raise error  # somebody wants this thread to end
+
+    def _run(self, record: TaskRecord) -> BaseException | None:
+        """Run a task; return what it raised. Whatever that is, it is the task's outcome, SystemExit too."""
         try:
             result = result_of(record)
             task_signals.task_started.send_robust(type(self._backend), task_result=result)
-            value = _call(result)
-            record.return_value = msgspec.json.decode(msgspec.json.encode(value))
-        except BaseException as error:  # whatever a task raises is its outcome, SystemExit too
-            self._failed(delivery, record, error)
-        else:
-            record.status = TaskRecord.Status.SUCCESSFUL
-            record.finished_at = timezone.now()
-            self._save(record, "finished_at", "return_value")
-            self._client.ack_soon((delivery,))
-            task_signals.task_finished.send_robust(type(self._backend), task_result=result_of(record))
+            record.return_value = msgspec.json.decode(msgspec.json.encode(_call(result)))
+        except BaseException as error:
+            return error
+        return None
+
+    def _succeeded(self, delivery: Delivery, record: TaskRecord) -> None:
+        record.status = TaskRecord.Status.SUCCESSFUL
+        record.finished_at = timezone.now()
+        self._save(record, "finished_at", "return_value")
+        self._client.ack_soon((delivery,))
+        task_signals.task_finished.send_robust(type(self._backend), task_result=result_of(record))
 
     def _failed(self, delivery: Delivery, record: TaskRecord, error: BaseException) -> None:
         text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS_MAX:]

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -16,7 +17,7 @@ from django.utils import timezone
 
 from fila_cluster import Client, Delivery
 from fila_cluster.django.backend import FilaBackend
-from fila_cluster.django.execution import Execution
+from fila_cluster.django.execution import DATABASE_PAUSE_S, Execution
 from fila_cluster.django.models import TaskRecord
 from fila_cluster.errors import FilaError
 
@@ -96,6 +97,11 @@ class Worker:
     def _run(self, delivery: Delivery) -> None:
         try:
             self._execution.run(delivery)
+        except Exception:
+            _log.exception("Message %s goes back: its task could not begin", delivery.id)
+            self._stop.wait(DATABASE_PAUSE_S)
+            with suppress(FilaError):  # its lease has ended: it went back by itself
+                self._client.give_back([delivery])
         finally:
             self._slots.release()
 

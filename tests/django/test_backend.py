@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -18,7 +19,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import OperationalError, transaction
+from django.db.backends.signals import connection_created
+from django.db.models.signals import pre_save
 from django.test import Client as Browser
 from django.test import override_settings
 from django.utils import timezone
@@ -234,6 +237,62 @@ def test_a_task_that_kills_its_workers_is_given_up(tasks: ModuleType, client: An
     assert result.errors[0].traceback.endswith("given up after 6 attempts: consumer lost\n")
 
 
+def test_a_task_waits_for_the_database_uncounted(tasks: ModuleType, work: RunWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[str] = []
+
+    def refuse(**_: Any) -> None:
+        if threading.current_thread().name.startswith("fila-task") and len(refused) < 2 * LOST_MAX:
+            refused.append("")
+            raise OperationalError("the database is away")
+
+    monkeypatch.setattr("fila_cluster.django.worker.DATABASE_PAUSE_S", 0.0)
+    result = tasks.add.enqueue(1)
+    connection_created.connect(refuse)
+    try:
+        work()
+    finally:
+        connection_created.disconnect(refuse)
+    result.refresh()
+    assert (result.status, result.attempts, len(refused)) == ("SUCCESSFUL", 1, 2 * LOST_MAX)
+
+
+def test_a_task_that_outlives_its_connection_runs_once(tasks: ModuleType, work: RunWorker) -> None:
+    result = tasks.lose_connection.enqueue()
+    work()
+    result.refresh()
+    assert (result.status, result.attempts) == ("SUCCESSFUL", 1)
+
+
+def test_a_task_whose_outcome_is_not_stored_runs_again(
+    tasks: ModuleType, client: Any, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+
+    def refuse(instance: Any, **_: Any) -> None:
+        if instance.is_finished and not refused:
+            refused.append(instance.status)
+            raise OperationalError("the database is away")
+
+    monkeypatch.setattr("fila_cluster.django.execution.DATABASE_PAUSE_S", 0.0)
+    result = tasks.add.enqueue(1)
+    pre_save.connect(refuse, sender=TaskRecord)
+    try:
+        work()
+    finally:
+        pre_save.disconnect(refuse, sender=TaskRecord)
+    result.refresh()
+    assert (refused, result.status, result.attempts) == (["SUCCESSFUL"], "SUCCESSFUL", 2)
+    assert messages(client) == []
+
+
+def test_a_task_that_is_gone_from_the_code_fails(tasks: ModuleType, client: Any, work: RunWorker) -> None:
+    result = tasks.add.enqueue(1)
+    records().update(task_path="tests.django.project.tasks.gone")
+    work()
+    assert [error["exception_class_path"] for error in records().get().errors] == ["builtins.ImportError"]
+    assert [letter.json()["id"] for letter in client.browse(LETTERS)] == [result.id]
+
+
 def test_messages_of_nobody_are_dead_letters(tasks: ModuleType, client: Any, work: RunWorker) -> None:
     tasks.add.enqueue(1)
     records().delete()
@@ -324,6 +383,7 @@ def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
 def test_without_what_it_needs_the_import_says_what_to_install(missing: str, advice: str) -> None:
     code = f"""
 import sys
+import threading
 from importlib import util
 found = util.find_spec
 util.find_spec = lambda name: None if name == 'django.tasks' and {missing!r} != 'django' else found(name)

@@ -4,6 +4,8 @@ import os
 import time
 from typing import Any
 
+from django.db import connection
+
 from fila_cluster.django.framework import PACKAGE
 
 if PACKAGE == "django.tasks":
@@ -63,6 +65,12 @@ def fail_twice() -> int:
 
 @task(backend="at_once", queue_name="at-once")
 def at_once() -> str:
+    return "done"
+
+
+@task
+def lose_connection() -> str:
+    connection.connection.close()  # as a database does that sees nothing for an hour
     return "done"
 
 
