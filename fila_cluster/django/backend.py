@@ -154,6 +154,28 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
         TaskRecord.objects.filter(id=record.id).update(sent=True)
         return True
 
+    def run_until_idle(self, client: Client) -> int:
+        """Run in this thread all tasks that are due, and those that they enqueue; return the number of deliveries. For tests.
+
+        It is what ``fila.run_until_idle(default_task_backend)`` calls with a client of the test's broker. What is due later waits.
+        """
+        from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
+        from fila_cluster.django.worker import Worker  # noqa: PLC0415
+
+        if self.client.endpoint != client.endpoint:
+            raise InvalidArgumentError(
+                f"TASKS[{self.alias!r}] sends to {self.client.endpoint}, and this test's broker is {client.endpoint}: leave 'endpoint' out of its "
+                "OPTIONS in the settings of tests"
+            )
+        ran = 0
+        while True:
+            # Without QUEUES a task may be in any queue, also one that a task has just used first.
+            queues = self.queues or set(TaskRecord.objects.filter(backend=self.alias).values_list("queue_name", flat=True))
+            now = Worker(self, queues, threads=1, worker_id="run_until_idle").run_due()
+            if not now:
+                return ran
+            ran += now
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _send_new(self, record: Any, result: Any) -> None:

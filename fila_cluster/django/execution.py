@@ -11,7 +11,7 @@ import traceback
 from typing import Any, Final
 
 import msgspec
-from django.db import IntegrityError, close_old_connections, transaction
+from django.db import IntegrityError, connections, transaction
 from django.utils import timezone
 
 from fila_cluster import Client, Delivery
@@ -44,7 +44,7 @@ class Execution:
 
         Any exception from here says that the task has not begun, and that its message is still to be settled.
         """
-        close_old_connections()
+        _close_old_connections()
         try:
             record = self._begin(delivery)
             if record is not None:
@@ -54,7 +54,7 @@ class Execution:
         except FilaError as error:  # its lease ends, and it comes again
             _log.warning("Message %s could not be settled: %s", delivery.id, error)
         finally:
-            close_old_connections()
+            _close_old_connections()
 
     def _begin(self, delivery: Delivery) -> TaskRecord | None:
         """Return the row of a task that is to be run now. None: there is nothing to run, and the message is settled."""
@@ -104,7 +104,7 @@ class Execution:
     def _finish(self, delivery: Delivery, record: TaskRecord) -> None:
         """Run a task that has begun, and settle its message."""
         error = self._run(record)
-        close_old_connections()  # the database may have closed this thread's while a long task ran
+        _close_old_connections()  # the database may have closed this thread's while a long task ran
         try:
             if error is None:
                 self._succeeded(delivery, record)
@@ -158,6 +158,13 @@ class Execution:
 
     def _save(self, record: TaskRecord, *changed: str) -> None:
         record.save(update_fields=["status", *changed])
+
+
+def _close_old_connections() -> None:
+    """Close this thread's connections to databases that are broken or old. In a test one may be within the test's own transaction."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
 def _call(result: Any) -> Any:

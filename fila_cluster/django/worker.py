@@ -33,6 +33,8 @@ UNSENT_MAX: Final = 500
 """Tasks that one look sends."""
 LOOK_S: Final = 10.0
 """How often to look for them."""
+DUE_MAX: Final = 10_000
+"""Deliveries of one :meth:`Worker.run_due`."""
 
 
 class Worker:
@@ -114,10 +116,28 @@ class Worker:
             (info.pending and not info.paused) or info.in_flight for info in infos
         )
 
+    def run_due(self) -> int:
+        """Run in this thread all tasks that are due, and those that they enqueue; return how many deliveries that were. For tests.
+
+        What is not sent yet is sent first, since a test may never end its transaction. :class:`RuntimeError` after ``DUE_MAX`` deliveries.
+        """
+        for queue in self._queues:
+            self._backend.make(queue)
+        ran = 0
+        while ran < DUE_MAX:
+            self.send_unsent(timedelta(0))
+            deliveries = self._client.receive_any(dict.fromkeys(self._queues, 1))
+            if not deliveries:
+                return ran
+            for delivery in deliveries:
+                self._execution.run(delivery)
+            ran += len(deliveries)
+        raise RuntimeError(f"{ran} tasks ran, and more are due: do tasks enqueue each other without end?")
+
     def _send_unsent(self) -> None:
         while True:
             try:
-                self.send_unsent()
+                self.send_unsent(UNSENT_AFTER)
             except DatabaseError:
                 _log.exception("Could not look for tasks that were not sent")
             finally:
@@ -125,13 +145,13 @@ class Worker:
             if self._stop.wait(LOOK_S):
                 return
 
-    def send_unsent(self) -> int:
-        """Send tasks that were committed a while ago and not sent; return how many. They come once, within the dedup window."""
+    def send_unsent(self, after: timedelta) -> int:
+        """Send tasks that were enqueued so long ago and not sent; return how many. They come once, within the dedup window."""
         unsent = TaskRecord.objects.filter(
             sent=False,
             backend=self._backend.alias,
             status=TaskRecord.Status.READY,
-            enqueued_at__lt=timezone.now() - UNSENT_AFTER,
+            enqueued_at__lte=timezone.now() - after,
         )
         sent = 0
         for record in unsent.order_by("enqueued_at")[:UNSENT_MAX]:

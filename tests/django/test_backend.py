@@ -183,13 +183,13 @@ def test_a_task_that_could_not_be_sent_is_sent_by_a_worker_and_once(
     assert (record.id, record.sent) == (result.id, False)
 
     worker = Worker(backend(), ["default"], threads=1, worker_id="tester")
-    assert worker.send_unsent() == 0  # its sending may still be under way
+    assert worker.send_unsent(UNSENT_AFTER) == 0  # its sending may still be under way
     records().update(enqueued_at=record.enqueued_at - UNSENT_AFTER)
-    assert worker.send_unsent() == 1
+    assert worker.send_unsent(UNSENT_AFTER) == 1
     records().update(sent=False)  # the process died before it noted that
-    assert worker.send_unsent() == 1
+    assert worker.send_unsent(UNSENT_AFTER) == 1
     assert len(messages(client)) == 1
-    assert worker.send_unsent() == 0
+    assert worker.send_unsent(UNSENT_AFTER) == 0
 
 
 def test_a_backend_may_be_given_a_client(tasks: ModuleType, client: Any) -> None:

@@ -74,6 +74,23 @@ def lose_connection() -> str:
     return "done"
 
 
+@task(backend="anywhere")
+def count_down(number: int) -> int:
+    if number:
+        count_down.using(queue_name=f"step-{number}").enqueue(number - 1)
+    return number
+
+
+@task
+def without_end() -> None:
+    without_end.enqueue()
+
+
+@task
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @task
 def note(number: int) -> None:
     time.sleep(0.005)
