@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -33,6 +33,10 @@ from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDenie
 from fila_proto_zmq.names import check_new_queue_name
 
 _log = logging.getLogger("fila_cluster.django")
+
+
+DELIVERIES_MAX: Final = 10_000
+"""Of one ``run_until_idle``."""
 
 
 class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run time
@@ -154,10 +158,11 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
         TaskRecord.objects.filter(id=record.id).update(sent=True)
         return True
 
-    def run_until_idle(self, client: Client) -> int:
+    def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
         """Run in this thread all tasks that are due, and those that they enqueue; return the number of deliveries. For tests.
 
         It is what ``fila.run_until_idle(default_task_backend)`` calls with a client of the test's broker. What is due later waits.
+        :class:`RuntimeError` after ``most`` deliveries.
         """
         from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
         from fila_cluster.django.worker import Worker  # noqa: PLC0415
@@ -170,8 +175,8 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
         ran = 0
         while True:
             # Without QUEUES a task may be in any queue, also one that a task has just used first.
-            queues = self.queues or set(TaskRecord.objects.filter(backend=self.alias).values_list("queue_name", flat=True))
-            now = Worker(self, queues, threads=1, worker_id="run_until_idle").run_due()
+            queues = self.queues or set(TaskRecord.written().filter(backend=self.alias).values_list("queue_name", flat=True))
+            now = Worker(self, queues, threads=1, worker_id="run_until_idle").run_due(most - ran)
             if not now:
                 return ran
             ran += now

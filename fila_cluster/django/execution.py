@@ -11,7 +11,7 @@ import traceback
 from typing import Any, Final
 
 import msgspec
-from django.db import IntegrityError, connections, transaction
+from django.db import IntegrityError, connections, router, transaction
 from django.utils import timezone
 
 from fila_cluster import Client, Delivery
@@ -79,16 +79,16 @@ class Execution:
 
     def _record(self, message: TaskMessage) -> TaskRecord | None:
         """Return the row of a task. A task that is sent before its transaction is committed may have none yet, or never: then it is made."""
-        record: TaskRecord | None = TaskRecord.objects.filter(id=message.id).first()
+        record: TaskRecord | None = TaskRecord.written().filter(id=message.id).first()
         if record is not None or message.on_commit:
             return record
         made = TaskRecord(**message.row, sent=True)
         try:
-            with transaction.atomic():
+            with transaction.atomic(using=router.db_for_write(TaskRecord)):
                 made.save(force_insert=True)
                 record = made
         except IntegrityError:  # committed meanwhile
-            record = TaskRecord.objects.get(id=message.id)
+            record = TaskRecord.written().get(id=message.id)
         return record
 
     def _note_begin(self, record: TaskRecord) -> None:

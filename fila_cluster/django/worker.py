@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
-from django.db import DatabaseError, close_old_connections
+from django.db import close_old_connections
 from django.utils import timezone
 
 from fila_cluster import Client, Delivery
@@ -33,8 +33,6 @@ UNSENT_MAX: Final = 500
 """Tasks that one look sends."""
 LOOK_S: Final = 10.0
 """How often to look for them."""
-DUE_MAX: Final = 10_000
-"""Deliveries of one :meth:`Worker.run_due`."""
 
 
 class Worker:
@@ -116,15 +114,15 @@ class Worker:
             (info.pending and not info.paused) or info.in_flight for info in infos
         )
 
-    def run_due(self) -> int:
+    def run_due(self, most: int) -> int:
         """Run in this thread all tasks that are due, and those that they enqueue; return how many deliveries that were. For tests.
 
-        What is not sent yet is sent first, since a test may never end its transaction. :class:`RuntimeError` after ``DUE_MAX`` deliveries.
+        What is not sent yet is sent first, since a test may never end its transaction. :class:`RuntimeError` after ``most`` deliveries.
         """
         for queue in self._queues:
             self._backend.make(queue)
         ran = 0
-        while ran < DUE_MAX:
+        while ran < most:
             self.send_unsent(timedelta(0))
             deliveries = self._client.receive_any(dict.fromkeys(self._queues, 1))
             if not deliveries:
@@ -132,13 +130,15 @@ class Worker:
             for delivery in deliveries:
                 self._execution.run(delivery)
             ran += len(deliveries)
-        raise RuntimeError(f"{ran} tasks ran, and more are due: do tasks enqueue each other without end?")
+        raise RuntimeError(
+            f"{ran} deliveries, and there may be more: do tasks enqueue each other without end? Else pass a larger most="
+        )
 
     def _send_unsent(self) -> None:
         while True:
             try:
                 self.send_unsent(UNSENT_AFTER)
-            except DatabaseError:
+            except Exception:  # the database is away, or says so in its own words: this thread goes on
                 _log.exception("Could not look for tasks that were not sent")
             finally:
                 close_old_connections()
@@ -147,7 +147,7 @@ class Worker:
 
     def send_unsent(self, after: timedelta) -> int:
         """Send tasks that were enqueued so long ago and not sent; return how many. They come once, within the dedup window."""
-        unsent = TaskRecord.objects.filter(
+        unsent = TaskRecord.written().filter(
             sent=False,
             backend=self._backend.alias,
             status=TaskRecord.Status.READY,

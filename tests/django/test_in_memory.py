@@ -119,6 +119,14 @@ def test_a_transaction_that_is_never_committed_is_enough(fila: Fila) -> None:
     assert not TaskRecord.objects.exists()
 
 
+def test_a_worker_does_not_read_from_a_replica(fila: Fila) -> None:
+    with override_settings(DATABASE_ROUTERS=["tests.django.project.routing.ReadFromReplica"]):
+        result = tasks.add.enqueue(1)
+        assert fila.run_until_idle(backend()) == 1
+    result.refresh()
+    assert result.return_value == 1
+
+
 def test_tasks_that_tasks_enqueue_run_in_whatever_queue(fila: Fila) -> None:
     tasks.count_down.enqueue(3)
     assert fila.run_until_idle(backend("anywhere")) == 4
@@ -127,11 +135,10 @@ def test_tasks_that_tasks_enqueue_run_in_whatever_queue(fila: Fila) -> None:
     }  # fmt: skip
 
 
-def test_tasks_without_an_end_are_an_error(fila: Fila, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fila_cluster.django.worker.DUE_MAX", 5)
+def test_tasks_without_an_end_are_an_error(fila: Fila) -> None:
     tasks.without_end.enqueue()
-    with pytest.raises(RuntimeError, match="5 tasks ran, and more are due"):
-        fila.run_until_idle(backend())
+    with pytest.raises(RuntimeError, match="5 deliveries, and there may be more"):
+        backend().run_until_idle(fila, most=5)
 
 
 def test_an_interrupt_ends_the_test(fila: Fila) -> None:

@@ -8,7 +8,8 @@ DATABASES = {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("TASKS_TEST_DATABASE", ":memory:"),
         "OPTIONS": {"timeout": 60, "transaction_mode": "IMMEDIATE"},
-    }
+    },
+    "replica": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
 }
 INSTALLED_APPS = [
     "django.contrib.admin",
