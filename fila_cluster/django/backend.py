@@ -18,6 +18,7 @@ from django.db import router, transaction
 from django.utils import timezone
 
 from fila_cluster import Client
+from fila_cluster.client.lazy import enqueue_making_queue, make_queue
 from fila_cluster.django import settings
 from fila_cluster.django.framework import (
     BaseTaskBackend,
@@ -29,7 +30,7 @@ from fila_cluster.django.framework import (
 )
 from fila_cluster.django.messages import ROW, TASK_HEADER, TaskMessage
 from fila_cluster.django.tasks import SCHEDULING, FilaTask
-from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDeniedError, QueueExistsError, QueueNotFoundError
+from fila_cluster.errors import FilaError, InvalidArgumentError
 from fila_proto_zmq.names import check_new_queue_name
 
 _log = logging.getLogger("fila_cluster.django")
@@ -188,30 +189,22 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
             task_signals.task_enqueued.send(type(self), task_result=result)
 
     def _enqueue(self, record: Any) -> None:
-        queue = self.queue_of(record.queue_name)
         message = TaskMessage(**{name: getattr(record, name) for name in ROW}, on_commit=self.enqueue_on_commit)
-        enqueue = partial(
-            self.client.enqueue,
-            queue,
+        enqueue_making_queue(
+            self.client,
+            self.queue_of(record.queue_name),
             msgspec.json.encode(message),
-            {TASK_HEADER: record.task_path},
+            self.settings.queue_options,
+            headers={TASK_HEADER: record.task_path},
             priority=-record.priority,  # here lower is first
             deliver_at=_aware(record.run_after),
             dedup_id=record.id,
             **record.options,
         )
-        try:
-            enqueue()
-        except QueueNotFoundError:
-            self.make(queue)
-            enqueue()
 
     def make(self, queue: str) -> None:
         """Make a queue, unless there is one, or this API key may not make any."""
-        try:
-            self.client.create_queue(queue, **self.settings.queue_options)
-        except (QueueExistsError, PermissionDeniedError):
-            return
+        make_queue(self.client, queue, self.settings.queue_options)
 
     def _scheduling(self, task: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the task's own options, and what the functions say of the others."""

@@ -14,14 +14,13 @@ from typing import Any, Final, NamedTuple
 
 from dramatiq import Broker, Message, Middleware, QueueJoinTimeout
 from dramatiq.common import current_millis
-from dramatiq.errors import ConnectionClosed
 
 from fila_cluster import Client, Producer
-from fila_cluster.client.lazy import LazyClient
-from fila_cluster.dramatiq.consumer import FilaConsumer
+from fila_cluster.client.lazy import LazyClient, enqueue_making_queue, make_queue
+from fila_cluster.dramatiq.consumer import FilaConsumer, as_connection_errors
 from fila_cluster.dramatiq.messages import ETA, DeliveredMessage
 from fila_cluster.dramatiq.options import ACTOR_OPTIONS, Rule, arguments, ruled, without_once
-from fila_cluster.errors import FilaError, PermissionDeniedError, QueueExistsError, QueueNotFoundError
+from fila_cluster.errors import FilaError, QueueNotFoundError
 
 CONSUMER_TIMEOUT_MS: Final = 30_000
 """How long a consumer waits for a message before it returns None, unless its worker says otherwise."""
@@ -94,13 +93,9 @@ class FilaBroker(Broker):
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = CONSUMER_TIMEOUT_MS) -> FilaConsumer:
         """Return a consumer of a queue, with up to ``prefetch`` unsettled messages; ``timeout`` in milliseconds."""
         queue = self.queue_of(queue_name)
-        try:
+        with as_connection_errors():
             self._make(queue)
             return FilaConsumer(self, self.client, queue, prefetch, timeout / 1000)
-        except FilaError as error:
-            if not error.retryable:
-                raise
-            raise ConnectionClosed(error) from error
 
     def enqueue(self, message: "Message[Any]", *, delay: int | None = None) -> "Message[Any]":
         """Enqueue a message, to be delivered in ``delay`` milliseconds at the earliest; return it as it was enqueued.
@@ -128,20 +123,13 @@ class FilaBroker(Broker):
         """Enqueue a message as it is. Makes its queue, if there is none."""
         queue = self.queue_of(message.queue_name)
         options = arguments(message, self.actors.get(message.actor_name))
+        options["delay"] = delay_ms / 1000
         payload = without_once(message).encode()
-        try:
-            if not confirmed:
-                self._send(queue, payload, delay=delay_ms / 1000, **options)
-                return
-            try:
-                self.client.enqueue(queue, payload, delay=delay_ms / 1000, **options)
-            except QueueNotFoundError:
-                self._make(queue)
-                self.client.enqueue(queue, payload, delay=delay_ms / 1000, **options)
-        except FilaError as error:
-            if not error.retryable:
-                raise
-            raise ConnectionClosed(error) from error
+        with as_connection_errors():
+            if confirmed:
+                enqueue_making_queue(self.client, queue, payload, self._queue_options, **options)
+            else:
+                self._send(queue, payload, options)
 
     def flush(self, queue_name: str) -> None:
         """Remove the pending and delayed messages of a queue. Those that workers have stay, and so do dead letters."""
@@ -170,7 +158,7 @@ class FilaBroker(Broker):
         name = self.queue_of(queue_name)
         return sum(queue.depth for queue in self.client.list_queues(name) if queue.name == name)
 
-    def _send(self, queue: str, payload: bytes, **options: Any) -> None:
+    def _send(self, queue: str, payload: bytes, options: Mapping[str, Any]) -> None:
         """Send without waiting. The queue must be there: no answer could have it made."""
         pipeline = self._pipelines.get(self.client) or self._new_pipeline(self.client)
         if queue not in pipeline.made:
@@ -191,9 +179,7 @@ class FilaBroker(Broker):
             pipeline.producer.flush()
 
     def _make(self, queue: str) -> None:
-        """Make a queue if there is none. Who may not make queues uses those that an operator has made."""
-        with suppress(QueueExistsError, PermissionDeniedError):
-            self.client.create_queue(queue, **self._queue_options)
+        make_queue(self.client, queue, self._queue_options)
 
 
 class _Pipeline(NamedTuple):

@@ -33,7 +33,7 @@ class FilaConsumer(Consumer):
         self._deliveries = client.consume(queue, prefetch=prefetch)
 
     def __next__(self) -> DeliveredMessage | None:
-        with _as_connection_errors():
+        with as_connection_errors():
             delivery = self._deliveries.take(self._timeout_s)
         if delivery is None:
             if self._client.closed:
@@ -45,7 +45,7 @@ class FilaConsumer(Consumer):
             self.logger.warning(
                 "Message %s of queue %r can't be decoded. It goes to the dead letters: %s", delivery.id, delivery.queue, error
             )
-            with _as_connection_errors():
+            with as_connection_errors():
                 delivery.fail(f"no message of dramatiq: {error}")
             return None
 
@@ -63,7 +63,7 @@ class FilaConsumer(Consumer):
         if not deliveries:
             return
         try:
-            with _as_connection_errors():
+            with as_connection_errors():
                 self._client.give_back(deliveries)
         except BatchError as error:  # leases that have ended went back by themselves
             self.logger.warning("Some messages were not given back: %s", error)
@@ -90,7 +90,7 @@ class FilaConsumer(Consumer):
             self.logger.warning("%r did not come from this broker: there is nothing to settle.", message)
             return
         try:
-            with _as_connection_errors():
+            with as_connection_errors():
                 settle(message)
         except LeaseExpiredError as error:
             self.logger.warning("Message %s will be delivered again: %s", message.message_id, error)
@@ -99,11 +99,11 @@ class FilaConsumer(Consumer):
 
 
 @contextmanager
-def _as_connection_errors() -> "Iterator[None]":
+def as_connection_errors() -> "Iterator[None]":
     """Raise what may pass as an error after which dramatiq tries again."""
     try:
         yield
     except FilaError as error:
-        if error.retryable and not isinstance(error, BatchError):
+        if error.retryable:
             raise ConnectionClosed(error) from error
         raise
