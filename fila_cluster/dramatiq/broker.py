@@ -19,7 +19,7 @@ from fila_cluster import Client, Producer
 from fila_cluster.client.lazy import LazyClient, enqueue_making_queue, make_queue
 from fila_cluster.dramatiq.consumer import FilaConsumer, as_connection_errors
 from fila_cluster.dramatiq.messages import ETA, DeliveredMessage
-from fila_cluster.dramatiq.options import ACTOR_OPTIONS, Rule, arguments, ruled, without_once
+from fila_cluster.dramatiq.options import ACTOR_OPTIONS, Rule, arguments, check_options, ruled, without_once
 from fila_cluster.errors import FilaError, QueueNotFoundError
 
 CONSUMER_TIMEOUT_MS: Final = 30_000
@@ -104,6 +104,8 @@ class FilaBroker(Broker):
         enqueues it once more, goes back with its ack instead.
         """
         held = message if isinstance(message, DeliveredMessage) else None
+        if held is None:
+            check_options(message)
         if delay is not None:
             message = message.copy(options={ETA: current_millis() + delay})
         elif held is not None:
