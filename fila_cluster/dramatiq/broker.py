@@ -22,6 +22,8 @@ from fila_cluster.dramatiq.messages import ETA, DeliveredMessage
 from fila_cluster.dramatiq.options import ACTOR_OPTIONS, Rule, arguments, check_options, ruled, without_once
 from fila_cluster.errors import FilaError, QueueNotFoundError
 
+DELIVERIES_MAX: Final = 10_000
+"""Of one ``run_until_idle``."""
 CONSUMER_TIMEOUT_MS: Final = 30_000
 """How long a consumer waits for a message before it returns None, unless its worker says otherwise."""
 
@@ -95,7 +97,7 @@ class FilaBroker(Broker):
         queue = self.queue_of(queue_name)
         with as_connection_errors():
             self._make(queue)
-            return FilaConsumer(self, self.client, queue, prefetch, timeout / 1000)
+            return FilaConsumer(self, self.client, self.client.consume(queue, prefetch=prefetch), timeout / 1000)
 
     def enqueue(self, message: "Message[Any]", *, delay: int | None = None) -> "Message[Any]":
         """Enqueue a message, to be delivered in ``delay`` milliseconds at the earliest; return it as it was enqueued.
@@ -155,6 +157,29 @@ class FilaBroker(Broker):
             if give_up_at is not None and time.monotonic() >= give_up_at:
                 raise QueueJoinTimeout(queue_name)
             time.sleep(interval / 1000)
+
+    def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
+        """Run in this thread all messages of declared queues that are due, and those that actors send; return the number of deliveries. For tests.
+
+        It is what ``fila.run_until_idle(broker)`` calls with a client of the test's broker. What is due later waits.
+        :class:`RuntimeError` after ``most`` deliveries.
+        """
+        from fila_cluster.dramatiq.inline import InlineWorker  # noqa: PLC0415 # only tests need it
+
+        worker = InlineWorker(self, client)
+        for queue_name in self.queues:
+            self._make(self.queue_of(queue_name))
+        with worker.booted():
+            before = -1
+            while before < worker.taken < most:
+                before = worker.taken
+                self._flush_pipeline()
+                worker.run_one_of_each()
+        if before < worker.taken:
+            raise RuntimeError(
+                f"{worker.taken} deliveries, and there may be more: do actors send to each other without end? Else pass a larger most="
+            )
+        return worker.taken
 
     def _depth(self, queue_name: str) -> int:
         name = self.queue_of(queue_name)

@@ -6,7 +6,7 @@ once and not waited for, as with its RabbitMQ broker; other settlements are wait
 
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dramatiq import Consumer, MessageProxy
 from dramatiq.errors import ConnectionClosed, DecodeError
@@ -18,19 +18,29 @@ from fila_cluster.errors import AlreadySettledError, BatchError, FilaError, Leas
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fila_cluster import Client
+    from fila_cluster import Client, Delivery
     from fila_cluster.dramatiq.broker import FilaBroker
 
 
-class FilaConsumer(Consumer):
-    """A subscription to one queue. ``timeout_s``: how long ``__next__`` waits for a message."""
+class Deliveries(Protocol):
+    """Where a consumer's deliveries come from: a :class:`fila_cluster.Consumer`, but for tests."""
 
-    def __init__(self, broker: "FilaBroker", client: "Client", queue: str, prefetch: int, timeout_s: float) -> None:
+    def take(self, timeout: float, /) -> "Delivery | None":
+        """Return the next one; None if there is none within ``timeout`` seconds."""
+
+    def close(self) -> None:
+        """Give back what was not taken."""
+
+
+class FilaConsumer(Consumer):
+    """What a worker has of one queue. ``timeout_s``: how long ``__next__`` waits for a message."""
+
+    def __init__(self, broker: "FilaBroker", client: "Client", deliveries: Deliveries, timeout_s: float) -> None:
         self.logger = get_logger(__name__, type(self))
         self._broker = broker
         self._client = client
         self._timeout_s = timeout_s
-        self._deliveries = client.consume(queue, prefetch=prefetch)
+        self._deliveries = deliveries
 
     def __next__(self) -> DeliveredMessage | None:
         with as_connection_errors():
