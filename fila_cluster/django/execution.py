@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from fila_cluster import Client, Delivery
 from fila_cluster.django.backend import FilaBackend
-from fila_cluster.django.framework import TaskContext, task_signals
+from fila_cluster.django.framework import TaskContext, normalize_json, task_signals
 from fila_cluster.django.messages import TaskMessage
 from fila_cluster.django.models import ERRORS_MAX, TRACEBACK_CHARACTERS_MAX, WORKER_IDS_MAX, TaskRecord
 from fila_cluster.django.results import result_of
@@ -123,7 +123,7 @@ class Execution:
         try:
             result = result_of(record)
             task_signals.task_started.send_robust(type(self._backend), task_result=result)
-            record.return_value = msgspec.json.decode(msgspec.json.encode(_call(result)))
+            record.return_value = msgspec.json.decode(msgspec.json.encode(normalize_json(_call(result))))  # NaN is null
         except BaseException as error:
             return error
         return None

@@ -35,5 +35,6 @@ TaskContext: Any = _base.TaskContext
 TaskError: Any = _base.TaskError
 TaskResult: Any = _base.TaskResult
 TaskResultStatus: Any = _base.TaskResultStatus
+normalize_json: Any = _base.normalize_json
 TaskResultDoesNotExist: Any = _errors.TaskResultDoesNotExist
 InvalidTask: Any = getattr(_errors, "InvalidTask", None) or _errors.InvalidTaskError

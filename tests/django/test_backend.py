@@ -119,11 +119,13 @@ def test_a_task_that_fails_is_a_dead_letter_and_a_redrive_runs_it_again(
     assert (result.status, result.attempts, len(result.errors)) == ("FAILED", 2, 2)
 
 
-def test_a_task_that_returns_what_is_no_json_fails(tasks: ModuleType, work: RunWorker) -> None:
-    result = tasks.unsayable.enqueue()
+def test_a_task_that_returns_what_is_no_json_to_django_fails(tasks: ModuleType, work: RunWorker) -> None:
+    results = {what: tasks.say.enqueue(what) for what in ("object", "datetime", "bytes", "nan")}
     work()
-    result.refresh()
-    assert (result.status, result.errors[0].exception_class) == ("FAILED", TypeError)
+    for result in results.values():
+        result.refresh()
+    assert [results[what].errors[0].exception_class for what in ("object", "datetime")] == [TypeError] * 2
+    assert [results[what].return_value for what in ("bytes", "nan")] == [["text"], None]
 
 
 def test_a_backend_may_retry(tasks: ModuleType, client: Any, work: RunWorker) -> None:
