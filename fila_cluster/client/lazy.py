@@ -1,12 +1,15 @@
-"""A blocking client for libraries whose users make things when modules are imported, and fork later."""
+"""A client and queues that are made on first use: for libraries whose users make things when modules are imported, and fork later."""
 
 import atexit
 import os
 import threading
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
 from fila_cluster.client.blocking import Client
+from fila_proto_zmq.errors import PermissionDeniedError, QueueExistsError, QueueNotFoundError
 
 _made: "WeakSet[LazyClient]" = WeakSet()
 
@@ -56,6 +59,21 @@ class LazyClient:
             return
         self._lock = threading.Lock()  # a thread that is not here may have it
         self._of_the_parent, self._client = self._client or self._of_the_parent, None
+
+
+def make_queue(client: Client, queue: str, options: Mapping[str, Any]) -> None:
+    """Create a queue, unless there is one. An API key that may not create queues uses those that an operator has created."""
+    with suppress(QueueExistsError, PermissionDeniedError):
+        client.create_queue(queue, **options)
+
+
+def enqueue_making_queue(client: Client, queue: str, payload: bytes, made_with: Mapping[str, Any], **options: Any) -> None:
+    """Enqueue a message. If there is no such queue, create it with the options ``made_with``."""
+    try:
+        client.enqueue(queue, payload, **options)
+    except QueueNotFoundError:
+        make_queue(client, queue, made_with)
+        client.enqueue(queue, payload, **options)
 
 
 def _forget_all() -> None:

@@ -12,11 +12,13 @@ from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
+from django.conf import settings as project
 from django.core import checks
 from django.db import router, transaction
 from django.utils import timezone
 
 from fila_cluster import Client
+from fila_cluster.client.lazy import enqueue_making_queue, make_queue
 from fila_cluster.django import settings
 from fila_cluster.django.framework import (
     BaseTaskBackend,
@@ -26,14 +28,16 @@ from fila_cluster.django.framework import (
     TaskResultStatus,
     task_signals,
 )
+from fila_cluster.django.messages import ROW, TASK_HEADER, TaskMessage
 from fila_cluster.django.tasks import SCHEDULING, FilaTask
-from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDeniedError, QueueExistsError, QueueNotFoundError
+from fila_cluster.errors import FilaError, InvalidArgumentError
 from fila_proto_zmq.names import check_new_queue_name
 
 _log = logging.getLogger("fila_cluster.django")
 
-TASK_HEADER: Final = "django-task"
-"""The path of the task, for the queue's hooks."""
+
+DELIVERIES_MAX: Final = 10_000
+"""Of one ``run_until_idle``."""
 
 
 class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run time
@@ -111,7 +115,7 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
             task_path=task.module_path,
             queue_name=task.queue_name,
             priority=task.priority,
-            run_after=task.run_after,
+            run_after=_as_stored(task.run_after),
             arguments={"args": result.args, "kwargs": result.kwargs},
             options=self._scheduling(task, result.args, result.kwargs),
             enqueued_at=result.enqueued_at,
@@ -155,6 +159,29 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
         TaskRecord.objects.filter(id=record.id).update(sent=True)
         return True
 
+    def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
+        """Run in this thread all tasks that are due, and those that they enqueue; return the number of deliveries. For tests.
+
+        It is what ``fila.run_until_idle(default_task_backend)`` calls with a client of the test's broker. What is due later waits.
+        :class:`RuntimeError` after ``most`` deliveries.
+        """
+        from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
+        from fila_cluster.django.worker import Worker  # noqa: PLC0415
+
+        if self.client.endpoint != client.endpoint:
+            raise InvalidArgumentError(
+                f"TASKS[{self.alias!r}] sends to {self.client.endpoint}, and this test's broker is {client.endpoint}: leave 'endpoint' out of its "
+                "OPTIONS in the settings of tests"
+            )
+        ran = 0
+        while True:
+            # Without QUEUES a task may be in any queue, also one that a task has just used first.
+            queues = self.queues or set(TaskRecord.written().filter(backend=self.alias).values_list("queue_name", flat=True))
+            now = Worker(self, queues, threads=1, worker_id="run_until_idle").run_due(most - ran)
+            if not now:
+                return ran
+            ran += now
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _send_new(self, record: Any, result: Any) -> None:
@@ -162,31 +189,22 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
             task_signals.task_enqueued.send(type(self), task_result=result)
 
     def _enqueue(self, record: Any) -> None:
-        queue = self.queue_of(record.queue_name)
-        fields = ("id", "backend", "task_path", "queue_name", "priority", "run_after", "arguments", "options", "enqueued_at")
-        body = {name: getattr(record, name) for name in fields} | {"on_commit": self.enqueue_on_commit}
-        enqueue = partial(
-            self.client.enqueue,
-            queue,
-            msgspec.json.encode(body),
-            {TASK_HEADER: record.task_path},
+        message = TaskMessage(**{name: getattr(record, name) for name in ROW}, on_commit=self.enqueue_on_commit)
+        enqueue_making_queue(
+            self.client,
+            self.queue_of(record.queue_name),
+            msgspec.json.encode(message),
+            self.settings.queue_options,
+            headers={TASK_HEADER: record.task_path},
             priority=-record.priority,  # here lower is first
             deliver_at=_aware(record.run_after),
             dedup_id=record.id,
             **record.options,
         )
-        try:
-            enqueue()
-        except QueueNotFoundError:
-            self.make(queue)
-            enqueue()
 
     def make(self, queue: str) -> None:
         """Make a queue, unless there is one, or this API key may not make any."""
-        try:
-            self.client.create_queue(queue, **self.settings.queue_options)
-        except (QueueExistsError, PermissionDeniedError):
-            return
+        make_queue(self.client, queue, self.settings.queue_options)
 
     def _scheduling(self, task: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the task's own options, and what the functions say of the others."""
@@ -201,6 +219,17 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
         return found
 
 
+def _as_stored(moment: datetime | None) -> datetime | None:
+    """Return a time as the database takes it: without USE_TZ one of the project's time zone, which it does not name."""
+    if moment is None or project.USE_TZ or timezone.is_naive(moment):
+        return moment
+    stored: datetime = timezone.make_naive(moment, timezone.get_default_timezone())
+    return stored
+
+
 def _aware(moment: datetime | None) -> datetime | None:
-    """Return a time with its zone: without USE_TZ Django's times have none."""
-    return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment
+    """Return a stored time with its zone. It is the project's, whatever zone is active in the thread that sends."""
+    if moment is None or timezone.is_aware(moment):
+        return moment
+    aware: datetime = timezone.make_aware(moment, timezone.get_default_timezone())
+    return aware

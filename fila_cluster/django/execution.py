@@ -2,6 +2,8 @@
 
 The outcome is written first, then the message is settled. If the process dies between the two the message comes again, and its row says that
 there is nothing left to do.
+
+An attempt that has not begun is none: while the database is away, tasks wait. What has begun and whose outcome the database did not take runs again.
 """
 
 import logging
@@ -9,13 +11,13 @@ import traceback
 from typing import Any, Final
 
 import msgspec
-from django.db import IntegrityError, close_old_connections, transaction
+from django.db import IntegrityError, connections, router, transaction
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from fila_cluster import Client, Delivery
 from fila_cluster.django.backend import FilaBackend
-from fila_cluster.django.framework import TaskContext, task_signals
+from fila_cluster.django.framework import TaskContext, normalize_json, task_signals
+from fila_cluster.django.messages import TaskMessage
 from fila_cluster.django.models import ERRORS_MAX, TRACEBACK_CHARACTERS_MAX, WORKER_IDS_MAX, TaskRecord
 from fila_cluster.django.results import result_of
 from fila_cluster.errors import AlreadySettledError, FilaError
@@ -23,7 +25,7 @@ from fila_cluster.errors import AlreadySettledError, FilaError
 _log = logging.getLogger("fila_cluster.django")
 
 DATABASE_PAUSE_S: Final = 5.0
-"""How long a task waits if the database could not take its outcome."""
+"""How long a task waits that could not begin, or whose outcome could not be stored."""
 LOST_MAX: Final = 5
 """How often a task's worker may die under it: one that kills its process would otherwise do so for ever."""
 NO_ROW: Final = "there is no row of task {}: it was deleted, or another database has it"
@@ -38,35 +40,32 @@ class Execution:
         self._worker_id = worker_id
 
     def run(self, delivery: Delivery) -> None:
-        """Run a delivered task, and settle its message."""
-        close_old_connections()
+        """Run a delivered task, and settle its message.
+
+        Any exception from here says that the task has not begun, and that its message is still to be settled.
+        """
+        _close_old_connections()
         try:
-            self._run(delivery)
+            record = self._begin(delivery)
+            if record is not None:
+                self._finish(delivery, record)
         except AlreadySettledError:
             _log.debug("Message %s was settled before", delivery.id)
         except FilaError as error:  # its lease ends, and it comes again
             _log.warning("Message %s could not be settled: %s", delivery.id, error)
-        except Exception as error:
-            _log.exception("Message %s could not be handled", delivery.id)
-            self._later(delivery, error)
         finally:
-            close_old_connections()
+            _close_old_connections()
 
-    def _later(self, delivery: Delivery, error: Exception) -> None:
+    def _begin(self, delivery: Delivery) -> TaskRecord | None:
+        """Return the row of a task that is to be run now. None: there is nothing to run, and the message is settled."""
         try:
-            delivery.retry(DATABASE_PAUSE_S, f"{type(error).__name__}: {error}")
-        except FilaError as failure:
-            _log.warning("Message %s could not be settled: %s", delivery.id, failure)
-
-    def _run(self, delivery: Delivery) -> None:
-        try:
-            body = msgspec.json.decode(delivery.payload, type=dict[str, Any])
-            record = self._record(body)
-        except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
-            delivery.fail(f"no task of Django: {error!r}")
-            return
+            message = msgspec.json.decode(delivery.payload, type=TaskMessage)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            delivery.fail(f"no task of Django: {error}")
+            return None
+        record = self._record(message)
         if record is None:
-            delivery.fail(NO_ROW.format(body["id"]))
+            delivery.fail(NO_ROW.format(message.id))
         elif record.status == TaskRecord.Status.SUCCESSFUL:
             self._client.ack_soon((delivery,))
         elif record.status == TaskRecord.Status.FAILED and delivery.attempts:  # else it was redriven, and runs again
@@ -74,26 +73,25 @@ class Execution:
         elif delivery.attempts >= self._backend.settings.max_attempts + LOST_MAX:
             self._failed(delivery, record, RuntimeError(f"given up after {delivery.attempts} attempts: {delivery.error}"))
         else:
-            self._attempt(delivery, record)
-
-    def _record(self, body: dict[str, Any]) -> TaskRecord | None:
-        """Return the row of a task. A task that is sent before its transaction is committed may have none yet, or never: then it is made."""
-        record: TaskRecord | None = TaskRecord.objects.filter(id=body["id"]).first()
-        if record is not None or body["on_commit"]:
+            self._note_begin(record)
             return record
-        times = {
-            name: value and parse_datetime(value) for name, value in body.items() if name in {"run_after", "enqueued_at"}
-        }
-        made = TaskRecord(**{name: value for name, value in body.items() if name != "on_commit"} | times, sent=True)
+        return None
+
+    def _record(self, message: TaskMessage) -> TaskRecord | None:
+        """Return the row of a task. A task that is sent before its transaction is committed may have none yet, or never: then it is made."""
+        record: TaskRecord | None = TaskRecord.written().filter(id=message.id).first()
+        if record is not None or message.on_commit:
+            return record
+        made = TaskRecord(**message.row, sent=True)
         try:
-            with transaction.atomic():
+            with transaction.atomic(using=router.db_for_write(TaskRecord)):
                 made.save(force_insert=True)
                 record = made
         except IntegrityError:  # committed meanwhile
-            record = TaskRecord.objects.get(id=body["id"])
+            record = TaskRecord.written().get(id=message.id)
         return record
 
-    def _attempt(self, delivery: Delivery, record: TaskRecord) -> None:
+    def _note_begin(self, record: TaskRecord) -> None:
         now = timezone.now()
         record.status = TaskRecord.Status.RUNNING
         record.started_at = record.started_at or now
@@ -102,19 +100,40 @@ class Execution:
         record.worker_ids = [*record.worker_ids, self._worker_id][-WORKER_IDS_MAX:]
         record.sent = True
         self._save(record, "started_at", "last_attempted_at", "finished_at", "worker_ids", "sent")
+
+    def _finish(self, delivery: Delivery, record: TaskRecord) -> None:
+        """Run a task that has begun, and settle its message."""
+        error = self._run(record)
+        _close_old_connections()  # the database may have closed this thread's while a long task ran
+        try:
+            if error is None:
+                self._succeeded(delivery, record)
+            else:
+                self._failed(delivery, record, error)
+        except FilaError:
+            raise
+        except Exception as failure:
+            _log.exception("The outcome of task %s could not be stored: it runs again", record.id)
+            delivery.retry(DATABASE_PAUSE_S, f"{type(failure).__name__}: {failure}")
+        if isinstance(error, KeyboardInterrupt):
+            raise error  # somebody wants this thread to end
+
+    def _run(self, record: TaskRecord) -> BaseException | None:
+        """Run a task; return what it raised. Whatever that is, it is the task's outcome, SystemExit too."""
         try:
             result = result_of(record)
             task_signals.task_started.send_robust(type(self._backend), task_result=result)
-            value = _call(result)
-            record.return_value = msgspec.json.decode(msgspec.json.encode(value))
-        except BaseException as error:  # whatever a task raises is its outcome, SystemExit too
-            self._failed(delivery, record, error)
-        else:
-            record.status = TaskRecord.Status.SUCCESSFUL
-            record.finished_at = timezone.now()
-            self._save(record, "finished_at", "return_value")
-            self._client.ack_soon((delivery,))
-            task_signals.task_finished.send_robust(type(self._backend), task_result=result_of(record))
+            record.return_value = msgspec.json.decode(msgspec.json.encode(normalize_json(_call(result))))  # NaN is null
+        except BaseException as error:
+            return error
+        return None
+
+    def _succeeded(self, delivery: Delivery, record: TaskRecord) -> None:
+        record.status = TaskRecord.Status.SUCCESSFUL
+        record.finished_at = timezone.now()
+        self._save(record, "finished_at", "return_value")
+        self._client.ack_soon((delivery,))
+        task_signals.task_finished.send_robust(type(self._backend), task_result=result_of(record))
 
     def _failed(self, delivery: Delivery, record: TaskRecord, error: BaseException) -> None:
         text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS_MAX:]
@@ -139,6 +158,13 @@ class Execution:
 
     def _save(self, record: TaskRecord, *changed: str) -> None:
         record.save(update_fields=["status", *changed])
+
+
+def _close_old_connections() -> None:
+    """Close this thread's connections to databases that are broken or old. In a test one may be within the test's own transaction."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
 def _call(result: Any) -> Any:

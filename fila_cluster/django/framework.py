@@ -17,7 +17,7 @@ def _installed() -> str:
     if find_spec("django_tasks"):
         return "django_tasks"
     raise ImportError(
-        "this Django has no django.tasks: pip install 'fila-cluster[django]', which brings the package django-tasks"
+        f"Django {import_module('django').get_version()} has no django.tasks: use Django 6, or pip install django-tasks"
     )
 
 
@@ -35,5 +35,6 @@ TaskContext: Any = _base.TaskContext
 TaskError: Any = _base.TaskError
 TaskResult: Any = _base.TaskResult
 TaskResultStatus: Any = _base.TaskResultStatus
+normalize_json: Any = _base.normalize_json
 TaskResultDoesNotExist: Any = _errors.TaskResultDoesNotExist
 InvalidTask: Any = getattr(_errors, "InvalidTask", None) or _errors.InvalidTaskError

@@ -6,7 +6,7 @@ dies between the commit and the sending, or the broker is away, a worker sends i
 
 from typing import Any, ClassVar, Final
 
-from django.db import models
+from django.db import models, router
 
 ERRORS_MAX: Final = 20
 """The last errors of a task that is retried often."""
@@ -58,6 +58,11 @@ class TaskRecord(models.Model):  # type: ignore[misc] # Django is not typed
 
     def __str__(self) -> str:
         return f"{self.task_path} {self.id}"
+
+    @classmethod
+    def written(cls) -> Any:
+        """Return all rows, read where they are written: a replica may not have those of messages that have come already."""
+        return cls.objects.using(router.db_for_write(cls))
 
     @property
     def is_finished(self) -> bool:

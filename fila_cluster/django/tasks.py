@@ -12,7 +12,10 @@ SCHEDULING: Final = ("fairness_key", "weight", "throttle_keys", "cost")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilaTask(Task):  # type: ignore[misc] # it is found at run time
-    """A task with ``@task(throttle_keys=["provider"])`` and ``task.using(fairness_key=tenant)``; None: as the backend's functions say."""
+    """A task with options for the scheduler, as in ``task.using(fairness_key=tenant)``; None: as the backend's functions say.
+
+    The decorator ``task`` of Django 6.0 takes none of them; that of the package ``django-tasks`` does.
+    """
 
     fairness_key: str | None = None
     weight: int | None = None

@@ -8,15 +8,16 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
-from django.db import DatabaseError, close_old_connections
+from django.db import close_old_connections
 from django.utils import timezone
 
 from fila_cluster import Client, Delivery
 from fila_cluster.django.backend import FilaBackend
-from fila_cluster.django.execution import Execution
+from fila_cluster.django.execution import DATABASE_PAUSE_S, Execution
 from fila_cluster.django.models import TaskRecord
 from fila_cluster.errors import FilaError
 
@@ -96,6 +97,11 @@ class Worker:
     def _run(self, delivery: Delivery) -> None:
         try:
             self._execution.run(delivery)
+        except Exception:
+            _log.exception("Message %s goes back: its task could not begin", delivery.id)
+            self._stop.wait(DATABASE_PAUSE_S)
+            with suppress(FilaError):  # its lease has ended: it went back by itself
+                self._client.give_back([delivery])
         finally:
             self._slots.release()
 
@@ -108,24 +114,44 @@ class Worker:
             (info.pending and not info.paused) or info.in_flight for info in infos
         )
 
+    def run_due(self, most: int) -> int:
+        """Run in this thread all tasks that are due, and those that they enqueue; return how many deliveries that were. For tests.
+
+        What is not sent yet is sent first, since a test may never end its transaction. :class:`RuntimeError` after ``most`` deliveries.
+        """
+        for queue in self._queues:
+            self._backend.make(queue)
+        ran = 0
+        while ran < most:
+            self.send_unsent(timedelta(0))
+            deliveries = self._client.receive_any(dict.fromkeys(self._queues, 1))
+            if not deliveries:
+                return ran
+            for delivery in deliveries:
+                self._execution.run(delivery)
+            ran += len(deliveries)
+        raise RuntimeError(
+            f"{ran} deliveries, and there may be more: do tasks enqueue each other without end? Else pass a larger most="
+        )
+
     def _send_unsent(self) -> None:
         while True:
             try:
-                self.send_unsent()
-            except DatabaseError:
+                self.send_unsent(UNSENT_AFTER)
+            except Exception:  # the database is away, or says so in its own words: this thread goes on
                 _log.exception("Could not look for tasks that were not sent")
             finally:
                 close_old_connections()
             if self._stop.wait(LOOK_S):
                 return
 
-    def send_unsent(self) -> int:
-        """Send tasks that were committed a while ago and not sent; return how many. They come once, within the dedup window."""
-        unsent = TaskRecord.objects.filter(
+    def send_unsent(self, after: timedelta) -> int:
+        """Send tasks that were enqueued so long ago and not sent; return how many. They come once, within the dedup window."""
+        unsent = TaskRecord.written().filter(
             sent=False,
             backend=self._backend.alias,
             status=TaskRecord.Status.READY,
-            enqueued_at__lt=timezone.now() - UNSENT_AFTER,
+            enqueued_at__lte=timezone.now() - after,
         )
         sent = 0
         for record in unsent.order_by("enqueued_at")[:UNSENT_MAX]:

@@ -14,15 +14,16 @@ from typing import Any, Final, NamedTuple
 
 from dramatiq import Broker, Message, Middleware, QueueJoinTimeout
 from dramatiq.common import current_millis
-from dramatiq.errors import ConnectionClosed
 
 from fila_cluster import Client, Producer
-from fila_cluster.client.lazy import LazyClient
-from fila_cluster.dramatiq.consumer import FilaConsumer
+from fila_cluster.client.lazy import LazyClient, enqueue_making_queue, make_queue
+from fila_cluster.dramatiq.consumer import FilaConsumer, as_connection_errors
 from fila_cluster.dramatiq.messages import ETA, DeliveredMessage
-from fila_cluster.dramatiq.options import ACTOR_OPTIONS, Rule, arguments, ruled, without_once
-from fila_cluster.errors import FilaError, PermissionDeniedError, QueueExistsError, QueueNotFoundError
+from fila_cluster.dramatiq.options import ACTOR_OPTIONS, Rule, arguments, check_options, ruled, without_once
+from fila_cluster.errors import FilaError, QueueNotFoundError
 
+DELIVERIES_MAX: Final = 10_000
+"""Of one ``run_until_idle``."""
 CONSUMER_TIMEOUT_MS: Final = 30_000
 """How long a consumer waits for a message before it returns None, unless its worker says otherwise."""
 
@@ -94,13 +95,9 @@ class FilaBroker(Broker):
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = CONSUMER_TIMEOUT_MS) -> FilaConsumer:
         """Return a consumer of a queue, with up to ``prefetch`` unsettled messages; ``timeout`` in milliseconds."""
         queue = self.queue_of(queue_name)
-        try:
+        with as_connection_errors():
             self._make(queue)
-            return FilaConsumer(self, self.client, queue, prefetch, timeout / 1000)
-        except FilaError as error:
-            if not error.retryable:
-                raise
-            raise ConnectionClosed(error) from error
+            return FilaConsumer(self, self.client, self.client.consume(queue, prefetch=prefetch), timeout / 1000)
 
     def enqueue(self, message: "Message[Any]", *, delay: int | None = None) -> "Message[Any]":
         """Enqueue a message, to be delivered in ``delay`` milliseconds at the earliest; return it as it was enqueued.
@@ -109,6 +106,8 @@ class FilaBroker(Broker):
         enqueues it once more, goes back with its ack instead.
         """
         held = message if isinstance(message, DeliveredMessage) else None
+        if held is None:
+            check_options(message)
         if delay is not None:
             message = message.copy(options={ETA: current_millis() + delay})
         elif held is not None:
@@ -128,20 +127,13 @@ class FilaBroker(Broker):
         """Enqueue a message as it is. Makes its queue, if there is none."""
         queue = self.queue_of(message.queue_name)
         options = arguments(message, self.actors.get(message.actor_name))
+        options["delay"] = delay_ms / 1000
         payload = without_once(message).encode()
-        try:
-            if not confirmed:
-                self._send(queue, payload, delay=delay_ms / 1000, **options)
-                return
-            try:
-                self.client.enqueue(queue, payload, delay=delay_ms / 1000, **options)
-            except QueueNotFoundError:
-                self._make(queue)
-                self.client.enqueue(queue, payload, delay=delay_ms / 1000, **options)
-        except FilaError as error:
-            if not error.retryable:
-                raise
-            raise ConnectionClosed(error) from error
+        with as_connection_errors():
+            if confirmed:
+                enqueue_making_queue(self.client, queue, payload, self._queue_options, **options)
+            else:
+                self._send(queue, payload, options)
 
     def flush(self, queue_name: str) -> None:
         """Remove the pending and delayed messages of a queue. Those that workers have stay, and so do dead letters."""
@@ -166,11 +158,34 @@ class FilaBroker(Broker):
                 raise QueueJoinTimeout(queue_name)
             time.sleep(interval / 1000)
 
+    def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
+        """Run in this thread all messages of declared queues that are due, and those that actors send; return the number of deliveries. For tests.
+
+        It is what ``fila.run_until_idle(broker)`` calls with a client of the test's broker. What is due later waits.
+        :class:`RuntimeError` after ``most`` deliveries.
+        """
+        from fila_cluster.dramatiq.inline import InlineWorker  # noqa: PLC0415 # only tests need it
+
+        worker = InlineWorker(self, client)
+        for queue_name in self.queues:
+            self._make(self.queue_of(queue_name))
+        with worker.booted():
+            before = -1
+            while before < worker.taken < most:
+                before = worker.taken
+                self._flush_pipeline()
+                worker.run_one_of_each()
+        if before < worker.taken:
+            raise RuntimeError(
+                f"{worker.taken} deliveries, and there may be more: do actors send to each other without end? Else pass a larger most="
+            )
+        return worker.taken
+
     def _depth(self, queue_name: str) -> int:
         name = self.queue_of(queue_name)
         return sum(queue.depth for queue in self.client.list_queues(name) if queue.name == name)
 
-    def _send(self, queue: str, payload: bytes, **options: Any) -> None:
+    def _send(self, queue: str, payload: bytes, options: Mapping[str, Any]) -> None:
         """Send without waiting. The queue must be there: no answer could have it made."""
         pipeline = self._pipelines.get(self.client) or self._new_pipeline(self.client)
         if queue not in pipeline.made:
@@ -191,9 +206,7 @@ class FilaBroker(Broker):
             pipeline.producer.flush()
 
     def _make(self, queue: str) -> None:
-        """Make a queue if there is none. Who may not make queues uses those that an operator has made."""
-        with suppress(QueueExistsError, PermissionDeniedError):
-            self.client.create_queue(queue, **self._queue_options)
+        make_queue(self.client, queue, self._queue_options)
 
 
 class _Pipeline(NamedTuple):

@@ -6,7 +6,7 @@ once and not waited for, as with its RabbitMQ broker; other settlements are wait
 
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dramatiq import Consumer, MessageProxy
 from dramatiq.errors import ConnectionClosed, DecodeError
@@ -18,22 +18,32 @@ from fila_cluster.errors import AlreadySettledError, BatchError, FilaError, Leas
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fila_cluster import Client
+    from fila_cluster import Client, Delivery
     from fila_cluster.dramatiq.broker import FilaBroker
 
 
-class FilaConsumer(Consumer):
-    """A subscription to one queue. ``timeout_s``: how long ``__next__`` waits for a message."""
+class Deliveries(Protocol):
+    """Where a consumer's deliveries come from: a :class:`fila_cluster.Consumer`, but for tests."""
 
-    def __init__(self, broker: "FilaBroker", client: "Client", queue: str, prefetch: int, timeout_s: float) -> None:
+    def take(self, timeout: float, /) -> "Delivery | None":
+        """Return the next one; None if there is none within ``timeout`` seconds."""
+
+    def close(self) -> None:
+        """Give back what was not taken."""
+
+
+class FilaConsumer(Consumer):
+    """What a worker has of one queue. ``timeout_s``: how long ``__next__`` waits for a message."""
+
+    def __init__(self, broker: "FilaBroker", client: "Client", deliveries: Deliveries, timeout_s: float) -> None:
         self.logger = get_logger(__name__, type(self))
         self._broker = broker
         self._client = client
         self._timeout_s = timeout_s
-        self._deliveries = client.consume(queue, prefetch=prefetch)
+        self._deliveries = deliveries
 
     def __next__(self) -> DeliveredMessage | None:
-        with _as_connection_errors():
+        with as_connection_errors():
             delivery = self._deliveries.take(self._timeout_s)
         if delivery is None:
             if self._client.closed:
@@ -45,7 +55,7 @@ class FilaConsumer(Consumer):
             self.logger.warning(
                 "Message %s of queue %r can't be decoded. It goes to the dead letters: %s", delivery.id, delivery.queue, error
             )
-            with _as_connection_errors():
+            with as_connection_errors():
                 delivery.fail(f"no message of dramatiq: {error}")
             return None
 
@@ -63,7 +73,7 @@ class FilaConsumer(Consumer):
         if not deliveries:
             return
         try:
-            with _as_connection_errors():
+            with as_connection_errors():
                 self._client.give_back(deliveries)
         except BatchError as error:  # leases that have ended went back by themselves
             self.logger.warning("Some messages were not given back: %s", error)
@@ -90,7 +100,7 @@ class FilaConsumer(Consumer):
             self.logger.warning("%r did not come from this broker: there is nothing to settle.", message)
             return
         try:
-            with _as_connection_errors():
+            with as_connection_errors():
                 settle(message)
         except LeaseExpiredError as error:
             self.logger.warning("Message %s will be delivered again: %s", message.message_id, error)
@@ -99,11 +109,11 @@ class FilaConsumer(Consumer):
 
 
 @contextmanager
-def _as_connection_errors() -> "Iterator[None]":
+def as_connection_errors() -> "Iterator[None]":
     """Raise what may pass as an error after which dramatiq tries again."""
     try:
         yield
     except FilaError as error:
-        if error.retryable and not isinstance(error, BatchError):
+        if error.retryable:
             raise ConnectionClosed(error) from error
         raise

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dramatiq import Message
 
+from fila_cluster.errors import InvalidArgumentError
+
 if TYPE_CHECKING:
     from dramatiq import Actor
 
@@ -31,6 +33,10 @@ HEADERS: Final = "fila_headers"
 
 ACTOR_OPTIONS: Final = frozenset({*KEPT, RABBITMQ_PRIORITY, HEADERS})
 """The options that an actor may be declared with."""
+MESSAGE_OPTIONS: Final = ACTOR_OPTIONS | ONCE.keys()
+"""The options that a message may be sent with."""
+PREFIX: Final = "fila_"
+"""Of this broker's options. Others may be those of any middleware."""
 
 
 def fair(
@@ -57,6 +63,16 @@ def ruled(message: "Message[Any]", rules: Mapping[str, Rule]) -> "Message[Any]":
         name: value for name, rule in rules.items() if name not in message.options and (value := rule(message)) is not None
     }
     return message.copy(options=added) if added else message
+
+
+def check_options(message: "Message[Any]") -> None:
+    """Refuse an option that there is not: Dramatiq does so for actors only."""
+    for name in message.options:
+        if name.startswith(PREFIX) and name not in MESSAGE_OPTIONS:
+            known = ", ".join(sorted(each for each in MESSAGE_OPTIONS if each.startswith(PREFIX)))
+            raise InvalidArgumentError(
+                f"a message of actor {message.actor_name!r} has the option {name!r}: there are {known}"
+            )
 
 
 def without_once(message: "Message[Any]") -> "Message[Any]":

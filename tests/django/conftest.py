@@ -1,4 +1,4 @@
-"""A Django project on the shared cluster, with a database of its own.
+"""A Django project with a database of its own, on the shared cluster or on a broker in memory.
 
 Django is set up when this module is imported, because it can be set up once in a process. The database and the broker are known later: nothing
 is opened before it is used.
@@ -38,17 +38,23 @@ def backend(alias: str = "default") -> FilaBackend:
 
 
 @pytest.fixture(scope="module")
-def project(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The project, ready; its environment."""
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The project's database; its path. The client that its backends share is closed at the end."""
     database = str(tmp_path_factory.mktemp("django") / "database")
     connections.databases["default"]["NAME"] = database
+    call_command("migrate", verbosity=0)
+    yield database
+    connections.close_all()
+    backend().settings.lazy().close()
+
+
+@pytest.fixture(scope="module")
+def project(shared_cluster: Cluster, database: str) -> Iterator[dict[str, str]]:
+    """The project, ready; its environment."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FILA_ENDPOINT", shared_cluster.endpoint)
-        call_command("migrate", verbosity=0)
         names = ("DJANGO_SETTINGS_MODULE", "TASKS_TEST_NAMESPACE", "FILA_ENDPOINT")
         yield {name: os.environ[name] for name in names} | {"TASKS_TEST_DATABASE": database}
-        connections.close_all()
-        backend().settings.lazy().close()
 
 
 @pytest.fixture

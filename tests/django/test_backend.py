@@ -6,26 +6,30 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import OperationalError, transaction
+from django.db.backends.signals import connection_created
+from django.db.models.signals import pre_save
 from django.test import Client as Browser
+from django.test import override_settings
 from django.utils import timezone
 
 from fila_cluster.django import FilaBackend
 from fila_cluster.django.execution import LOST_MAX
 from fila_cluster.django.framework import InvalidTask, task_signals
 from fila_cluster.django.models import TaskRecord
-from fila_cluster.django.tasks import FilaTask
 from fila_cluster.django.worker import UNSENT_AFTER, Worker
 from tests.django.conftest import NAMESPACE, RunWorker, backend
 from tests.support.cluster import PATIENCE_S, environment, eventually
@@ -115,11 +119,13 @@ def test_a_task_that_fails_is_a_dead_letter_and_a_redrive_runs_it_again(
     assert (result.status, result.attempts, len(result.errors)) == ("FAILED", 2, 2)
 
 
-def test_a_task_that_returns_what_is_no_json_fails(tasks: ModuleType, work: RunWorker) -> None:
-    result = tasks.unsayable.enqueue()
+def test_a_task_that_returns_what_is_no_json_to_django_fails(tasks: ModuleType, work: RunWorker) -> None:
+    results = {what: tasks.say.enqueue(what) for what in ("object", "datetime", "bytes", "nan")}
     work()
-    result.refresh()
-    assert (result.status, result.errors[0].exception_class) == ("FAILED", TypeError)
+    for result in results.values():
+        result.refresh()
+    assert [results[what].errors[0].exception_class for what in ("object", "datetime")] == [TypeError] * 2
+    assert [results[what].return_value for what in ("bytes", "nan")] == [["text"], None]
 
 
 def test_a_backend_may_retry(tasks: ModuleType, client: Any, work: RunWorker) -> None:
@@ -142,6 +148,17 @@ def test_a_task_of_later_stays_with_the_broker(tasks: ModuleType, client: Any, w
     (message,) = messages(client)
     assert message.state == "delayed"
     assert abs(message.due_at - later) < timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_without_use_tz_a_time_is_of_the_projects_zone(tasks: ModuleType, client: Any, named: bool) -> None:
+    at_noon = (datetime.now(ZoneInfo("Asia/Tokyo")) + timedelta(days=2)).replace(hour=12, microsecond=0)
+    with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"), timezone.override("America/Lima"):
+        result = tasks.add.using(run_after=at_noon if named else at_noon.replace(tzinfo=None)).enqueue(1)
+        result.refresh()
+        assert (result.status, result.errors) == ("READY", [])
+        assert tasks.add.get_result(result.id).task.run_after == at_noon.replace(tzinfo=None)
+    assert [message.due_at for message in messages(client)] == [at_noon]
 
 
 def test_what_a_task_says_of_its_scheduling(tasks: ModuleType, client: Any) -> None:
@@ -168,13 +185,13 @@ def test_a_task_that_could_not_be_sent_is_sent_by_a_worker_and_once(
     assert (record.id, record.sent) == (result.id, False)
 
     worker = Worker(backend(), ["default"], threads=1, worker_id="tester")
-    assert worker.send_unsent() == 0  # its sending may still be under way
+    assert worker.send_unsent(UNSENT_AFTER) == 0  # its sending may still be under way
     records().update(enqueued_at=record.enqueued_at - UNSENT_AFTER)
-    assert worker.send_unsent() == 1
+    assert worker.send_unsent(UNSENT_AFTER) == 1
     records().update(sent=False)  # the process died before it noted that
-    assert worker.send_unsent() == 1
+    assert worker.send_unsent(UNSENT_AFTER) == 1
     assert len(messages(client)) == 1
-    assert worker.send_unsent() == 0
+    assert worker.send_unsent(UNSENT_AFTER) == 0
 
 
 def test_a_backend_may_be_given_a_client(tasks: ModuleType, client: Any) -> None:
@@ -222,20 +239,78 @@ def test_a_task_that_kills_its_workers_is_given_up(tasks: ModuleType, client: An
     assert result.errors[0].traceback.endswith("given up after 6 attempts: consumer lost\n")
 
 
+def test_a_task_waits_for_the_database_uncounted(tasks: ModuleType, work: RunWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[str] = []
+
+    def refuse(**_: Any) -> None:
+        if threading.current_thread().name.startswith("fila-task") and len(refused) < 2 * LOST_MAX:
+            refused.append("")
+            raise OperationalError("the database is away")
+
+    monkeypatch.setattr("fila_cluster.django.worker.DATABASE_PAUSE_S", 0.0)
+    result = tasks.add.enqueue(1)
+    connection_created.connect(refuse)
+    try:
+        work()
+    finally:
+        connection_created.disconnect(refuse)
+    result.refresh()
+    assert (result.status, result.attempts, len(refused)) == ("SUCCESSFUL", 1, 2 * LOST_MAX)
+
+
+def test_a_task_that_outlives_its_connection_runs_once(tasks: ModuleType, work: RunWorker) -> None:
+    result = tasks.lose_connection.enqueue()
+    work()
+    result.refresh()
+    assert (result.status, result.attempts) == ("SUCCESSFUL", 1)
+
+
+def test_a_task_whose_outcome_is_not_stored_runs_again(
+    tasks: ModuleType, client: Any, work: RunWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+
+    def refuse(instance: Any, **_: Any) -> None:
+        if instance.is_finished and not refused:
+            refused.append(instance.status)
+            raise OperationalError("the database is away")
+
+    monkeypatch.setattr("fila_cluster.django.execution.DATABASE_PAUSE_S", 0.0)
+    result = tasks.add.enqueue(1)
+    pre_save.connect(refuse, sender=TaskRecord)
+    try:
+        work()
+    finally:
+        pre_save.disconnect(refuse, sender=TaskRecord)
+    result.refresh()
+    assert (refused, result.status, result.attempts) == (["SUCCESSFUL"], "SUCCESSFUL", 2)
+    assert messages(client) == []
+
+
+def test_a_task_that_is_gone_from_the_code_fails(tasks: ModuleType, client: Any, work: RunWorker) -> None:
+    result = tasks.add.enqueue(1)
+    records().update(task_path="tests.django.project.tasks.gone")
+    work()
+    assert [error["exception_class_path"] for error in records().get().errors] == ["builtins.ImportError"]
+    assert [letter.json()["id"] for letter in client.browse(LETTERS)] == [result.id]
+
+
 def test_messages_of_nobody_are_dead_letters(tasks: ModuleType, client: Any, work: RunWorker) -> None:
     tasks.add.enqueue(1)
     records().delete()
     client.enqueue(DEFAULT, b"hello")
+    client.enqueue(DEFAULT, b'{"id": "1", "on_commit": false, "priority": "high"}')
     work()
     errors = sorted(letter.error for letter in client.browse(LETTERS))
-    assert [error[:18] for error in errors] == ["no task of Django:", "there is no row of"]
+    assert [error[:18] for error in errors] == ["no task of Django:"] * 2 + ["there is no row of"]
+    assert "`str` - at `$.priority`" in errors[0] + errors[1]
 
 
 def test_what_is_no_task_here_is_refused(tasks: ModuleType) -> None:
     with pytest.raises(InvalidTask, match="not valid for backend"):
         tasks.add.using(queue_name="other")
-    with pytest.raises(InvalidTask, match=r"\.dlq"):
-        FilaBackend("any", {"QUEUES": []}).validate_task(FilaTask(func=tasks.add.func, queue_name="x.dlq"))
+    with pytest.raises(InvalidTask, match=r"ends in \.dlq"):
+        tasks.add.using(backend="anywhere", queue_name="x.dlq")
     with pytest.raises(ImproperlyConfigured, match=r"'OPTIONS'\] has no option 'endpont': there are .*endpoint"):
         FilaBackend("any", {"OPTIONS": {"endpont": "tcp://127.0.0.1:5555"}})
     with pytest.raises(ImproperlyConfigured, match="max_attempts"):
@@ -304,10 +379,13 @@ def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
     assert len(results) == records().count()
 
 
-@pytest.mark.parametrize("missing", ["django", "django_tasks"])
-def test_without_what_it_needs_the_import_says_what_to_install(missing: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "advice"), [("django", "pip install 'fila-cluster[django]'"), ("django_tasks", "pip install django-tasks")]
+)
+def test_without_what_it_needs_the_import_says_what_to_install(missing: str, advice: str) -> None:
     code = f"""
 import sys
+import threading
 from importlib import util
 found = util.find_spec
 util.find_spec = lambda name: None if name == 'django.tasks' and {missing!r} != 'django' else found(name)
@@ -316,4 +394,4 @@ from fila_cluster.django import FilaBackend
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 1
-    assert "pip install 'fila-cluster[django]'" in done.stderr.rstrip().rpartition("\n")[2], done.stderr
+    assert advice in done.stderr.rstrip().rpartition("\n")[2], done.stderr

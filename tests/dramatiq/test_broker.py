@@ -193,6 +193,8 @@ def test_options_of_messages_win_over_those_of_actors(broker: FilaBroker) -> Non
     assert "fila_dedup_id" not in found[0].json()["options"]
     with pytest.raises(InvalidArgumentError, match="throttle_keys"):
         work.send_with_options(args=(5,), fila_throttle_keys="provider")
+    with pytest.raises(InvalidArgumentError, match=r"'work' has the option 'fila_key': there are .*fila_fairness_key, "):
+        work.send_with_options(args=(6,), fila_key="acme")
 
 
 def test_a_worker_that_stops_gives_back_what_it_has_not_run(broker: FilaBroker, start_worker: StartWorker) -> None:

@@ -8,7 +8,8 @@ DATABASES = {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("TASKS_TEST_DATABASE", ":memory:"),
         "OPTIONS": {"timeout": 60, "transaction_mode": "IMMEDIATE"},
-    }
+    },
+    "replica": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
 }
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -59,5 +60,6 @@ TASKS = {
         OPTIONS={"fairness_key": "tests.django.project.tasks.tenant_of", "dashboard": "http://127.0.0.1:8555"},
     ),
     "retried": _backend(QUEUES=["retried"], OPTIONS={"max_attempts": 3, "retry_delay": 0.01}),
+    "anywhere": _backend(QUEUES=[]),
     "at_once": _backend(QUEUES=["at-once"], ENQUEUE_ON_COMMIT=False),
 }

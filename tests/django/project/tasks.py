@@ -2,7 +2,10 @@
 
 import os
 import time
+from datetime import datetime
 from typing import Any
+
+from django.db import connection
 
 from fila_cluster.django.framework import PACKAGE
 
@@ -25,9 +28,12 @@ def add(x: int, y: int = 0, tenant: str | None = None) -> int:
     return x + y
 
 
-@task(queue_name="emails", priority=10, throttle_keys=["mail-provider"])
+@task(queue_name="emails", priority=10)
 def send_mail(address: str) -> list[str]:
     return [address]
+
+
+send_mail = send_mail.using(throttle_keys=["mail-provider"])
 
 
 @task
@@ -46,8 +52,8 @@ def fail(text: str) -> None:
 
 
 @task
-def unsayable() -> Any:
-    return object()
+def say(what: str) -> Any:
+    return {"object": object(), "datetime": datetime(2026, 1, 1), "bytes": (b"text",), "nan": float("nan")}[what]
 
 
 @task(backend="retried", queue_name="retried")
@@ -61,6 +67,29 @@ def fail_twice() -> int:
 @task(backend="at_once", queue_name="at-once")
 def at_once() -> str:
     return "done"
+
+
+@task
+def lose_connection() -> str:
+    connection.connection.close()  # as a database does that sees nothing for an hour
+    return "done"
+
+
+@task(backend="anywhere")
+def count_down(number: int) -> int:
+    if number:
+        count_down.using(queue_name=f"step-{number}").enqueue(number - 1)
+    return number
+
+
+@task
+def without_end() -> None:
+    without_end.enqueue()
+
+
+@task
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 @task

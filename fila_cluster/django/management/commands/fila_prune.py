@@ -29,7 +29,7 @@ class Command(BaseCommand):  # type: ignore[misc] # Django is not typed
     def handle(self, **options: Any) -> None:
         """Delete them."""
         statuses = [TaskRecord.Status.SUCCESSFUL, *([TaskRecord.Status.FAILED] if options["failed"] else [])]
-        over = TaskRecord.objects.filter(
+        over = TaskRecord.written().filter(
             status__in=statuses, finished_at__lt=timezone.now() - timedelta(days=options["days"])
         )
         total = 0

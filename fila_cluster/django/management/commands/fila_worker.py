@@ -97,9 +97,9 @@ def _several(count: int, grace_s: float) -> int:
     environment = os.environ | {PARENT: str(os.getpid())}
     running = [subprocess.Popen(command, env=environment) for _ in range(count)]
     while running and not stopped.wait(RESTART_S):
-        died = [process for process in running if process.poll()]
-        running = [process for process in running if process.poll() is None]
-        running += [subprocess.Popen(command, env=environment) for _ in died]
+        codes = [process.poll() for process in running]  # asked once: one that dies meanwhile is found the next time
+        running = [process for process, code in zip(running, codes, strict=True) if code is None]
+        running += [subprocess.Popen(command, env=environment) for code in codes if code]
     for process in running:
         process.terminate()
     give_up_at = time.monotonic() + grace_s + 10.0
