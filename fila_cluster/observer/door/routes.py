@@ -33,8 +33,8 @@ class Door:
     """The HTTP door. ``client`` acts for all requests where there is no authentication; None: each brings a key, or is refused."""
 
     def __init__(self, client: AsyncClient | None, limits: Limits = LIMITS) -> None:
-        self.counts = Counts()
-        self.receivers = Receivers(self.counts, limits)
+        self.receivers = Receivers(limits)
+        self.counts = Counts(self.receivers)
         self._client = client
 
     def routes(self) -> list[Route]:
