@@ -30,7 +30,7 @@ class HandlerTimeoutError(TimeoutError):
     """A handler did not end within its ``timeout``. ``still_running``: what goes on all the same; None if it was cancelled."""
 
     def __init__(self, seconds: float, still_running: "asyncio.Future[Any] | None") -> None:
-        goes_on = "" if still_running is None else ": it goes on, because a function cannot be stopped"
+        goes_on = "" if still_running is None else ": it goes on, because it could not be stopped"
         super().__init__(f"did not end within {seconds:g} s{goes_on}")
         self.still_running = still_running
 
