@@ -7,7 +7,7 @@ coroutine that does not end when it is cancelled.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Any, TypeAlias
@@ -30,26 +30,26 @@ class HandlerTimeoutError(TimeoutError):
     """A handler did not end within its ``timeout``. ``still_running``: what goes on all the same; None if it was cancelled."""
 
     def __init__(self, seconds: float, still_running: "asyncio.Future[Any] | None") -> None:
-        goes_on = "" if still_running is None else ": it goes on, because a function cannot be stopped"
+        goes_on = "" if still_running is None else ": it goes on, because it could not be stopped"
         super().__init__(f"did not end within {seconds:g} s{goes_on}")
         self.still_running = still_running
 
 
 class HandlerExitError(RuntimeError):
-    """A handler called ``sys.exit``: that ends no process here, or one message could end them all."""
+    """A handler, or a dependency of it, called ``sys.exit``: that ends no process here, or one message could end them all."""
 
 
 async def call(handler: Handler, delivery: Delivery, shared: Values, overrides: Overrides, threads: Threads | None) -> Any:
     """Call a handler for one delivery. ``shared``: the app-wide dependencies; ``threads`` None: functions are called here."""
     if handler.is_coroutine:
-        work = _awaited(handler.recipe, delivery, shared, overrides)
-        if handler.timeout is None:
-            return await work
-        return await _within(handler.timeout, asyncio.ensure_future(work), is_coroutine=True)
-    function = partial(_called, handler.recipe, delivery, shared, overrides)
-    if threads is None:
-        return function()
-    return await _within(handler.timeout, threads.start(function), is_coroutine=False)
+        work: Awaitable[Any] = _awaited(handler.recipe, delivery, shared, overrides)
+    elif threads is None:
+        return _called(handler.recipe, delivery, shared, overrides)
+    else:
+        work = threads.start(partial(_called, handler.recipe, delivery, shared, overrides))
+    if handler.timeout is None:
+        return await work
+    return await _within(handler.timeout, asyncio.ensure_future(work), is_coroutine=handler.is_coroutine)
 
 
 async def make_shared(stack: AsyncExitStack, needs: list[Need], overrides: Overrides) -> Values:
@@ -61,31 +61,31 @@ async def make_shared(stack: AsyncExitStack, needs: list[Need], overrides: Overr
     return shared
 
 
-async def _within(seconds: float | None, running: "asyncio.Future[Any]", *, is_coroutine: bool) -> Any:
+async def _within(seconds: float, running: "asyncio.Future[Any]", *, is_coroutine: bool) -> Any:
     try:
         done, _ = await asyncio.wait({running}, timeout=seconds)
         if not done and is_coroutine:
             running.cancel()
             done, _ = await asyncio.wait({running}, timeout=CANCEL_S)
             if done and (running.cancelled() or running.exception() is not None):
-                raise HandlerTimeoutError(seconds or 0, None)
+                raise HandlerTimeoutError(seconds, None)
     except asyncio.CancelledError:  # nobody waits any longer
         if is_coroutine and not running.done():
             running.cancel()
             await asyncio.wait({running}, timeout=CANCEL_S)
         raise
     if not done:
-        raise HandlerTimeoutError(seconds or 0, running)
+        raise HandlerTimeoutError(seconds, running)
     return running.result()
 
 
 def _called(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overrides) -> Any:
     with ExitStack() as stack:
-        arguments = _plain_arguments(recipe, delivery)
-        values: Values = {}
-        for need in recipe.needs:
-            arguments[need.parameter] = _make(stack, need, delivery, shared, overrides, values)
         try:
+            arguments = _plain_arguments(recipe, delivery)
+            values: Values = {}
+            for need in recipe.needs:
+                arguments[need.parameter] = _make(stack, need, delivery, shared, overrides, values)
             result = recipe.make(**arguments)
         except SystemExit as error:
             raise HandlerExitError(f"the handler called sys.exit({error.code!r})") from error
@@ -97,19 +97,14 @@ def _called(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overr
 
 async def _awaited(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overrides) -> Any:
     async with AsyncExitStack() as stack:
-        arguments = _plain_arguments(recipe, delivery)
-        values: Values = {}
-        for need in recipe.needs:
-            arguments[need.parameter] = await _make_async(stack, need, delivery, shared, overrides, values)
         try:
-            return await _coroutine(recipe.make, arguments)
+            arguments = _plain_arguments(recipe, delivery)
+            values: Values = {}
+            for need in recipe.needs:
+                arguments[need.parameter] = await _make_async(stack, need, delivery, shared, overrides, values)
+            return await recipe.make(**arguments)
         except SystemExit as error:
             raise HandlerExitError(f"the handler called sys.exit({error.code!r})") from error
-
-
-def _coroutine(make: Function, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
-    coroutine: Coroutine[Any, Any, Any] = make(**arguments)
-    return coroutine
 
 
 def _plain_arguments(recipe: Recipe, delivery: Delivery | None) -> dict[str, Any]:
@@ -133,7 +128,7 @@ def _make(stack: ExitStack, need: Need, delivery: Delivery, shared: Values, over
         arguments = _plain_arguments(recipe, delivery)
         for inner in recipe.needs:
             arguments[inner.parameter] = _make(stack, inner, delivery, shared, overrides, values)
-        known[make] = enter(stack, recipe.make, arguments)
+        known[make] = enter(stack, recipe.making, arguments)
     return known[make]
 
 
@@ -147,5 +142,5 @@ async def _make_async(
         arguments = _plain_arguments(recipe, delivery)
         for inner in recipe.needs:
             arguments[inner.parameter] = await _make_async(stack, inner, delivery, shared, overrides, values)
-        known[make] = await enter_async(stack, recipe.make, arguments)
+        known[make] = await enter_async(stack, recipe.making, arguments)
     return known[make]

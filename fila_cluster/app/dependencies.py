@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 Scope: TypeAlias = Literal["message", "app"]
 
@@ -40,57 +40,58 @@ class Depends:
 
 
 class Manner(Enum):
-    """How a value is made by a call."""
+    """What is done with the result of a call."""
 
-    GENERATOR = auto()
-    ASYNC_GENERATOR = auto()
     MANAGER = auto()
     ASYNC_MANAGER = auto()
     COROUTINE = auto()
     PLAIN = auto()
 
 
-ASYNC: Final = frozenset((Manner.ASYNC_GENERATOR, Manner.ASYNC_MANAGER, Manner.COROUTINE))
+ASYNC: Final = frozenset((Manner.ASYNC_MANAGER, Manner.COROUTINE))
 """Those that need an event loop."""
 
 
-def manner_of(make: Callable[..., Any]) -> Manner:
+class Making(NamedTuple):
+    """How to make a value: what to call, and what to do with its result. Found once, when a handler is registered."""
+
+    manner: Manner
+    call: Callable[..., Any]
+
+
+def making_of(make: Callable[..., Any]) -> Making:
     """Return how to make a value with this function or class."""
     inner = inspect.unwrap(make)
     if inspect.isgeneratorfunction(make):
-        return Manner.GENERATOR
+        return Making(Manner.MANAGER, contextmanager(make))
     if inspect.isasyncgenfunction(make):
-        return Manner.ASYNC_GENERATOR
+        return Making(Manner.ASYNC_MANAGER, asynccontextmanager(make))
     if inspect.isasyncgenfunction(inner) or (isinstance(make, type) and _is_async_manager(make)):
-        return Manner.ASYNC_MANAGER
+        return Making(Manner.ASYNC_MANAGER, make)
     if inspect.isgeneratorfunction(inner) or (isinstance(make, type) and hasattr(make, "__enter__")):
-        return Manner.MANAGER
-    return Manner.COROUTINE if inspect.iscoroutinefunction(make) else Manner.PLAIN
+        return Making(Manner.MANAGER, make)
+    return Making(Manner.COROUTINE if inspect.iscoroutinefunction(make) else Manner.PLAIN, make)
 
 
 def _is_async_manager(make: type) -> bool:
     return hasattr(make, "__aenter__") and not hasattr(make, "__enter__")
 
 
-def enter(stack: ExitStack | AsyncExitStack, make: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+def enter(stack: ExitStack | AsyncExitStack, making: Making, arguments: Mapping[str, Any]) -> Any:
     """Make a value and have ``stack`` close it. Not for those in ``ASYNC``."""
-    match manner_of(make):
-        case Manner.GENERATOR:
-            return stack.enter_context(contextmanager(make)(**arguments))
+    match making.manner:
         case Manner.MANAGER:
-            return stack.enter_context(make(**arguments))
+            return stack.enter_context(making.call(**arguments))
         case Manner.PLAIN:
-            return make(**arguments)
-    raise TypeError(f"{make!r} needs an event loop: make its handler a coroutine (async def)")
+            return making.call(**arguments)
+    raise TypeError(f"{making.call!r} needs an event loop: make its handler a coroutine (async def)")
 
 
-async def enter_async(stack: AsyncExitStack, make: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+async def enter_async(stack: AsyncExitStack, making: Making, arguments: Mapping[str, Any]) -> Any:
     """Make a value of any manner and have ``stack`` close it."""
-    match manner_of(make):
-        case Manner.ASYNC_GENERATOR:
-            return await stack.enter_async_context(asynccontextmanager(make)(**arguments))
+    match making.manner:
         case Manner.ASYNC_MANAGER:
-            return await stack.enter_async_context(make(**arguments))
+            return await stack.enter_async_context(making.call(**arguments))
         case Manner.COROUTINE:
-            return await make(**arguments)
-    return enter(stack, make, arguments)
+            return await making.call(**arguments)
+    return enter(stack, making, arguments)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from fila_cluster.app.decisions import Backoff
+from fila_cluster.app.dependencies import Manner
 from fila_cluster.app.recipes import Recipe, name_of, recipe_of_handler
 from fila_cluster.app.telemetry import Tally
 from fila_cluster.client import checks
@@ -30,9 +31,14 @@ class Handler:
     tally: Tally = field(default_factory=Tally, compare=False)
 
     @property
+    def labels(self) -> dict[str, str]:
+        """What its metrics have as attributes."""
+        return {"queue": self.queue, "handler": self.name}
+
+    @property
     def is_coroutine(self) -> bool:
         """Whether it is awaited; else it is called in a thread."""
-        return inspect.iscoroutinefunction(self.recipe.make)
+        return self.recipe.making.manner is Manner.COROUTINE
 
 
 def handler_of(

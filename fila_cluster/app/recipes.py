@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from fila_cluster.app.dependencies import ASYNC, Depends, manner_of
+from fila_cluster.app.dependencies import ASYNC, Depends, Making, making_of
 from fila_cluster.app.payloads import Reader, reader_of
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
 
@@ -27,6 +27,7 @@ class Recipe:
     """A handler or a dependency, and what it is called with. ``payload``: the parameter and how to read it; None: not wanted."""
 
     make: Callable[..., Any]
+    making: Making
     payload: tuple[str, Reader] | None
     deliveries: tuple[str, ...]
     needs: tuple[Need, ...]
@@ -34,7 +35,7 @@ class Recipe:
     @property
     def is_async(self) -> bool:
         """Whether it is made by awaiting."""
-        return manner_of(self.make) in ASYNC
+        return self.making.manner in ASYNC
 
     def all_needs(self) -> Iterator[Need]:
         """Yield what it needs, and what that needs."""
@@ -86,7 +87,7 @@ def _recipe(function: Callable[..., Any], what: str, *, of_handler: bool) -> Rec
                 f"{what} cannot be called: nothing fits its parameter {parameter.name!r}. It may take {takes}: "
                 f"{parameter.name}: Annotated[…, Depends(…)]"
             )
-    return Recipe(function, payload, tuple(deliveries), tuple(needs))
+    return Recipe(function, making_of(function), payload, tuple(deliveries), tuple(needs))
 
 
 def _need(parameter: str, depends: Depends, what: str) -> Need:

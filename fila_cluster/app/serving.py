@@ -10,7 +10,8 @@ the grace time is cancelled, and its message goes back when the client closes.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from fila_cluster.app.handlers import Handler
@@ -121,9 +122,8 @@ class Line:
         """Keep this slot taken until a call has ended, whose message is settled."""
         handler, task = self.handler, asyncio.current_task()
         assert task is not None
-        about = {"queue": handler.queue, "handler": handler.name}
         handler.tally.overdue += 1
-        instruments().overdue.add(1, about)
+        instruments().overdue.add(1, handler.labels)
         self.waiting.add(task)
         if len(self.waiting) == handler.concurrency:
             self._stuck(handler)
@@ -133,7 +133,7 @@ class Line:
         finally:
             self.waiting.discard(task)
             handler.tally.overdue -= 1
-            instruments().overdue.add(-1, about)
+            instruments().overdue.add(-1, handler.labels)
 
     async def _current(self) -> AsyncConsumer | None:
         """Return the consumer, a new one after a failure; None in a drain."""
@@ -155,7 +155,9 @@ class Line:
     async def _pause(self, failures: int, error: FilaError) -> None:
         seconds = PAUSES_S[min(failures, len(PAUSES_S) - 1)]
         _log.warning("queue %r cannot be consumed now: %s; trying again in %g s", self.handler.queue, error, seconds)
-        await _first_of(self._stop.asked.wait(), seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.asked.wait()
 
 
 async def serve(
@@ -230,13 +232,3 @@ async def _drain(lines: Sequence[Line], slots: "set[asyncio.Task[None]]", stop: 
         for task in (hurried, finished, *slots):
             task.cancel()
     await asyncio.wait(slots, timeout=END_S)
-
-
-async def _first_of(event: Awaitable[Any], seconds: float) -> bool:
-    """Wait, for ``seconds`` at most; return whether it came."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event
-    except TimeoutError:
-        return False
-    return True

@@ -75,6 +75,11 @@ def span_of(handler: "Handler", delivery: "Delivery") -> Iterator[None]:
         return
     said = {"messaging.destination.name": handler.queue, "messaging.message.id": delivery.id, "fila.handler": handler.name}
     with processing(delivery):
-        own = trace.get_tracer(NAME, CLIENT_VERSION, getattr(tracer.installed, "provider", None))
+        own = _tracer_of(getattr(tracer.installed, "provider", None))
         with own.start_as_current_span(f"handle {handler.queue}", attributes=said, set_status_on_exception=True):
             yield
+
+
+@lru_cache(maxsize=1)
+def _tracer_of(provider: trace.TracerProvider | None) -> trace.Tracer:
+    return trace.get_tracer(NAME, CLIENT_VERSION, provider)

@@ -36,10 +36,10 @@ class Threads:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_resolve, future, result, raised)
 
-        self._jobs.put(job)
         if not self._idle.acquire(blocking=False):
+            Thread(target=self._run, name=f"fila-handler-{self._count + 1}", daemon=True).start()
             self._count += 1
-            Thread(target=self._run, name=f"fila-handler-{self._count}", daemon=True).start()
+        self._jobs.put(job)  # only now: if no thread can be started, the function must not run after its message was given up
         return future
 
     def close(self) -> None:

@@ -58,10 +58,10 @@ class Work:
         if handler is None:
             known = ", ".join(self._handlers) or "no queue"
             raise LookupError(f"no handler for queue {delivery.queue!r}: this app works on {known}")
-        tally, meters, about = handler.tally, instruments(), {"queue": handler.queue, "handler": handler.name}
+        tally, meters, labels = handler.tally, instruments(), handler.labels
         began = time.monotonic()
         tally.in_hand += 1
-        meters.in_hand.add(1, about)
+        meters.in_hand.add(1, labels)
         outcome = "given_back"
         try:
             with bound_contextvars(message_id=delivery.id, queue=handler.queue, handler=handler.name):
@@ -75,10 +75,11 @@ class Work:
                     outcome = verdict.verb.name.lower() if await settle(delivery, verdict) else "lost"
         finally:
             tally.in_hand -= 1
-            meters.in_hand.add(-1, about)
+            meters.in_hand.add(-1, labels)
             setattr(tally, outcome, getattr(tally, outcome) + 1)
-            meters.messages.add(1, about | {"outcome": outcome})
-            meters.seconds.record(time.monotonic() - began, about | {"outcome": outcome})
+            ended = labels | {"outcome": outcome}
+            meters.messages.add(1, ended)
+            meters.seconds.record(time.monotonic() - began, ended)
         return verdict, _still_running(error)
 
     async def _outcome(self, handler: Handler, delivery: Delivery) -> tuple[Verdict, BaseException | None]:
@@ -87,15 +88,29 @@ class Work:
                 await self._through_middleware(handler, delivery)
         except Exception as error:  # whatever a handler raises is an answer
             return judge(error, delivery.attempts, handler.retry), error
+        except (
+            asyncio.CancelledError,
+            SystemExit,
+        ) as error:  # a task that the handler awaited was cancelled; middleware has exited
+            if _is_to_end(error):
+                raise
+            return judge(error, delivery.attempts, handler.retry), error
         return ACK, None
 
-    async def _through_middleware(self, handler: Handler, delivery: Delivery) -> Any:
-        async def last(of: Call) -> Any:
-            if handler.is_coroutine or self._threads is None:
-                return await call(handler, given, self._shared, self._overrides, self._threads)
-            return await call(handler, for_thread(delivery), self._shared, self._overrides, self._threads)
+    async def _call(self, handler: Handler, delivery: Delivery) -> Any:
+        if handler.is_coroutine:
+            given = for_coroutine(delivery)
+        else:
+            given = delivery if self._threads is None else for_thread(delivery)
+        return await call(handler, given, self._shared, self._overrides, self._threads)
 
-        given = for_coroutine(delivery) if handler.is_coroutine else delivery
+    async def _through_middleware(self, handler: Handler, delivery: Delivery) -> Any:
+        if not self._middleware:
+            return await self._call(handler, delivery)
+
+        async def last(of: Call) -> Any:
+            return await self._call(handler, delivery)
+
         step = last
         for middleware in reversed(self._middleware):
 
@@ -103,6 +118,12 @@ class Work:
                 return await middleware(of, following)
 
         return await step(Call(handler, for_coroutine(delivery)))
+
+
+def _is_to_end(error: BaseException) -> bool:
+    """Return whether somebody has cancelled the task that runs, which is no answer of its handler."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _still_running(error: BaseException | None) -> "asyncio.Future[Any] | None":

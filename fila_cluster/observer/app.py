@@ -1,5 +1,6 @@
 """The pages of the observer's address, and a guard that keeps other web pages out."""
 
+import asyncio
 import ipaddress
 from collections.abc import Collection
 from typing import Final
@@ -8,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,6 +25,10 @@ from fila_cluster.observer.samples import families
 _POLICY_VIOLATION: Final = 1008
 _REASON_MAX: Final = 120
 """The longest reason in a frame that closes a WebSocket."""
+
+PIECE_BYTES: Final = 1 << 16
+SEND_S_MAX: Final = 30.0
+"""How long a client may take to read an answer: until then it is in memory."""
 
 _HARMLESS: Final = frozenset({"/metrics", "/healthz", "/readyz"})
 
@@ -41,7 +46,7 @@ class Guard:
         """Pass on or refuse."""
         refusal = None if scope["type"] == "lifespan" else self._refusal(scope, Headers(scope=scope))
         if refusal is None:
-            await self._app(scope, receive, _never_framed(send) if scope["type"] == "http" else send)
+            await self._app(scope, receive, _never_framed(_as_read(send)) if scope["type"] == "http" else send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refusal[:_REASON_MAX]})
@@ -78,6 +83,27 @@ def _never_framed(send: Send) -> Send:
         await send(message)
 
     return framed_by_nobody
+
+
+def _as_read(send: Send) -> Send:
+    """Send a body piece by piece, each when the client has read what came before.
+
+    The server would take a whole body into its own buffer, of which nobody knows how many there are. :class:`ClientDisconnect` if the client
+    takes too long.
+    """
+
+    async def in_pieces(message: Message) -> None:
+        body = message.get("body", b"")
+        last = max(0, len(body) - 1) // PIECE_BYTES * PIECE_BYTES
+        try:
+            async with asyncio.timeout(SEND_S_MAX):
+                for begin in range(0, last, PIECE_BYTES):
+                    await send({**message, "body": body[begin : begin + PIECE_BYTES], "more_body": True})
+                await send({**message, "body": body[last:]} if last else message)
+        except TimeoutError:
+            raise ClientDisconnect from None
+
+    return in_pieces
 
 
 def _name_in(host: str) -> str:

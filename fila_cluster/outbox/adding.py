@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from typing import Any, Final
 from uuid import uuid4
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, bindparam, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
@@ -44,12 +44,19 @@ def add(
     _check_session(session)
     name = checks.queue_name(queue)
     row = _row(name, _message(payload, headers, options))
-    adding = insert(outbox).values(row)
-    if notify and _dialect_of(session) == "postgresql":  # in one statement: a round trip less
-        session.execute(select(func.pg_notify(CHANNEL, "")).add_cte(adding.cte("added")))
-    else:
-        session.execute(adding)
+    adding = _ADD_AND_NOTIFY if notify and _dialect_of(session) == "postgresql" else _ADD
+    session.execute(adding, {f"new_{column}": value for column, value in row.items()})
     return str(row["dedup_id"])
+
+
+_ADD: Final = insert(outbox).values(
+    {
+        name: bindparam(f"new_{name}")
+        for name in ("strand", "queue", "dedup_id", "payload", "headers", "options", "size_bytes", "created_at")
+    }
+)
+_ADD_AND_NOTIFY: Final = select(func.pg_notify(CHANNEL, "")).add_cte(_ADD.cte("added"))
+"""In one statement: a round trip less."""
 
 
 def _message(payload: BytesLike, headers: Mapping[str, str] | None, options: dict[str, Any]) -> Message:

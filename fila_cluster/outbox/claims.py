@@ -46,6 +46,8 @@ STRANDS_SEEN: Final = 128
 """Of one turn: those of queues that rest are left out."""
 REFUSED_AT_ONCE: Final = 32
 """Rows that were refused before and are due again, of one turn: they may not take the room of fresh ones."""
+PAUSE_S_MAX: Final = 3600.0
+"""Between two tries of a refused row. One that waits for longer was noted by a clock that was ahead, and is due."""
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of the fresh rows of one turn, and of those that were refused before, unless the first one alone is larger."""
 ROUNDS_MAX: Final = 2
@@ -97,8 +99,9 @@ class Claims:
         fresh = _fitting(found)
         if len(fresh) < len(found):  # too large together: the others are the first of the next turn
             self._cursor = found[len(fresh) - 1].strand
-        due = _SIZES.where(REFUSED, outbox.c.due_at <= datetime.now(UTC))
-        again = _fitting(self._sizes(connection, due, REFUSED_AT_ONCE, outbox.c.due_at))
+        now = datetime.now(UTC)
+        due = (outbox.c.due_at <= now) | (outbox.c.due_at > now + timedelta(seconds=PAUSE_S_MAX))
+        again = _fitting(self._sizes(connection, _SIZES.where(REFUSED, due), REFUSED_AT_ONCE, outbox.c.due_at))
         rows = self._rows(connection, [*fresh, *again])
         if rows:
             self._rounds = 0

@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 
 from fila_cluster.client import Client, checks
 from fila_cluster.errors import FilaError, InvalidArgumentError
-from fila_cluster.outbox.claims import Claims, note_refused, note_sent
+from fila_cluster.outbox.claims import PAUSE_S_MAX, Claims, note_refused, note_sent
 from fila_cluster.outbox.listening import Pauses
 from fila_cluster.outbox.sending import Fates, send
 from fila_cluster.outbox.table import outbox
@@ -26,8 +26,7 @@ BATCH: Final = 500
 POLL_S: Final = 1.0
 RETENTION_S: Final = 3600.0
 PAUSE_S_MIN: Final = 0.25
-PAUSE_S_MAX: Final = 3600.0
-"""Between two tries of a refused row: doubled each time."""
+"""Between two tries of a refused row, at first: doubled each time."""
 REST_S_MAX: Final = 30.0
 """Of a queue that takes nothing: it may be created, or have room, at any time."""
 RESTING_MAX: Final = 1000

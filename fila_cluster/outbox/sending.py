@@ -81,7 +81,7 @@ class _Sending:
         except FilaError as error:
             if type(error) is FilaError:  # of the client alone: it is closed
                 raise
-            self._refused_together(queue, rows, error)
+            self._refused_together(queue, rows, error.with_traceback(None))  # it would keep the payloads for the collector
             return
         for (number, _), result in zip(rows, results, strict=True):
             if not isinstance(result, FilaError):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fila_cluster.observer.catalogue import COUNTER, GAUGE, Metric, Scope
+from fila_cluster.observer.door.receivers import Receivers
 from fila_cluster.observer.samples import Family, families_of
 from fila_cluster.observer.sources import Source
 
@@ -13,11 +14,10 @@ from fila_cluster.observer.sources import Source
 class Counts:
     """Numbers since the observer started. There are as many entries as operations and statuses."""
 
-    def __init__(self) -> None:
+    def __init__(self, receivers: Receivers) -> None:
         self.since_ms = time.time_ns() // 1_000_000
         self.requests: Counter[tuple[str, int]] = Counter()
-        self.waiting = 0
-        self.leased = 0
+        self.receivers = receivers
 
     def families(self) -> list[Family]:
         """Return all of them under their names."""
@@ -25,12 +25,12 @@ class Counts:
 
 
 def _requests(counts: Counts) -> Iterator[Source]:
-    for (operation, status), number in counts.requests.items():
+    for (operation, status), number in list(counts.requests.items()):  # at once: this is a thread beside the loop that counts
         yield Source((operation, str(status)), number, counts.since_ms)
 
 
-def _itself(counts: Counts) -> Iterator[Source]:
-    yield Source((), counts, counts.since_ms)
+def _receivers(counts: Counts) -> Iterator[Source]:
+    yield Source((), counts.receivers, counts.since_ms)
 
 
 DOOR_SCOPES: Final = (
@@ -41,7 +41,7 @@ DOOR_SCOPES: Final = (
     ),
     Scope(
         (),
-        _itself,
+        _receivers,
         (
             Metric("fila.http.waiting", GAUGE, "Requests at the HTTP door that wait for messages.", lambda it: it.waiting),
             Metric("fila.http.leased", GAUGE, "Messages that are leased to clients of the HTTP door.", lambda it: it.leased),

@@ -19,7 +19,6 @@ from fila_cluster.client import AsyncClient
 from fila_cluster.client.forwarding import drop_content, let_lapse, settled_by_itself
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_cluster.errors import AlreadySettledError, LeaseExpiredError, OverloadedError
-from fila_cluster.observer.door.counts import Counts
 
 GRACE_S: Final = 5.0
 """How long a delivery is kept after the end of its lease: the broker says that it has ended, not the door's clock."""
@@ -135,12 +134,10 @@ class Receiver:
         """Count a request that waits for messages, unless there are too many."""
         self._desk.check_wait(self)
         self.waiting += 1
-        self._desk.changed(self)
         try:
             yield
         finally:
             self.waiting -= 1
-            self._desk.changed(self)
 
     def check_room(self, count: int) -> None:
         """Raise :class:`OverloadedError` unless so many more deliveries may be kept."""
@@ -172,14 +169,23 @@ class Load:
 class Receivers:
     """All receivers. Without authentication there is one."""
 
-    def __init__(self, counts: Counts, limits: Limits = LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: Limits = LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.now = clock
         self.bytes = 0
-        self._counts = counts
         self._requests = 0
         self._of_nobody: Receiver | None = None
         self._of_keys: dict[KeyInUse, Receiver] = {}
+
+    @property
+    def leased(self) -> int:
+        """How many deliveries HTTP clients hold."""
+        return sum(receiver.leased for receiver in self._all())
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for messages."""
+        return sum(receiver.waiting for receiver in self._all())
 
     def of_key(self, key: KeyInUse) -> Receiver:
         """Return the receiver of an API key. There are as many as keys in use."""
@@ -216,13 +222,11 @@ class Receivers:
             del self._of_keys[key]
         for receiver in self._all():
             receiver.sweep()
-        self._count()
 
     def changed(self, receiver: Receiver) -> None:
         """Note what a receiver holds. The client of a key stays open while it holds something, or a request is under way."""
         if receiver.key is not None:
             receiver.key.holds = receiver.leased + receiver.requests
-        self._count()
 
     def check_wait(self, receiver: Receiver) -> None:
         """Raise :class:`OverloadedError` if too many requests wait."""
@@ -231,10 +235,8 @@ class Receivers:
                 f"{receiver.waiting} requests of this API key wait for messages, no more may: receive more messages with each",
                 retry_after=1.0,
             )
-        if self._counts.waiting >= self.limits.waiting:
-            raise OverloadedError(
-                f"{self._counts.waiting} requests wait for messages at this address, no more may", retry_after=1.0
-            )
+        if (waiting := self.waiting) >= self.limits.waiting:
+            raise OverloadedError(f"{waiting} requests wait for messages at this address, no more may", retry_after=1.0)
 
     def check_leases(self, receiver: Receiver, count: int) -> None:
         """Raise :class:`OverloadedError` if a receiver may not hold so many more deliveries."""
@@ -244,10 +246,8 @@ class Receivers:
                 f"clients with this API key hold {receiver.leased:,} messages, at most {limits.leased_of_key:,}: settle some",
                 retry_after=1.0,
             )
-        if self._counts.leased + count > limits.leased:
-            raise OverloadedError(
-                f"HTTP clients hold {self._counts.leased:,} messages, at most {limits.leased:,}", retry_after=1.0
-            )
+        if (leased := self.leased) + count > limits.leased:
+            raise OverloadedError(f"HTTP clients hold {leased:,} messages, at most {limits.leased:,}", retry_after=1.0)
         holding = sum(bool(each.leased or each.waiting) for each in self._all() if each is not receiver)
         if holding >= limits.holding_keys:
             raise OverloadedError(f"{holding} API keys hold messages at this address, no more may", retry_after=1.0)
@@ -258,10 +258,6 @@ class Receivers:
             raise OverloadedError(
                 "too many bytes of requests and answers are under way at this address: try again", retry_after=1.0
             )
-
-    def _count(self) -> None:
-        self._counts.leased = sum(receiver.leased for receiver in self._all())
-        self._counts.waiting = sum(receiver.waiting for receiver in self._all())
 
     def _all(self) -> list[Receiver]:
         return [*self._of_keys.values(), *filter(None, [self._of_nobody])]

@@ -18,10 +18,8 @@ from fila_cluster.observer.door.counts import Counts
 from fila_cluster.observer.door.operations import Asked, UnsupportedTypeError
 from fila_cluster.observer.door.receivers import LIMITS, SWEEP_S, Limits, Receiver, Receivers
 
-SEND_S_MAX: Final = 30.0
-"""How long a client may take to read its answer: until then the answer is in memory."""
 CLOSED: Final = 499
-"""What is counted for a client that has hung up before its answer."""
+"""What is counted for a client that has hung up before its answer, or has not read it."""
 
 Operation = Callable[[Asked], Awaitable[bytes]]
 OPERATIONS: Final[dict[str, Operation]] = {
@@ -35,8 +33,8 @@ class Door:
     """The HTTP door. ``client`` acts for all requests where there is no authentication; None: each brings a key, or is refused."""
 
     def __init__(self, client: AsyncClient | None, limits: Limits = LIMITS) -> None:
-        self.counts = Counts()
-        self.receivers = Receivers(self.counts, limits)
+        self.receivers = Receivers(limits)
+        self.counts = Counts(self.receivers)
         self._client = client
 
     def routes(self) -> list[Route]:
@@ -85,13 +83,13 @@ class _Endpoint:
             with self._door.receivers.request(receiver) as load:
                 answer = await self._answer(request, lambda queue: Asked(request, queue, receiver, load))
                 status = answer.status_code
-                await _send(answer, scope, receive, send)
+                await answer(scope, receive, send)
         except FilaError as error:
             answer = failure(error)
             status = answer.status_code
-            await _send(answer, scope, receive, send)
+            await answer(scope, receive, send)
         except ClientDisconnect:
-            pass
+            status = CLOSED
         finally:
             self._door.counts.requests[self._name or "other", status] += 1
 
@@ -124,11 +122,6 @@ def _check_origin(request: Request) -> None:
     """Refuse what a browser sends for a page of another site, also where it names no origin."""
     if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
         raise PermissionDeniedError("requests of other sites' pages are refused: send this one from a program")
-
-
-async def _send(answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    async with asyncio.timeout(SEND_S_MAX):
-        await answer(scope, receive, send)
 
 
 async def _document(_: Request) -> Response:

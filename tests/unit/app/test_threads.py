@@ -4,6 +4,8 @@ import asyncio
 import contextvars
 import threading
 
+import pytest
+
 from fila_cluster.app.threads import Threads
 
 here: contextvars.ContextVar[str] = contextvars.ContextVar("here")
@@ -68,3 +70,22 @@ def test_a_result_that_nobody_waits_for_is_dropped() -> None:
     asyncio.run(test())
     may_end.set()
     assert ended.wait(60)
+
+
+def test_a_function_whose_thread_could_not_be_started_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+
+    def no_thread(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def test() -> None:
+        threads = Threads()
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", no_thread)
+            with pytest.raises(RuntimeError, match="start new thread"):
+                threads.start(lambda: ran.append("refused"))
+        await threads.start(lambda: ran.append("started"))
+        threads.close()
+
+    asyncio.run(test())
+    assert ran == ["started"]

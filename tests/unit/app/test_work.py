@@ -112,6 +112,31 @@ def test_what_a_handler_raises_decides(app: App, desk: Desk, kind: type[FakeClie
     ]
 
 
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_an_exit_or_a_cancelled_task_within_a_handler_ends_its_message_alone(
+    app: App, desk: Desk, timeout: float | None
+) -> None:
+    def exits() -> None:
+        raise SystemExit(3)
+
+    @app.handler("orders", retry=backoff(first=5), timeout=timeout)
+    async def order(payload: bytes) -> None:
+        waiting = asyncio.ensure_future(asyncio.sleep(60))
+        waiting.cancel()
+        await waiting
+
+    @app.handler("mail", retry=backoff(first=5), timeout=timeout)
+    async def mail(payload: bytes, never: Annotated[None, Depends(exits)]) -> None: ...
+
+    desk.put("orders", b"cancelled")
+    desk.put("mail", b"exit")
+    assert work_off(app, FakeAsyncClient(desk)) == 2
+    assert [(payload, how.verb, how.error) for payload, how in desk.settled] == [
+        (b"cancelled", Verb.RETRY, "CancelledError"),
+        (b"exit", Verb.RETRY, "HandlerExitError: the handler called sys.exit(3)"),
+    ]
+
+
 def test_an_error_without_a_policy_is_a_nack_and_comes_again(app: App, desk: Desk) -> None:
     seen = []
 

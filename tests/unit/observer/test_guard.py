@@ -4,8 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
-from fila_cluster.observer.app import Guard, is_loopback
+from fila_cluster.observer.app import PIECE_BYTES, Guard, is_loopback
 
 
 async def _pages(scope: Any, _: Any, send: Any) -> None:
@@ -103,3 +105,38 @@ def test_the_start_and_the_end_are_no_requests() -> None:
 )
 def test_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+def answer_with(body: bytes, take: Any) -> None:
+    """Answer a request of a client that takes each piece as it likes."""
+
+    async def pages(scope: Any, _: Any, send: Any) -> None:
+        await Response(body)(scope, None, send)  # type: ignore[arg-type]  # it receives nothing
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    asyncio.run(Guard(pages, "127.0.0.1")(scope, None, take))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES])
+def test_a_long_body_is_sent_in_pieces(size: int) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def take(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    body = bytes(number % 251 for number in range(size))
+    answer_with(body, take)
+    pieces = [message["body"] for message in sent[1:]]
+    assert b"".join(pieces) == body
+    assert max(map(len, pieces)) <= PIECE_BYTES
+    assert [message.get("more_body", False) for message in sent[1:]] == [True] * (len(pieces) - 1) + [False]
+
+
+def test_a_client_that_does_not_read_its_answer_has_hung_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fila_cluster.observer.app.SEND_S_MAX", 0)
+
+    async def never(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(ClientDisconnect):
+        answer_with(b"hello", never)

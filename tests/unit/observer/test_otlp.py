@@ -7,6 +7,7 @@ from opentelemetry.sdk.resources import Resource
 
 from fila_cluster.observer.catalogue import SCOPES, UP
 from fila_cluster.observer.door.counts import DOOR_SCOPES, Counts
+from fila_cluster.observer.door.receivers import Receivers
 from fila_cluster.observer.otlp import metrics_data, metrics_endpoint
 from fila_cluster.observer.samples import families
 from tests.unit.observer.told import STARTED_MS, hosted
@@ -16,7 +17,7 @@ NOW_NS = 1_800_000_000_000_000_000
 
 @pytest.fixture
 def exported() -> dict[str, Metric]:
-    counts = Counts()
+    counts = Counts(Receivers())
     counts.requests["receive", 200] += 1
     data = metrics_data([*families(hosted()), *counts.families()], Resource.create({"service.name": "broker"}), NOW_NS)
     request = encode_metrics(data)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from fila_cluster.errors import AlreadySettledError, LeaseExpiredError, OverloadedError
-from fila_cluster.observer.door.counts import Counts
 from fila_cluster.observer.door.receivers import GRACE_S, Limits, Receiver, Receivers
 from fila_cluster.observer.door.routes import Door
 
@@ -75,7 +74,7 @@ def clock() -> Clock:
 
 
 def receivers(clock: Clock, **limits: int) -> Receivers:
-    return Receivers(Counts(), Limits(**limits), clock)
+    return Receivers(Limits(**limits), clock)
 
 
 def test_a_token_is_known_until_its_lease_has_surely_ended(clock: Clock) -> None:

@@ -27,6 +27,7 @@ from fila_cluster.errors import (
 from fila_cluster.outbox import Turn, add, metadata, outbox, relay, relay_turn, status
 from fila_cluster.outbox.claims import BATCH_BYTES_MAX, STRANDS_SEEN
 from fila_cluster.outbox.relaying import PAUSE_S_MIN, _Options, _Relay
+from fila_cluster.outbox.sending import send
 from tests.support.cluster import PATIENCE_S
 from tests.unit.outbox.brokers import Broker
 
@@ -140,6 +141,27 @@ def test_each_refusal_makes_the_pause_longer(engine: Engine) -> None:
         with engine.begin() as connection:
             connection.execute(update(outbox).values(due_at=datetime.now(UTC) - timedelta(seconds=1)))
     assert pauses[0] < pauses[1] < pauses[2]
+
+
+def test_a_clock_that_was_ahead_keeps_no_refused_row_waiting(engine: Engine) -> None:
+    broker = Broker("orders")
+    put(engine, b"soon", b"far ahead")
+    with engine.begin() as connection:
+        for number, wait in enumerate((timedelta(minutes=59), timedelta(hours=2)), 1):
+            this = outbox.c.number == number
+            connection.execute(update(outbox).where(this).values(due_at=datetime.now(UTC) + wait))
+    assert drain(engine, broker).sent == 1
+    assert broker.queues["orders"] == [b"far ahead"]
+
+
+def test_an_error_keeps_no_rows_in_memory(engine: Engine) -> None:
+    broker = Broker("orders")
+    broker.refusals["orders"] = PayloadTooLargeError("no")
+    put(engine, b"large")
+    with engine.connect() as connection:
+        rows = connection.execute(select(outbox)).all()
+    fates = send(broker, rows, 0)  # type: ignore[arg-type]
+    assert [error.__traceback__ for error in fates.refused.values()] == [None]
 
 
 def test_the_guilty_row_of_a_refused_frame_is_found(engine: Engine) -> None:
