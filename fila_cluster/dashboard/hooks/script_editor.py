@@ -28,7 +28,7 @@ class ScriptEditor:
         self.hook = hook
         self._edited = edited
         self._may_start = True
-        with ui.card().classes("p-3 gap-2 grow basis-0 min-w-[22rem]"):
+        with ui.card().classes("p-3 gap-2 grow basis-0 min-w-[min(22rem,100%)]"):
             with ui.row().classes("w-full items-center gap-2 h-7 no-wrap"):
                 ui.label(hook).classes("font-semibold fila-mono")
                 self._mark = ui.badge("changed", color="warning").props(f"data-testid=changed-{hook}")
