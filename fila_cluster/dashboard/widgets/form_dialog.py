@@ -15,13 +15,14 @@ class FormDialog:
 
     def __init__(self, title: str, yes: str, *, mark: str, width: str = "44rem") -> None:
         """``yes``: the button that tries; ``mark``: what its test ids begin with; ``width``: a CSS length."""
-        with ui.dialog() as self._dialog, ui.card().classes("p-4 gap-3 no-wrap").style(f"width: {width}; max-width: 95vw"):
+        with ui.dialog() as self._dialog, ui.card().classes("p-4 gap-3 no-wrap") as card:
+            card.style(f"width: {width}; max-width: 95vw")
             self._dialog.props(f"persistent data-testid={mark}-dialog")
-            ui.label(title).classes("text-lg font-semibold break-all")
-            self.fields = ui.column().classes("w-full gap-3 no-wrap")
-            self._trouble = ui.label().classes("text-negative whitespace-pre-line break-words w-full")
+            ui.label(title).classes("text-lg font-semibold break-all shrink-0")
+            self.fields = ui.column().classes("w-full gap-3 py-1 no-wrap min-h-0 overflow-y-auto")
+            self._trouble = ui.label().classes("text-negative whitespace-pre-line break-words w-full shrink-0")
             self._trouble.props(f"data-testid={mark}-trouble")
-            with ui.row().classes("w-full justify-end"):
+            with ui.row().classes("w-full justify-end shrink-0"):
                 ui.button("Cancel", on_click=lambda: self._dialog.submit(False)).props("flat no-caps")
                 self._yes = ui.button(yes).props(f"no-caps data-testid={mark}-submit")
 
