@@ -77,6 +77,17 @@ def test_a_hook_that_does_not_compile_is_refused_in_the_form(
     assert client.get_template(pattern) is None
 
 
+def test_editors_have_the_colours_of_the_page_each_time_they_are_opened(page: Page, dashboard: str) -> None:
+    page.goto(f"{dashboard}/templates")
+    for colour in ("rgb(255, 255, 255)", "rgb(30, 30, 30)"):
+        page.get_by_test_id("theme").click()  # from auto to light, and on to dark
+        page.get_by_test_id("create-template").click()
+        editor = page.get_by_test_id("editor-on_enqueue").locator(".cm-editor")
+        expect(editor).to_have_css("background-color", colour)
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_what_others_did_meanwhile_is_not_replaced(page: Page, dashboard: str, client: Client, pattern: str) -> None:
     client.put_template(pattern, max_attempts=1)
     page.goto(f"{dashboard}/templates")

@@ -1,6 +1,7 @@
 """The rows of the page of templates."""
 
 from fila_cluster.analysis.rows import QueueRow
+from fila_cluster.client.calls.queues import QueueOptions
 from fila_cluster.dashboard.templates.page import rows
 
 
@@ -9,7 +10,7 @@ def queue(name: str) -> QueueRow:
 
 
 def test_a_queue_counts_for_the_pattern_that_would_make_it() -> None:
-    templates = {"*": {}, "mail-*": {}, "mail-urgent-*": {}, "mail-urgent-one": {}}
+    templates: dict[str, QueueOptions] = {"*": {}, "mail-*": {}, "mail-urgent-*": {}, "mail-urgent-one": {}}
     names = ["mail-a", "mail-urgent-a", "mail-urgent-b", "mail-urgent-one", "other", "mail-a.dlq"]
     counts = {row["pattern"]: row["queues"] for row in rows(templates, map(queue, names))}
     assert counts == {"*": 1, "mail-*": 1, "mail-urgent-*": 2, "mail-urgent-one": 1}
