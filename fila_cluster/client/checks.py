@@ -141,11 +141,14 @@ def dedup_id(text: Any) -> str:
     return _text("dedup_id", text, DEDUP_ID_BYTES_MAX, "give each message its own, or leave it out")
 
 
-def dedup_last(mode: Any) -> bool:
+def dedup_last(mode: Any, dedup_id: Any) -> bool:
     """Return whether a message replaces an earlier one with its dedup id."""
     if mode not in _DEDUP_MODES:
         raise InvalidArgumentError(f"dedup_mode={mode!r}: pass 'first' (the default) or 'last'")
-    return bool(mode == _DEDUP_MODES[1])
+    last: bool = mode == _DEDUP_MODES[1]
+    if last and dedup_id is None:
+        raise InvalidArgumentError("dedup_mode='last' needs a dedup_id: it says which message is to be replaced")
+    return last
 
 
 _DEDUP_MODES = ("first", "last")

@@ -24,6 +24,7 @@ from fila_cluster.dashboard.queues import list_page as queues
 from fila_cluster.dashboard.queues import page as queue
 from fila_cluster.dashboard.schedules import page as schedules
 from fila_cluster.dashboard.shell.context import Visits
+from fila_cluster.dashboard.templates import page as templates
 from fila_cluster.dashboard.why import page as why
 
 PAGES: tuple[Callable[[Visits], None], ...] = (
@@ -31,6 +32,7 @@ PAGES: tuple[Callable[[Visits], None], ...] = (
     hosts.register,
     queues.register,
     queue.register,
+    templates.register,
     messages.register,
     dead_letters.register,
     schedules.register,

@@ -42,6 +42,8 @@ _FITTING: Final[dict[str, tuple[_Test, str]]] = {
     "delay_ms": (_WHOLE, "a whole number (int, bigint, …)"),
     "ttl_ms": (_WHOLE, "a whole number (int, bigint, …)"),
     "dedup_id": (_TEXT, "string"),
+    "dedup_mode": (_TEXT, "string"),
+    "max_attempts": (_WHOLE, "a whole number (int, bigint, …)"),
     "queue": (_TEXT, "string"),
 }
 FIELDS: Final = tuple(_FITTING)

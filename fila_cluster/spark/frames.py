@@ -18,7 +18,7 @@ from fila_cluster.client import checks
 from fila_cluster.client.protocol.encoding import convert, convert_keys, seal
 from fila_cluster.client.protocol.producing import frame_bounds
 from fila_cluster.spark.row_ids import RowIds
-from fila_proto_zmq.commands import Enqueue
+from fila_proto_zmq.commands import BoolColumn, Enqueue
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError
 from fila_proto_zmq.limits import COST_MILLI_DEFAULT, DELAY_MS_MAX, TTL_MS_MAX
 
@@ -87,6 +87,7 @@ class Framing:
             _envelopes(values["payload"], values.get("headers"), first),
             throttle_keys=_throttle_keys(values, first),
             dedup_window_ms=self._dedup_window_ms,
+            dedup_last=_dedup_last(values, first),
             **{_WIRE_NAMES.get(field, field): _column(values, field, check, first) for field, check in _CHECKS.items()},
         )
         batch.dedup_id = self._dedup_ids(values.get("dedup_id"), batch, queues, first)
@@ -145,9 +146,10 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     "cost": _cost_milli,
     "delay_ms": _delay_ms,
     "ttl_ms": _ttl_ms,
+    "max_attempts": checks.max_attempts,
 }
 _WIRE_NAMES: Final = {"cost": "cost_milli"}
-_HASHED: Final = ("fairness_key", "weight", "priority", "cost_milli", "delay_ms", "ttl_ms")
+_HASHED: Final = ("fairness_key", "weight", "priority", "cost_milli", "delay_ms", "ttl_ms", "max_attempts")
 
 
 def _column(values: Values, field: str, check: Callable[[Any], Any], first: int) -> Any:
@@ -168,6 +170,21 @@ def _throttle_keys(values: Values, first: int) -> list[list[str]]:
         return convert_keys(column)
     except (TypeError, ValueError):
         return [_checked(checks.throttle_keys, keys, first + index) for index, keys in enumerate(column)]
+
+
+def _dedup_last(values: Values, first: int) -> BoolColumn:
+    """Return which rows replace an earlier message. They need a dedup id of their own: the hash of a row finds only equal rows."""
+    modes = values.get("dedup_mode")
+    if modes is None:
+        return False
+    rows = zip(modes, values.get("dedup_id") or repeat(None), strict=False)
+    last = [_checked(_replaces, row, number) for number, row in enumerate(rows, first)]
+    return last if any(last) else False
+
+
+def _replaces(row: tuple[Any, Any]) -> bool:
+    mode, dedup_id = row
+    return mode is not None and checks.dedup_last(mode, dedup_id)
 
 
 def _envelopes(payloads: Sequence[Any], headers: Sequence[Any] | None, first: int) -> list[bytes]:

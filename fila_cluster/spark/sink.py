@@ -36,6 +36,8 @@ def enqueue_partition(
     delay_ms: str | None = None,
     ttl_ms: str | None = None,
     dedup_id: str | None = None,
+    dedup_mode: str | None = None,
+    max_attempts: str | None = None,
     api_key: str | None = None,
     server_key: str | None = None,
     timeout: str | float | None = None,
@@ -45,8 +47,8 @@ def enqueue_partition(
 ) -> PartitionSink:
     """Make the function for ``foreachPartition`` of a DataFrame, or an RDD of ``Row`` or dict, that enqueues its rows.
 
-    From ``payload`` to ``dedup_id`` the arguments name columns (``payload="*"``: the whole row as JSON); other columns of a
-    row are left alone, and null means the default. The rest are the options of ``format("fila")``; durations are text
+    From ``payload`` to ``max_attempts`` the arguments name columns (``payload="*"``: the whole row as JSON); other columns of
+    a row are left alone, and null means the default. The rest are the options of ``format("fila")``; durations are text
     (``"5m"``) or a number of milliseconds.
 
     A task that Spark runs again stores nothing twice within the dedup window, nor does a micro-batch that is replayed, if
@@ -64,6 +66,8 @@ def enqueue_partition(
         "delay_ms": delay_ms,
         "ttl_ms": ttl_ms,
         "dedup_id": dedup_id,
+        "dedup_mode": dedup_mode,
+        "max_attempts": max_attempts,
     }
     rest = {
         "endpoint": endpoint,

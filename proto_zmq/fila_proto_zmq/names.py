@@ -61,7 +61,7 @@ def check_pattern(pattern: str) -> str:
     """
     if not isinstance(pattern, str):
         raise InvalidArgumentError(f"a pattern of queue names is a str, not {type(pattern).__name__}")
-    if not pattern.endswith("*"):
+    if pattern and not pattern.endswith("*"):
         return check_new_queue_name(pattern)
     if len(pattern) > QUEUE_NAME_BYTES_MAX + 1 or not _BEGINNING.fullmatch(pattern):
         raise InvalidArgumentError(

@@ -196,6 +196,31 @@ def take_those_of_the_docs(browser: Browser, address: str, keys: dict[str, str],
     Camera(browser, address, keys["ops"], directory, dark=True).take("dark", "/queue?name=orders", 1000)
 
 
+def prepare_more(admin: Client) -> None:
+    """Make templates with some of their queues, and schedules."""
+    admin.put_template("tenant-*", max_attempts=5, visibility_timeout=60, idle_expiry=3600)
+    admin.put_template("tenant-acme", max_attempts=10, visibility_timeout=300)
+    admin.put_template("partner/*", on_enqueue=HOOK, max_in_flight_per_key=1, idle_expiry=86_400)
+    for queue in ("tenant-globex", "tenant-initech", "partner/acme-mail"):
+        admin.create_queue(queue)
+    admin.put_schedule(
+        "nightly", "nightly-report", b'{"tenants": "all"}', {"source": "schedule"}, cron="0 3 * * MON-FRI",
+        timezone="Europe/Lisbon", jitter=60.0,
+    )  # fmt: skip
+    admin.put_schedule("refresh", "orders", b"{}", every=30.0, jitter=5.0, priority=-1)
+
+
+def take_those_of_more(browser: Browser, address: str, keys: dict[str, str], directory: Path) -> None:
+    """Take the pictures of what :func:`prepare_more` made."""
+    ops = Camera(browser, address, keys["ops"], directory)
+    ops.take("templates", "/templates", 560)
+    ops.take("schedules", "/schedules", 960, then=_change_nightly)
+
+
+def _change_nightly(page: Page) -> None:
+    page.get_by_role("row", name="nightly").get_by_label("change schedule").click()
+
+
 def take_others(browser: Browser, address: str, keys: dict[str, str], directory: Path) -> None:
     """Take dialogs, other pages, and what a key with few permissions sees."""
     ops = Camera(browser, address, keys["ops"], directory)
@@ -223,9 +248,11 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="take pictures of dialogs and of other logins, too")
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
-    with cluster(arguments.seconds) as (address, keys, _), sync_playwright() as playwright:
+    with cluster(arguments.seconds) as (address, keys, admin), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=machine.browser(), args=list(FLAGS))
         take_those_of_the_docs(browser, address, keys, arguments.directory)
+        prepare_more(admin)
+        take_those_of_more(browser, address, keys, arguments.directory)
         if arguments.all:
             take_others(browser, address, keys, arguments.directory)
         browser.close()

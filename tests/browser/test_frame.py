@@ -11,7 +11,19 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import address_of, patient
 from tests.support.cluster import Cluster, running
 
-PAGES = ["Overview", "Queues", "Messages", "Dead letters", "Schedules", "Hooks", "Config", "Connections", "Audit", "Why"]
+PAGES = [
+    "Overview",
+    "Queues",
+    "Templates",
+    "Messages",
+    "Dead letters",
+    "Schedules",
+    "Hooks",
+    "Config",
+    "Connections",
+    "Audit",
+    "Why",
+]
 
 
 def test_every_page_is_reached_by_its_link(page: Page, dashboard: str) -> None:

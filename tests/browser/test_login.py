@@ -117,7 +117,7 @@ def test_who_did_what_who_is_there_and_what_the_config_was(browser: Browser, gua
 
 
 READABLE = ("/", "/queues", "/queue?name=orders", "/messages?queue=orders", "/letters", "/letters?queue=orders.dlq")
-WITHOUT_RIGHTS = ("/hooks?queue=orders", "/why?queue=orders", "/config", "/connections", "/audit")
+WITHOUT_RIGHTS = ("/hooks?queue=orders", "/why?queue=orders", "/schedules", "/templates", "/config", "/connections", "/audit")
 
 
 def test_a_key_that_reads_sees_its_queues_and_no_buttons(browser: Browser, guarded: Guarded) -> None:
@@ -138,7 +138,12 @@ def test_a_key_that_reads_sees_its_queues_and_no_buttons(browser: Browser, guard
             expect(page.get_by_test_id("lacks")).to_contain_text(f"any permission on '{queue}'")
             opened(page, guarded, f"/messages?queue={queue}")
             expect(page.get_by_test_id("lacks")).to_contain_text(f"consume:{queue}")
-        for path, what in (("config", "runtime config"), ("connections", "list of connections"), ("audit", "audit")):
+        for path, what in (
+            ("templates", "list of templates"),
+            ("config", "runtime config"),
+            ("connections", "list of connections"),
+            ("audit", "audit"),
+        ):
             opened(page, guarded, f"/{path}")
             expect(page.get_by_test_id("lacks")).to_contain_text(f"does not have admin:*, which the {what} needs")
         opened(page, guarded, "/messages?queue=orders")
@@ -149,7 +154,7 @@ def test_a_key_that_reads_sees_its_queues_and_no_buttons(browser: Browser, guard
 
 MARKS = (
     "pause", "redrive", "purge", "redrive-all", "redrive-selected", "delete-selected", "apply", "undo", "reset", "try", "add",
-    "set-throttle", "create-queue", "change-options", "delete-queue", "send",
+    "set-throttle", "create-queue", "change-options", "delete-queue", "send", "create-template", "create-schedule",
 )  # fmt: skip
 
 

@@ -24,15 +24,18 @@ from tests.support.spark import BATCH, ONCE, Stream, error_line, messages, paylo
 def test_payloads_of_all_kinds_and_columns_by_name(shared_cluster: Cluster, client: Client, queue: str):
     sink = enqueue_partition(
         endpoint=shared_cluster.endpoint, queue=queue, payload="body", headers="h", fairness_key="tenant", weight="w",
-        throttle_keys="t", priority="p", cost="c", delay_ms="d", ttl_ms="l",
+        throttle_keys="t", priority="p", cost="c", delay_ms="d", ttl_ms="l", max_attempts="m",
     )  # fmt: skip
-    given = {"h": {"k": "v"}, "tenant": "acme", "w": 2, "t": ["x"], "p": 5, "c": 2.5, "d": 0, "l": 60_000, "other": object()}
+    given = {
+        "h": {"k": "v"}, "tenant": "acme", "w": 2, "t": ["x"], "p": 5, "c": 2.5, "d": 0, "l": 60_000, "m": 4, "other": object(),
+    }  # fmt: skip
     sink([given | {"body": b"bytes"}, given | {"body": bytearray(b"more bytes")}, Row(**given | {"body": "text"})])
     stored = messages(client, queue)
     assert {message.payload for message in stored} == {b"bytes", b"more bytes", b"text"}
     for message in stored:
         assert (message.headers, message.fairness_key, message.weight) == ({"k": "v"}, "acme", 2)
         assert (list(message.throttle_keys), message.priority, message.cost) == (["x"], 5, 2.5)
+        assert message.max_attempts == 4
 
 
 def test_nothing_is_nothing(shared_cluster: Cluster, client: Client, queue: str):
@@ -63,6 +66,13 @@ def test_a_dedup_id_of_its_own(shared_cluster: Cluster, client: Client, queue: s
         sink = enqueue_partition(endpoint=shared_cluster.endpoint, queue=queue, dedup_id="id")
         sink([{"payload": b"a", "id": "mine"}, {"payload": b"b", "id": None}])
     assert payloads(client, queue) == {b"a": 1, b"b": 2}
+
+
+def test_the_last_row_of_a_dedup_id_counts(shared_cluster: Cluster, client: Client, queue: str):
+    sink = enqueue_partition(endpoint=shared_cluster.endpoint, queue=queue, dedup_id="id", dedup_mode="mode")
+    sink([{"payload": b"first", "id": "a", "mode": "last"}, {"payload": b"second", "id": "a", "mode": "last"}])
+    sink([{"payload": b"third", "id": "a", "mode": None}])
+    assert payloads(client, queue) == {b"second": 1}
 
 
 @pytest.mark.parametrize(

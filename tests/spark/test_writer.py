@@ -32,6 +32,7 @@ ALL_COLUMNS = """
     concat('p', id) payload, map('number', cast(id as string), 'kind', 'row') headers, concat('tenant-', id % 2) fairness_key,
     cast(id + 1 as smallint) weight, array('a', concat('b', id)) throttle_keys, cast(-id as int) priority,
     cast(1.5 as decimal(3, 1)) cost, if(id = 3, 3600000, null) delay_ms, 86400000 ttl_ms, concat('mine-', id) dedup_id,
+    'first' dedup_mode, if(id = 3, null, cast(id + 1 as int)) max_attempts,
     if(id = 2, '{other}', null) queue
 """
 
@@ -48,10 +49,21 @@ def test_every_column_arrives(spark: SparkSession, shared_cluster: Cluster, clie
     (two,) = there
     assert (two.payload, two.headers, two.fairness_key) == (b"p2", {"number": "2", "kind": "row"}, "tenant-0")
     assert (two.weight, list(two.throttle_keys), two.priority, two.cost) == (3, ["a", "b2"], -2, 1.5)
+    assert {message.payload: message.max_attempts for message in [*here, two]} == {b"p0": 1, b"p1": 2, b"p2": 3, b"p3": None}
     (delayed,) = (message for message in here if message.state == "delayed")
     assert delayed.payload == b"p3"
     assert delayed.due_at is not None
     assert delayed.due_at - delayed.enqueued_at > timedelta(minutes=59)
+
+
+def test_a_second_write_replaces_what_waits(spark: SparkSession, shared_cluster: Cluster, client: Client, queue: str):
+    for version in (1, 2):
+        write(
+            spark.sql(f"select concat('v{version} of ', id) payload, id dedup_id, if(id = '0', 'last', null) dedup_mode "
+                      "from (select cast(id as string) id from range(2))"),
+            shared_cluster, queue,
+        )  # fmt: skip
+    assert payloads(client, queue) == {b"v2 of 0": 1, b"v1 of 1": 1}
 
 
 def test_binary_payloads_columns_by_name_and_whole_rows(
@@ -206,6 +218,8 @@ def test_a_write_that_cannot_work_is_one_line_before_it_starts(
             "row 0 of its partition: payload of 17000000 bytes: this broker accepts up to",
         ),
         ("select 'a' payload, 0 cost", "row 0 of its partition: cost="),
+        ("select 'a' payload, 0 max_attempts", "row 0 of its partition: max_attempts=0"),
+        ("select 'a' payload, 'last' dedup_mode", "row 0 of its partition: dedup_mode='last' needs a dedup_id"),
         ("select 'a' payload, 'not-there' queue", "row 0 of its partition: no queue 'not-there'"),
         ("select 'a' payload, map('k', cast(null as string)) headers", "row 0 of its partition: header 'k'"),
     ],

@@ -45,7 +45,7 @@ def _columns(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     callback=_columns,
     metavar="NAME=COLUMN",
     help="A column with another option of the messages; may be repeated: headers, weight, throttle_keys, priority, cost, "
-    "delay_ms, ttl_ms, dedup_id, queue.",
+    "delay_ms, ttl_ms, dedup_id, dedup_mode, max_attempts, queue.",
 )
 @click.option("--create", is_flag=True, help="Create the queue if it is not there.")
 @click.option(

@@ -86,15 +86,8 @@ def seal_row(payload: Any, headers: Any, options: Options) -> Row:
         0,
         None,
         checks.max_attempts(attempts),
-        _dedup_last(dedup_mode, dedup_id),
+        checks.dedup_last(dedup_mode, dedup_id),
     )
-
-
-def _dedup_last(mode: Any, dedup_id: Any) -> bool:
-    last = checks.dedup_last(mode)
-    if last and dedup_id is None:
-        raise InvalidArgumentError("dedup_mode='last' needs a dedup_id: it says which message is to be replaced")
-    return last
 
 
 def _usual_columns(key: Any) -> Columns:
@@ -167,7 +160,7 @@ def _have_rare_options(messages: Sequence[Message]) -> bool:
 def _rare_columns(messages: Sequence[Message], dedup_ids: Sequence[Any]) -> tuple[Any, Any]:
     """Return the columns ``max_attempts`` and ``dedup_last``."""
     modes, attempts = zip(*map(_rare_options, messages), strict=True)
-    last = _collapse([_dedup_last(mode, dedup_id) for mode, dedup_id in zip(modes, dedup_ids, strict=True)])
+    last = _collapse([checks.dedup_last(mode, dedup_id) for mode, dedup_id in zip(modes, dedup_ids, strict=True)])
     return convert(attempts, checks.max_attempts), last
 
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from nicegui import ui
 
-from fila_cluster.dashboard.hooks.policy import HOOKS, HookPolicy, Shelf, changes, policy_of
-from fila_cluster.dashboard.hooks.script_editor import ScriptEditor, follow_colours
+from fila_cluster.dashboard.hooks.fields import HookFields
+from fila_cluster.dashboard.hooks.policy import HookPolicy, Shelf, changes, policy_of
 from fila_cluster.dashboard.shell.context import ADMIN, Context
 from fila_cluster.dashboard.shell.feedback import confirm, notify
 from fila_cluster.errors import FilaError
@@ -37,27 +37,16 @@ class HookEditor:
         self._shelf = shelf
         self._applied_anew = applied_anew
         self._applied = self._base = HookPolicy()
-        with ui.row().classes("w-full gap-3 items-stretch"):
-            self._editors = {hook: ScriptEditor(hook, self._mark) for hook in HOOKS}
-        follow_colours(list(self._editors.values()))
-        with ui.row().classes("w-full items-center gap-3") as row:
-            self._build_limits()
+        self._fields = HookFields(self._mark)
+        with self._fields.limits:
             ui.space()
             self._build_buttons()
         if not context.may(ADMIN, queue):
-            row.set_visibility(False)
-            for editor in self._editors.values():
-                editor.lock()
+            self._fields.lock()
         self._meanwhile = ui.label("These hooks were changed elsewhere since you began to edit. Reset shows the new ones.")
         self._meanwhile.classes("text-warning").props("data-testid=meanwhile")
         self._refusal = ui.label().classes("text-negative fila-mono whitespace-pre-line").props("data-testid=refusal")
         self._mark()
-
-    def _build_limits(self) -> None:
-        self._timeout = ui.number("Time limit, ms", placeholder="default", precision=0, on_change=self._mark)
-        self._timeout.props("dense outlined clearable data-testid=lua-timeout").classes("w-40")
-        self._memory = ui.number("Memory limit, bytes", placeholder="default", precision=0, on_change=self._mark)
-        self._memory.props("dense outlined clearable data-testid=lua-memory").classes("w-48")
 
     def _build_buttons(self) -> None:
         self._undo = ui.button("Undo the last change", icon="undo", on_click=self._bring_back)
@@ -69,9 +58,7 @@ class HookEditor:
     @property
     def wanted(self) -> HookPolicy:
         """The hooks in the editors."""
-        return HookPolicy(
-            self._editors["on_enqueue"].text, self._editors["on_failure"].text, _whole(self._timeout), _whole(self._memory)
-        )
+        return self._fields.policy
 
     def show(self, description: QueueDescription) -> None:
         """Take in the broker's hooks."""
@@ -82,16 +69,13 @@ class HookEditor:
 
     def _fill(self, policy: HookPolicy) -> None:
         self._base = policy
-        for hook, editor in self._editors.items():
-            editor.load(getattr(policy, hook))
-        self._timeout.value, self._memory.value = policy.timeout_ms, policy.memory_limit_bytes
+        self._fields.load(policy)
         self._refuse("")
 
     def _mark(self) -> None:
         """Show which fields are changed, and enable the buttons."""
         changed = changes(self._applied, self.wanted)
-        for hook, editor in self._editors.items():
-            editor.mark(changed=hook in changed)
+        self._fields.mark(changed)
         self._apply.set_enabled(bool(changed))
         self._reset.set_enabled(bool(changed))
         self._undo.set_visibility(self._shelf.before(self._queue, self._applied) is not None)
@@ -132,8 +116,4 @@ class HookEditor:
         self._refusal.text = f"Refused, nothing has changed: {text}" if text else ""
         self._refusal.set_visibility(bool(text))
         if place := _PLACE.search(text):
-            self._editors[place[1]].editor.reveal_line(int(place[2]))
-
-
-def _whole(field: ui.number) -> int | None:
-    return None if field.value is None else int(field.value)
+            self._fields.reveal(place[1], int(place[2]))

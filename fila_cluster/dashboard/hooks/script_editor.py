@@ -1,9 +1,10 @@
 """A Lua script in an editor, with a mark if it differs from the applied one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+from weakref import WeakKeyDictionary, WeakSet
 
-from nicegui import ui
+from nicegui import Client, context, ui
 from nicegui.events import GenericEventArguments
 
 from fila_cluster.dashboard.hooks.policy import TEMPLATES, WITHOUT
@@ -14,7 +15,10 @@ _DARK: Final = "vscodeDark"
 _TELL_COLOURS: Final = """
 (() => {
   const tell = () => emitEvent('fila_dark', document.body.classList.contains('body--dark'));
-  new MutationObserver(tell).observe(document.body, {attributes: true, attributeFilter: ['class']});
+  if (!window.fila_colours) {
+    window.fila_colours = new MutationObserver(tell);
+    window.fila_colours.observe(document.body, {attributes: true, attributeFilter: ['class']});
+  }
   tell();
 })()
 """
@@ -28,7 +32,7 @@ class ScriptEditor:
         self.hook = hook
         self._edited = edited
         self._may_start = True
-        with ui.card().classes("p-3 gap-2 grow basis-0 min-w-[22rem]"):
+        with ui.card().classes("p-3 gap-2 grow basis-0 min-w-[min(22rem,100%)]"):
             with ui.row().classes("w-full items-center gap-2 h-7 no-wrap"):
                 ui.label(hook).classes("font-semibold fila-mono")
                 self._mark = ui.badge("changed", color="warning").props(f"data-testid=changed-{hook}")
@@ -73,12 +77,22 @@ class ScriptEditor:
         self.load(TEMPLATES[self.hook])
 
 
+_followers: WeakKeyDictionary[Client, "WeakSet[ScriptEditor]"] = WeakKeyDictionary()
+"""The editors of each open page: a page hears of its colours once, however often a dialog with editors was open."""
+
+
 def follow_colours(editors: Sequence[ScriptEditor]) -> None:
-    """Keep the editors as light or as dark as their page."""
-
-    def paint(event: GenericEventArguments) -> None:
-        for each in editors:
-            each.editor.set_theme(_DARK if event.args else _LIGHT)
-
-    ui.on("fila_dark", paint)
+    """Keep the editors as light or as dark as their page. A page may have more of them later, in a dialog."""
+    page = context.client
+    followers = _followers.get(page)
+    if followers is None:
+        followers = _followers[page] = WeakSet()
+        ui.on("fila_dark", lambda event: _paint(followers, event))
+    followers.update(editors)
     ui.timer(0.1, lambda: ui.run_javascript(_TELL_COLOURS), once=True)
+
+
+def _paint(editors: Iterable[ScriptEditor], event: GenericEventArguments) -> None:
+    for each in editors:
+        if not each.editor.is_deleted:
+            each.editor.set_theme(_DARK if event.args else _LIGHT)

@@ -1,14 +1,15 @@
 """The consumers of a queue, and its options."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from nicegui import ui
 
+from fila_cluster.dashboard.queues.options_text import facts
 from fila_cluster.dashboard.widgets.cells import ago
 from fila_cluster.dashboard.widgets.paged_table import PagedTable, TableColumn
-from fila_cluster.figures import aged, counted, sized
-from fila_proto_zmq.commands import QueueDescription, QueueOptions
+from fila_cluster.figures import counted, sized
+from fila_proto_zmq.commands import QueueDescription
 
 _CONSUMER_COLUMNS: Final = (
     TableColumn("consumer", "Consumer"),
@@ -19,7 +20,7 @@ _CONSUMER_COLUMNS: Final = (
     TableColumn("heard", "Heard of", ago, is_number=True),
 )
 
-_DEFAULT: Final = "default"
+_UNSET: Final = {"on_enqueue": "none", "on_failure": "none"}
 
 
 class QueueDescriptionCards:
@@ -72,7 +73,8 @@ class QueueDescriptionCards:
         self._show_options(description)
 
     def _show_options(self, description: QueueDescription) -> None:
-        rows = [*_told(description.options), ("size", sized(description.size_bytes))]
+        rows = [(name, text or _UNSET.get(name, "default")) for name, text in facts(description.options)]
+        rows.append(("size", sized(description.size_bytes)))
         if rows == self._shown:
             return
         self._shown = rows
@@ -81,27 +83,3 @@ class QueueDescriptionCards:
             for name, text in rows:
                 ui.label(name).classes("fila-quiet")
                 ui.label(text).classes("break-all")
-
-
-def _told(options: QueueOptions) -> Iterator[tuple[str, str]]:
-    yield "visibility timeout", _span(options.visibility_timeout_ms)
-    yield "max attempts", _count(options.max_attempts)
-    yield "dead letter", options.dead_letter or _DEFAULT
-    yield "delivery", options.delivery or _DEFAULT
-    yield "max in flight per key", _count(options.max_in_flight_per_key)
-    yield "default ttl", _span(options.default_ttl_ms)
-    yield "idle expiry", _span(options.idle_expiry_ms)
-    yield "on_enqueue", _script(options.on_enqueue)
-    yield "on_failure", _script(options.on_failure)
-
-
-def _span(milliseconds: int | None) -> str:
-    return _DEFAULT if milliseconds is None else aged(milliseconds / 1000)
-
-
-def _count(number: int | None) -> str:
-    return _DEFAULT if number is None else counted(number)
-
-
-def _script(text: str | None) -> str:
-    return "none" if text is None else f"{sized(len(text.encode()))} of Lua"

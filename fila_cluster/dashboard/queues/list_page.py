@@ -1,4 +1,4 @@
-"""``/queues``: all of them, to search and to sort."""
+"""``/queues``: all of them, to search and to sort. ``?search=…`` searches."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from nicegui import ui
 
 from fila_cluster.analysis.rows import QueueRow
 from fila_cluster.dashboard.queues.options_dialog import create_dialog
-from fila_cluster.dashboard.shell.context import ADMIN, Context, Visits
+from fila_cluster.dashboard.shell.context import ADMIN, EVERYTHING, Context, Visits
 from fila_cluster.dashboard.shell.feedback import notify
 from fila_cluster.dashboard.shell.frame import frame
 from fila_cluster.dashboard.shell.links import link, queue_page
@@ -22,10 +22,10 @@ def register(visits: Visits) -> None:
     """Add the page."""
 
     @ui.page("/queues")
-    def queues() -> None:
+    def queues(search: str = "") -> None:
         context = visits.context()
         with frame(context, "Queues", "/queues"):
-            page = _Queues(context)
+            page = _Queues(context, search)
         keep_live(context, page.look)
 
 
@@ -49,13 +49,15 @@ _COLUMNS = (
 
 
 class _Queues:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, search: str) -> None:
         self._context = context
         with ui.row().classes("w-full items-center gap-6"):
             self._with_letters = ui.switch("Dead letter queues, too").props("data-testid=with-letters")
             self._only_full = ui.switch("Only those with messages").props("data-testid=only-full")
             self._count = ui.label().classes("fila-quiet").props("data-testid=queue-count")
             ui.space()
+            if context.may(ADMIN, EVERYTHING):
+                ui.link("Templates", "/templates")
             create = ui.button("Create queue", icon="add", on_click=self._create)
             create.props("outline dense no-caps data-testid=create-queue").set_visibility(context.may_some(ADMIN))
         self._table = PagedTable(
@@ -67,6 +69,7 @@ class _Queues:
             more=_addresses,
             empty="No queue.",
         )
+        self._table.search.value = search
         for switch in (self._with_letters, self._only_full):
             switch.on_value_change(self.look)
 

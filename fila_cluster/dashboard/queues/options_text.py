@@ -1,10 +1,10 @@
-"""The options of a queue as texts in a form, and back. An empty text is the broker's default."""
+"""The options of a queue as facts to read, and as texts in a form and back. An empty text is the broker's default."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from fila_cluster.client.calls.queues import QueueOptions
-from fila_cluster.figures import duration_s, written_ms
+from fila_cluster.figures import aged, counted, duration_s, sized, written_ms
 from fila_proto_zmq import commands
 
 
@@ -50,6 +50,27 @@ FIELDS: Final = (
 """The options besides hooks, which have a page of their own."""
 
 DELIVERIES: Final = ("at_least_once", "at_most_once")
+
+
+def facts(options: commands.QueueOptions) -> Iterator[tuple[str, str | None]]:
+    """Yield each option and its value for people; None: the default. Limits of hooks come only where they are set."""
+    for field in FIELDS:
+        yield field.label.lower(), _fact(field.kind, getattr(options, field.wire))
+    for name in ("on_enqueue", "on_failure"):
+        script: str | None = getattr(options, name)
+        yield name, None if script is None else f"{sized(len(script.encode()))} of Lua"
+    if options.lua_timeout_ms is not None:
+        yield "time limit of hooks", f"{counted(options.lua_timeout_ms)} ms"
+    if options.lua_memory_limit_bytes is not None:
+        yield "memory limit of hooks", sized(options.lua_memory_limit_bytes)
+
+
+def _fact(kind: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if kind == "duration":
+        return aged(value / 1000)
+    return counted(value) if kind == "count" else str(value)
 
 
 def texts_of(options: commands.QueueOptions) -> dict[str, str]:

@@ -22,6 +22,7 @@ NAVIGATION: Final = (
     NavigationEntry("/", "Overview", "dashboard"),
     NavigationEntry("/hosts", "Hosts", "dns", of_hosts=True),
     NavigationEntry("/queues", "Queues", "view_list"),
+    NavigationEntry("/templates", "Templates", "content_copy", (ADMIN, EVERYTHING)),
     NavigationEntry("/messages", "Messages", "mail", (CONSUME, None)),
     NavigationEntry("/letters", "Dead letters", "report", (CONSUME, None)),
     NavigationEntry("/schedules", "Schedules", "schedule"),

@@ -16,9 +16,13 @@ MONO_BROKEN: Final = '<span class="fila-mono" style="white-space: normal; word-b
 """The same, broken into lines anywhere: it has no spaces, and may be long."""
 
 
-def wrapped(width_min: str) -> str:
-    """Return the slot of a column whose text is broken into lines, not narrower than a CSS length."""
-    return f'<div class="whitespace-normal break-all min-w-[{width_min}]">{{{{ props.value }}}}</div>'
+def wrapped(width_min: str, look: str = "") -> str:
+    """Return the slot of a column whose text is broken into lines, not narrower than a CSS length, within words if need be.
+
+    ``look``: one more class.
+    """
+    style = f"white-space: normal; overflow-wrap: anywhere; min-width: {width_min}"
+    return f'<div class="{look}" style="{style}">{{{{ props.value }}}}</div>'
 
 
 def linked(href: str) -> str:

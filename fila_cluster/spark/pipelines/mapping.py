@@ -29,6 +29,8 @@ OPTION_TYPES: Mapping[str, DataType | str] = {
     "delay_ms": "bigint",
     "ttl_ms": "bigint",
     "dedup_id": "string",
+    "dedup_mode": "string",
+    "max_attempts": "int",
     "queue": "string",
 }
 """The fields of a message besides its payload, as the writer's columns."""

@@ -19,15 +19,19 @@ def shown(**fields: object) -> Schedule:
 
 
 def test_a_row_of_a_schedule_that_has_not_been_due() -> None:
-    found = row(shown(), NOW, may_delete=True)
-    assert (found["when"], found["next"], found["last"], found["trouble"], found["may_delete"]) == (
-        "every 30s", None, None, None, True
-    )  # fmt: skip
+    found = row(shown(), NOW, lambda kind, name: (kind, name) == ("admin", "nightly"))
+    assert (found["when"], found["next"], found["last"], found["trouble"]) == ("every 30s", None, None, None)
+    assert (found["may_delete"], found["may_change"]) == (True, False)
+
+
+def test_a_change_needs_admin_on_the_schedule_and_produce_on_its_queue() -> None:
+    assert row(shown(), NOW, lambda kind, name: (kind, name) in {("admin", "nightly"), ("produce", "reports")})["may_change"]
+    assert not row(shown(), NOW, lambda kind, name: kind == "produce")["may_change"]
 
 
 def test_a_row_says_how_long_ago_the_last_message_was() -> None:
     last_ms = round((NOW - timedelta(seconds=90)).timestamp() * 1000)
-    assert row(shown(last_at_ms=last_ms), NOW, may_delete=False)["last"] == 90.0
+    assert row(shown(last_at_ms=last_ms), NOW, lambda *_: False)["last"] == 90.0
 
 
 @pytest.mark.parametrize(("under_way_ms", "text"), [(0, "OVERLOADED: full"), (5, "waits: OVERLOADED: full")])

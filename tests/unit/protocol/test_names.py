@@ -131,6 +131,11 @@ def test_bad_patterns_are_refused(pattern: object) -> None:
         check_pattern(pattern)  # type: ignore[arg-type]
 
 
+def test_an_empty_pattern_is_called_a_pattern() -> None:
+    with pytest.raises(InvalidArgumentError, match="bad pattern ''"):
+        check_pattern("")
+
+
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ TEXT, WHOLE = StringType(), LongType()
 GOOD = {
     "payload": BinaryType(), "headers": MapType(TEXT, TEXT), "fairness_key": TEXT, "weight": ShortType(),
     "throttle_keys": ArrayType(TEXT), "priority": IntegerType(), "cost": DecimalType(5, 2), "delay_ms": WHOLE,
-    "ttl_ms": WHOLE, "dedup_id": TEXT, "queue": TEXT,
+    "ttl_ms": WHOLE, "dedup_id": TEXT, "dedup_mode": TEXT, "max_attempts": IntegerType(), "queue": TEXT,
 }  # fmt: skip
 
 
@@ -103,6 +103,8 @@ def test_a_column_that_is_there_twice_is_refused():
         ("delay_ms", DoubleType(), "a whole number"),
         ("ttl_ms", TEXT, "a whole number"),
         ("dedup_id", WHOLE, "has to be string"),
+        ("dedup_mode", WHOLE, "has to be string"),
+        ("max_attempts", TEXT, "a whole number"),
         ("queue", BinaryType(), "has to be string"),
     ],
 )

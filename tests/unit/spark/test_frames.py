@@ -50,6 +50,7 @@ def test_a_payload_is_enough():
     assert [open_envelope(envelope) for envelope in command.envelopes] == [({}, b"a"), ({}, "ä".encode()), ({}, b"c")]
     assert (command.fairness_key, command.weight, command.priority, command.delay_ms) == ("default", 0, 0, 0)
     assert (command.cost_milli, command.ttl_ms, command.throttle_keys, command.dedup_window_ms) == (1000, 0, [], 0)
+    assert (command.max_attempts, command.dedup_last) == (0, False)
     assert len(set(command.dedup_id)) == 3
 
 
@@ -63,13 +64,14 @@ def test_every_field_arrives():
     command = one(
         payload=[b"a", b"b"], headers=[[("k", "v")], None], fairness_key=["t", None], weight=[2, None],
         throttle_keys=[["x", "y", "x"], None], priority=[-1, None], cost=[Decimal("2.5"), None], delay_ms=[1500, None],
-        ttl_ms=[60_000, None], dedup_id=["mine", None],
+        ttl_ms=[60_000, None], dedup_id=["mine", None], dedup_mode=["last", None], max_attempts=[3, None],
     )  # fmt: skip
     assert open_envelope(command.envelopes[0]) == ({"k": "v"}, b"a")
     assert open_envelope(command.envelopes[1]) == ({}, b"b")
     assert (command.fairness_key, command.weight, command.priority) == (["t", "default"], [2, 0], [-1, 0])
     assert (command.throttle_keys, command.cost_milli) == ([["x", "y"], []], [2500, 1000])
     assert (command.delay_ms, command.ttl_ms) == ([1500, 0], [60_000, 0])
+    assert (command.max_attempts, command.dedup_last) == ([3, 0], [True, False])
     assert command.dedup_id[0] == "mine"
     assert len(command.dedup_id[1]) == 32
 
@@ -77,6 +79,27 @@ def test_every_field_arrives():
 def test_what_all_rows_share_travels_once():
     command = one(payload=[b"a", b"b"], fairness_key=["t", "t"], throttle_keys=[["x"], ["x"]], weight=[3, 3])
     assert (command.fairness_key, command.throttle_keys, command.weight) == ("t", [["x"]], 3)
+
+
+def test_rows_that_differ_in_their_attempts_only_are_different_rows():
+    command = one(payload=[b"a", b"a"], max_attempts=[1, 2])
+    assert len(set(command.dedup_id)) == 2
+    assert one(payload=[b"a"], max_attempts=[1]).dedup_id == command.dedup_id[:1]
+
+
+def test_no_row_that_replaces_travels_as_one_value():
+    assert one(payload=[b"a", b"b"], dedup_mode=["first", None]).dedup_last is False
+
+
+def test_what_replaces_a_message_is_kept_in_a_part_of_a_frame():
+    (frame,) = frames(payload=[b"a", b"b", b"c"], dedup_id=["x", "y", "z"], dedup_mode=["last", "first", "last"])
+    assert frame.only([1, 2]).command.dedup_last == [False, True]
+
+
+@pytest.mark.parametrize("ids", [{}, {"dedup_id": ["x", None]}])
+def test_a_row_that_replaces_needs_a_dedup_id_of_its_own(ids):
+    with pytest.raises(InvalidArgumentError, match=r"row 1 of its partition: dedup_mode='last' needs a dedup_id"):
+        frames(payload=[b"a", b"b"], dedup_mode=[None, "last"], **ids)
 
 
 def test_a_row_s_queue_wins():
@@ -154,6 +177,9 @@ def test_rows_are_the_same_whether_their_batch_is_uniform_or_not():
         ("ttl_ms", 5, 0, "ttl_ms=0"),
         ("dedup_id", "x", "", "dedup_id=''"),
         ("dedup_id", "x", "y" * 300, "dedup_id of 300 bytes"),
+        ("dedup_mode", "first", "newest", "dedup_mode='newest'"),
+        ("dedup_mode", None, "", "dedup_mode=''"),
+        ("max_attempts", 1, 0, "max_attempts=0"),
         ("queue", "x", "no good", "bad queue name 'no good'"),
         ("weight", 1, [1], r"weight=\[1\]"),
     ],
