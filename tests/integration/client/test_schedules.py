@@ -76,6 +76,7 @@ def test_a_missing_queue_is_seen_in_the_schedule(client: Client, queue: str) -> 
         ({"every": 5.0, "catch_up": "some"}, "catch_up"),
         ({"every": 5.0, "jitter": 6.0}, "jitter"),
         ({"every": 5.0, "cost": 0}, "cost"),
+        ({"every": 5.0, "deliver_at": datetime(2030, 1, 1, tzinfo=UTC)}, "use delay instead of deliver_at"),
     ],
 )
 def test_bad_schedules(client: Client, queue: str, options: dict[str, object], text: str) -> None:
