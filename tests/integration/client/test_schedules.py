@@ -83,3 +83,8 @@ def test_bad_schedules(client: Client, queue: str, options: dict[str, object], t
     with pytest.raises(InvalidArgumentError, match=text):
         client.put_schedule(queue, queue, **options)  # type: ignore[arg-type]
     assert client.get_schedule(queue) is None
+
+
+def test_space_in_a_cron_expression_is_of_no_consequence(client: Client, queue: str) -> None:
+    assert client.put_schedule(queue, queue, cron="0  3 * * *\n").cron == "0 3 * * *"
+    client.delete_schedule(queue)
