@@ -18,7 +18,7 @@ from fila_cluster.client.checks import queue_name
 from fila_cluster.client.io.lent import LentPump
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
+from fila_cluster.client.protocol.settling import ACK, RELEASE, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import Subscription
 from fila_cluster.client.protocol.timers import Timer
 from fila_cluster.client.protocol.tracer import SettleTrace
@@ -28,9 +28,6 @@ from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import FilaError
 
 _log = logging.getLogger("fila_cluster.polled")
-
-RELEASE = Settlement(Verb.RELEASE)
-"""Back to its queue, as if it had not been delivered."""
 
 __all__ = ["ACK", "RELEASE", "Feed", "PolledClient", "failed", "to_retry"]
 

@@ -1,12 +1,12 @@
 """``fila-cluster up``."""
 
-import os
 import sys
 from pathlib import Path
 
 import click
 
 from fila_cluster.cli.shared.flags import CONFIG, DASHBOARD, INSECURE, LISTEN, NO_DASHBOARD, WORKERS
+from fila_cluster.cli.shared.invocation import print_ready
 from fila_cluster.config.address import Address
 from fila_cluster.config.loading import Flags, load
 from fila_cluster.supervisor.endpoints import IN_DATA_DIR, WorkerEndpoint
@@ -56,7 +56,4 @@ def command(
 def announce(listen: Address, dashboard: str | None, workers: int) -> None:
     """Print the line that says that all parts serve."""
     watched = f"dashboard {dashboard} · " if dashboard else ""
-    try:
-        print(f"ready: {listen.endpoint} · {watched}{workers} workers", flush=True)
-    except BrokenPipeError:  # standard output is closed; the cluster serves all the same
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print_ready(f"{listen.endpoint} · {watched}{workers} workers")
