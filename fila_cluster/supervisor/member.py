@@ -12,7 +12,7 @@ from fila_cluster.backup.target import target_at
 from fila_cluster.config.address import Address
 from fila_cluster.config.replication import Replication as ReplicationSettings
 from fila_cluster.config.replication import check_host_name
-from fila_cluster.config.settings import Settings
+from fila_cluster.config.settings import PORT, Settings
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.data_dir import DataDir
 from fila_cluster.supervisor.layout import cores
@@ -21,11 +21,6 @@ from fila_worker.copies.cutting import CheckpointSettings
 from fila_worker.log.kafka.settings import KafkaSettings, partitions_for, shards_in
 from fila_worker.log.leadership import LeadershipLimits
 from fila_worker.settings import Replication
-
-PORT = 5555
-"""Of a host's only router on its machine."""
-
-_EVERYWHERE = {"0.0.0.0", "[::]"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +144,7 @@ def _machine(port: int) -> str:
 
 def _address(listen: Address, name: str) -> str:
     """Return where others reach this host: where it listens, or by its name, which may be the machine's with a port behind."""
-    if listen.host not in _EVERYWHERE:
+    if listen.reachable == listen:
         return listen.host
     machine = socket.gethostname()
     return machine if name.startswith(f"{machine}-") else name
