@@ -4,21 +4,19 @@ The next backup is due some time after the last one at the target, so restarts c
 wait for it. What an interrupted backup has copied is used by the next one.
 """
 
-import select
 import time
 from datetime import UTC, datetime
 from threading import Thread
 from typing import Final
 
 from fila_cluster import Client
+from fila_cluster.backup.process import cause
 from fila_cluster.backup.repository import Repository
 from fila_cluster.backup.settings import ScheduleSettings
 from fila_cluster.backup.taking import take
 from fila_cluster.backup.target import target_at
 from fila_process.journal import Journal
-from fila_process.parent import STDIN, StopRequests
-from fila_proto_zmq.errors import FilaError
-from fila_proto_zmq.events import BackupFailed, BackupTaken, ProcessStopped
+from fila_proto_zmq.events import BackupFailed, BackupTaken
 
 LOOK_S: Final = 0.5
 """How often to see whether the next backup is due."""
@@ -28,18 +26,9 @@ TIMEOUT_S: Final = 10.0
 """Of each request to the cluster."""
 
 
-def run(settings: ScheduleSettings) -> None:
-    """Make backups until asked to stop."""
-    began = time.monotonic()
-    stop = StopRequests(STDIN)
-    journal = Journal("backup", settings.log)
+def begin(settings: ScheduleSettings, journal: Journal) -> None:
+    """Make backups from now on, in a thread."""
     Thread(target=_work, args=(settings, journal), name="backups", daemon=True).start()
-    while True:
-        readable, _, _ = select.select(stop.fds, [], [])
-        if stop.requested(readable):
-            break
-    journal.tell([ProcessStopped(round(1000 * (time.monotonic() - began)))])
-    stop.close()
 
 
 def _work(settings: ScheduleSettings, journal: Journal) -> None:
@@ -49,9 +38,7 @@ def _work(settings: ScheduleSettings, journal: Journal) -> None:
             _wait_until_due(repository, settings)
             journal.tell([_take(repository, settings)])
         except Exception as error:  # a bug, too, is logged: backups go on
-            reason = str(error) if isinstance(error, (FilaError, OSError)) else ""
-            code = error.code if isinstance(error, FilaError) else type(error).__name__
-            journal.tell([BackupFailed(settings.target, code, reason)])
+            journal.tell([BackupFailed(settings.target, *cause(error))])
             time.sleep(min(RETRY_S, settings.every_ms / 1000))
 
 

@@ -3,7 +3,7 @@
 import click
 
 from fila_cluster.cli.shared.invocation import Invocation, print_json
-from fila_cluster.cli.shared.tables import table
+from fila_cluster.cli.shared.tables import cut, table
 
 SHOWN_MAX = 60
 """Characters of a value in the history's table."""
@@ -97,6 +97,4 @@ def undo(invocation: Invocation, version: int, force: bool) -> None:
 
 def _value(value: str | None) -> str:
     """Return a value for people, cut if it is long."""
-    if value is None:
-        return "–"
-    return value if len(value) <= SHOWN_MAX else f"{value[: SHOWN_MAX - 1]}…"
+    return "–" if value is None else cut(value, SHOWN_MAX)

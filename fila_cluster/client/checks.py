@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 from numbers import Integral, Real
 from pathlib import Path
+from reprlib import Repr
 from typing import Any
 
 from zmq.utils import z85
@@ -40,6 +41,17 @@ from fila_proto_zmq.names import check_queue_name
 
 _known_name = lru_cache(maxsize=4096)(check_queue_name)
 
+_short = Repr()
+_short.maxstring = _short.maxother = 100
+
+
+def shown(value: object) -> str:
+    """Return a caller's value for an error text, cut if it is long."""
+    try:
+        return _short.repr(value)
+    except ValueError:  # an int of thousands of digits
+        return f"<a long {type(value).__name__}>"
+
 
 def queue_name(name: Any) -> str:
     """Return a queue's name, well formed."""
@@ -49,16 +61,16 @@ def queue_name(name: Any) -> str:
 def milliseconds(what: str, seconds: Any, maximum_ms: int) -> int:
     """Return a duration ≥ 0 in whole milliseconds, rounded up so that nothing happens early."""
     if not _is_number(seconds):
-        raise InvalidArgumentError(f"{what}={seconds!r}: a duration is a number of seconds, not {_kind(seconds)}")
+        raise InvalidArgumentError(f"{what}={shown(seconds)}: a duration is a number of seconds, not {_kind(seconds)}")
     if not 0 <= seconds <= maximum_ms / 1000:
-        raise InvalidArgumentError(f"{what}={seconds!r}: use 0 to {maximum_ms / 1000:g} seconds")
+        raise InvalidArgumentError(f"{what}={shown(seconds)}: use 0 to {maximum_ms / 1000:.15g} seconds")
     return math.ceil(float(seconds) * 1000 - 1e-6)
 
 
 def positive_milliseconds(what: str, seconds: Any, maximum_ms: int) -> int:
     """Return a duration > 0 in whole milliseconds."""
     if _is_number(seconds) and not 0 < seconds <= maximum_ms / 1000:
-        raise InvalidArgumentError(f"{what}={seconds!r}: use more than 0, up to {maximum_ms / 1000:g} seconds")
+        raise InvalidArgumentError(f"{what}={shown(seconds)}: use more than 0, up to {maximum_ms / 1000:.15g} seconds")
     return max(1, milliseconds(what, seconds, maximum_ms))
 
 
@@ -87,10 +99,10 @@ def due_ms(moment: Any) -> int:
     if moment is None:
         return 0
     if not isinstance(moment, datetime):
-        raise InvalidArgumentError(f"deliver_at={moment!r}: pass a timezone-aware datetime, not {_kind(moment)}")
+        raise InvalidArgumentError(f"deliver_at={shown(moment)}: pass a timezone-aware datetime, not {_kind(moment)}")
     if moment.utcoffset() is None:
         raise InvalidArgumentError(
-            f"deliver_at={moment!r} has no timezone: pass an aware datetime, for example datetime.now(timezone.utc)"
+            f"deliver_at={shown(moment)} has no timezone: pass an aware datetime, for example datetime.now(timezone.utc)"
         )
     return max(1, math.ceil(moment.timestamp() * 1000 - 1e-3))
 
@@ -100,25 +112,25 @@ def weight_units(weight: Any) -> int:
     if weight is None:
         return 0
     if not _is_number(weight) or weight != weight:  # noqa: PLR0124 - NaN; math.isnan overflows with a huge int
-        raise InvalidArgumentError(f"weight={weight!r}: a weight is a whole number from 1 to {WEIGHT_MAX}")
+        raise InvalidArgumentError(f"weight={shown(weight)}: a weight is a whole number from 1 to {WEIGHT_MAX}")
     if weight > WEIGHT_MAX:
-        raise InvalidArgumentError(f"weight={weight!r}: more than {WEIGHT_MAX} would starve the other keys")
+        raise InvalidArgumentError(f"weight={shown(weight)}: more than {WEIGHT_MAX} would starve the other keys")
     return int(max(1, weight))
 
 
 def cost_milli(cost: Any) -> int:
     """Return what a delivery costs, in thousandths: rounded half up, one at least."""
     if not _is_number(cost) or not 0 < cost <= COST_MILLI_MAX / 1000:  # NaN fails this comparison, too
-        raise InvalidArgumentError(f"cost={cost!r}: a cost is a number above 0, at most {COST_MILLI_MAX // 1000}")
+        raise InvalidArgumentError(f"cost={shown(cost)}: a cost is a number above 0, at most {COST_MILLI_MAX // 1000}")
     return max(1, math.floor(float(cost) * 1000 + 0.5 + 1e-6))
 
 
 def priority_units(priority: Any) -> int:
     """Return a place in the line of a fairness key, int32."""
     if not _is_whole(priority):
-        raise InvalidArgumentError(f"priority={priority!r}: a priority is an int, not {_kind(priority)}")
+        raise InvalidArgumentError(f"priority={shown(priority)}: a priority is an int, not {_kind(priority)}")
     if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
-        raise InvalidArgumentError(f"priority={priority!r}: use {PRIORITY_MIN} to {PRIORITY_MAX}, lower is served first")
+        raise InvalidArgumentError(f"priority={shown(priority)}: use {PRIORITY_MIN} to {PRIORITY_MAX}, lower is served first")
     return int(priority)
 
 
@@ -144,7 +156,7 @@ def dedup_id(text: Any) -> str:
 def dedup_last(mode: Any, dedup_id: Any) -> bool:
     """Return whether a message replaces an earlier one with its dedup id."""
     if mode not in _DEDUP_MODES:
-        raise InvalidArgumentError(f"dedup_mode={mode!r}: pass 'first' (the default) or 'last'")
+        raise InvalidArgumentError(f"dedup_mode={shown(mode)}: pass 'first' (the default) or 'last'")
     last: bool = mode == _DEDUP_MODES[1]
     if last and dedup_id is None:
         raise InvalidArgumentError("dedup_mode='last' needs a dedup_id: it says which message is to be replaced")
@@ -164,7 +176,7 @@ def throttle_keys(keys: Any) -> list[str]:
     if keys is None:
         return []
     if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
-        raise InvalidArgumentError(f"throttle_keys={keys!r}: pass a list of str, for example ['provider']")
+        raise InvalidArgumentError(f"throttle_keys={shown(keys)}: pass a list of str, for example ['provider']")
     hint = "name the token bucket, or leave it out"
     distinct = list(dict.fromkeys(_text("throttle key", key, THROTTLE_KEY_BYTES_MAX, hint) for key in keys))
     if len(distinct) > THROTTLE_KEYS_MAX:
@@ -175,7 +187,7 @@ def throttle_keys(keys: Any) -> list[str]:
 def _text(what: str, text: Any, bytes_max: int, if_empty: str) -> str:
     """Return a short text that names something, checked."""
     if not isinstance(text, str):
-        raise InvalidArgumentError(f"{what}={text!r}: pass a str, not {_kind(text)}")
+        raise InvalidArgumentError(f"{what}={shown(text)}: pass a str, not {_kind(text)}")
     if not text:
         raise InvalidArgumentError(f"{what}='': {if_empty}")
     if len(text) * 4 > bytes_max or not text.isascii():
@@ -196,14 +208,14 @@ def encodable(what: str, text: str) -> bytes:
 def whole_number(what: str, number: Any, minimum: int, maximum: int) -> int:
     """Return an int within bounds."""
     if not _is_whole(number) or not minimum <= number <= maximum:
-        raise InvalidArgumentError(f"{what}={number!r}: use a whole number from {minimum} to {maximum}")
+        raise InvalidArgumentError(f"{what}={shown(number)}: use a whole number from {minimum} to {maximum}")
     return int(number)
 
 
 def error_text(error: Any) -> str:
     """Return an attempt's error text; of a longer text the end is kept, which has the error of a stack trace."""
     if not isinstance(error, str):
-        raise InvalidArgumentError(f"error={error!r}: pass a str, not {_kind(error)}; for an exception, str(error)")
+        raise InvalidArgumentError(f"error={shown(error)}: pass a str, not {_kind(error)}; for an exception, str(error)")
     data = error.encode(errors="replace")
     return data[-ERROR_TEXT_BYTES_MAX:].decode(errors="ignore")
 
@@ -259,7 +271,7 @@ def endpoint_or_default(endpoint: Any) -> str:
     if endpoint is None:
         return os.environ.get("FILA_ENDPOINT") or ENDPOINT_DEFAULT
     if not isinstance(endpoint, str):
-        raise InvalidArgumentError(f"endpoint={endpoint!r}: pass a str, for example {ENDPOINT_DEFAULT}")
+        raise InvalidArgumentError(f"endpoint={shown(endpoint)}: pass a str, for example {ENDPOINT_DEFAULT}")
     encodable("endpoint", endpoint)
     return endpoint
 
@@ -272,7 +284,7 @@ def direct_or_default(direct: Any) -> bool:
             raise InvalidArgumentError(f"FILA_DIRECT={text!r}: set it to 0 or 1, or leave it out")
         return text == "1"
     if not isinstance(direct, bool):
-        raise InvalidArgumentError(f"direct={direct!r}: pass True or False")
+        raise InvalidArgumentError(f"direct={shown(direct)}: pass True or False")
     return direct
 
 

@@ -49,8 +49,8 @@ class Message:
     """Its deliveries before it is dead-lettered; None: as many as the queue says."""
 
 
-class EnqueueOptions(TypedDict, total=False):
-    """The options of ``enqueue`` by name; see :class:`Message`."""
+class ScheduledOptions(TypedDict, total=False):
+    """The options of a message that has no time of its own; see :class:`Message`."""
 
     fairness_key: str | None
     weight: int | None
@@ -58,10 +58,17 @@ class EnqueueOptions(TypedDict, total=False):
     priority: int
     cost: float
     delay: float
-    deliver_at: datetime | None
     ttl: float | None
     lease: float | None
     dedup_id: str | None
+    dedup_mode: Literal["first", "last"]
+    max_attempts: int | None
+
+
+class EnqueueOptions(ScheduledOptions, total=False):
+    """The options of ``enqueue`` by name; see :class:`Message`."""
+
+    deliver_at: datetime | None
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 from fila_cluster.client.blocking.client import Client
+from fila_cluster.client.blocking.consumer import Consumer
 from fila_cluster.client.calls import messages
 from fila_cluster.client.checks import queue_name
 from fila_cluster.client.io.lent import LentPump
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
+from fila_cluster.client.protocol.settling import ACK, RELEASE, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import Subscription
 from fila_cluster.client.protocol.timers import Timer
 from fila_cluster.client.protocol.tracer import SettleTrace
@@ -27,9 +28,6 @@ from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import FilaError
 
 _log = logging.getLogger("fila_cluster.polled")
-
-RELEASE = Settlement(Verb.RELEASE)
-"""Back to its queue, as if it had not been delivered."""
 
 __all__ = ["ACK", "RELEASE", "Feed", "PolledClient", "failed", "to_retry"]
 
@@ -44,27 +42,10 @@ def to_retry(error: str) -> Settlement:
     return settlement(Verb.RETRY, error)
 
 
-class Feed:
-    """The deliveries of one queue, as they come. Made by :meth:`PolledClient.feed`."""
+class Feed(Consumer):
+    """The deliveries of one queue, as they come: :meth:`take` them without a timeout. Made by :meth:`PolledClient.feed`."""
 
-    def __init__(self, client: "PolledClient", subscription: Subscription) -> None:
-        self._client = client
-        self._subscription = subscription
-        self._ready = subscription.ready
-
-    def take(self) -> Delivery | None:
-        """Return the next delivery, None if there is none now. Raises why the broker has ended the feed."""
-        try:
-            delivery: Delivery = self._ready.popleft()
-        except IndexError:
-            if self._subscription.error is not None:
-                raise self._subscription.failure() from None
-            return None
-        if delivery._lease.at_most_once:
-            self._client._hand_over(delivery)
-        if (installed := tracer.installed) is not None:
-            installed.handed_over((delivery,))
-        return delivery
+    _client: "PolledClient"
 
     def set_prefetch(self, count: int) -> None:
         """Have at most so many deliveries leased and unsettled at a time."""
@@ -78,7 +59,7 @@ class Feed:
 class PolledClient(Client):
     """A :class:`Client` with a descriptor to watch, feeds of deliveries, and settlements that no caller waits for. Thread-safe."""
 
-    _pump: LentPump
+    _io: LentPump
 
     def __init__(self, endpoint: str | None = None, **options: Any) -> None:
         """See :class:`Client`."""
@@ -89,26 +70,26 @@ class PolledClient(Client):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when :meth:`take_in` may find something."""
-        return self._pump.fileno()
+        return self._io.fileno()
 
     def take_in(self) -> None:
         """Take in what the broker has sent, and send what is collected, without waiting."""
-        self._pump.take_in()
+        self._io.take_in()
 
     def call_again(self) -> None:
         """Keep the descriptor readable as long as feeds have something to take."""
-        self._pump.call_again()
+        self._io.call_again()
 
     def feed(self, queue: str, prefetch: int) -> Feed:
         """Begin to receive the messages of a queue, of which at most ``prefetch`` are leased and unsettled at a time."""
         name, count = queue_name(queue), messages.prefetch_count(prefetch)
-        subscription = self._pump.ask(lambda now: self._session.subscribe(name, count, now, auto_extend=True))
+        subscription = self._io.ask(lambda now: self._session.subscribe(name, count, now, auto_extend=True))
         self._subscriptions = [each for each in self._subscriptions if not each.ended] + [subscription]
         return Feed(self, subscription)
 
     def set_prefetch(self, subscription: Subscription, prefetch: int) -> None:
         """Give a subscription another credit."""
-        self._pump.ask(lambda now: self._session.set_prefetch(subscription, prefetch, now))
+        self._io.ask(lambda now: self._session.set_prefetch(subscription, prefetch, now))
 
     def end(self, subscription: Subscription) -> None:
         """End a subscription, and give back what was not taken."""
@@ -119,12 +100,12 @@ class PolledClient(Client):
         """Return when a feed has something, or has ended, or ``timeout`` seconds are over."""
         feeds = [each for each in self._subscriptions if not each.ended or each.error is not None]
         pending: Pending[None] = Pending()
-        timer = self._pump.note(lambda now: self._begin(pending, feeds, now, timeout))
+        timer = self._io.note(lambda now: self._begin(pending, feeds, now, timeout))
         try:
-            self._pump.wait(pending)
+            self._io.wait(pending)
         finally:
             with suppress(FilaError):  # closed meanwhile
-                self._pump.note(lambda _: self._end(pending, feeds, timer))
+                self._io.note(lambda _: self._end(pending, feeds, timer))
 
     def settle_soon(self, delivery: Delivery, how: Settlement) -> None:
         """Settle a delivery with the next exchange, and again until the broker has confirmed it. Errors that stay are logged."""
@@ -136,13 +117,12 @@ class PolledClient(Client):
 
     def push(self) -> None:
         """Send what is collected, now."""
-        self._pump.ask(lambda _: None)
+        self._io.ask(lambda _: None)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _shell(self, rounds: Rounds, server_keys: tuple[str, ...]) -> LentPump:
-        self._pump = LentPump(self._session, rounds, server_keys, self._settle_again, self._has_news)
-        return self._pump
+        return LentPump(self._session, rounds, server_keys, self._settle_again, self._has_news)
 
     def _has_news(self) -> bool:
         return any(each.ready or each.error is not None for each in self._subscriptions)
@@ -165,6 +145,7 @@ class PolledClient(Client):
                 each.waiting.remove(pending)
 
     def _settled(self, settling: Settling, how: Settlement, trace: SettleTrace | None) -> None:
+        settling.wake = None  # no cycle: it would keep the delivery until the next garbage collection
         if trace is not None:
             trace.ended(settling)
         for position, error in settling.errors.items():

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from fila_cluster.client.message import Message, utc
 from fila_cluster.figures import written_ms
@@ -10,6 +11,8 @@ from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import open_envelope
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def _moment(at_ms: int) -> datetime | None:
 def _message(enqueue: commands.Enqueue) -> Message:
     headers, payload = open_envelope(enqueue.envelopes[0])
     weight, priority, delay_ms, lease_ms, cost_milli, ttl_ms, max_attempts = (
-        _first(column)
+        _only(column)
         for column in (
             enqueue.weight,
             enqueue.priority,
@@ -103,7 +106,7 @@ def _message(enqueue: commands.Enqueue) -> Message:
     return Message(
         payload,
         headers or None,
-        fairness_key=_text(enqueue.fairness_key),
+        fairness_key=_only(enqueue.fairness_key),
         weight=weight or None,
         throttle_keys=enqueue.throttle_keys[0] if enqueue.throttle_keys else None,
         priority=priority,
@@ -111,15 +114,11 @@ def _message(enqueue: commands.Enqueue) -> Message:
         delay=delay_ms / 1000,
         ttl=ttl_ms / 1000 or None,
         lease=lease_ms / 1000 or None,
-        dedup_id=_text(enqueue.dedup_id) or None,
-        dedup_mode="last" if enqueue.dedup_last in (True, [True]) else "first",
+        dedup_id=_only(enqueue.dedup_id) or None,
+        dedup_mode="last" if _only(enqueue.dedup_last) else "first",
         max_attempts=max_attempts or None,
     )
 
 
-def _first(column: commands.IntColumn) -> int:
-    return column[0] if isinstance(column, list) else column
-
-
-def _text(column: commands.TextColumn) -> str:
+def _only(column: list[T] | T) -> T:
     return column[0] if isinstance(column, list) else column

@@ -36,6 +36,9 @@ PAYLOAD_BYTES_MAX = 1 << 30
 """A payload is held in memory several times on its way; larger ones belong in an object store."""
 
 
+PORT = 5555
+"""Where clients find the only router of a machine."""
+
 Limit = Annotated[int | None, Field(ge=1, le=COUNT_MAX)]
 
 
@@ -48,7 +51,7 @@ def _check_data_dir(path: object) -> object:
 class Server(Section):
     """``[server]``. ``workers`` and ``shards``: None means that the data directory or the machine decides."""
 
-    listen_addr: ConfiguredAddress = Address("127.0.0.1", 5555)
+    listen_addr: ConfiguredAddress = Address("127.0.0.1", PORT)
     """Where clients connect, as `host:port` or `tcp://host:port`. Other than loopback only with `[auth] enabled`, or with `--insecure`."""
     data_dir: Annotated[Path, BeforeValidator(_check_data_dir)] = Path("fila-data")
     """Where everything is kept. Only one cluster at a time may use it."""

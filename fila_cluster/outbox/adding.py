@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from numbers import Integral, Real
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from uuid import uuid4
 
 from sqlalchemy import Connection, bindparam, func, insert, select
@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
 from fila_cluster.client import checks
-from fila_cluster.client.message import BytesLike, Message
+from fila_cluster.client.message import BytesLike, EnqueueOptions, Message
 from fila_cluster.client.protocol.encoding import seal_message
 from fila_cluster.errors import InvalidArgumentError
 from fila_cluster.outbox.table import CHANNEL, outbox, strand_of
@@ -29,7 +29,7 @@ def add(
     headers: Mapping[str, str] | None = None,
     *,
     notify: bool = True,
-    **options: Any,
+    **options: Unpack[EnqueueOptions],
 ) -> str:
     """Add a message to the outbox, and return its dedup id. It is enqueued once the transaction commits, and never if it does not.
 
@@ -59,7 +59,7 @@ _ADD_AND_NOTIFY: Final = select(func.pg_notify(CHANNEL, "")).add_cte(_ADD.cte("a
 """In one statement: a round trip less."""
 
 
-def _message(payload: BytesLike, headers: Mapping[str, str] | None, options: dict[str, Any]) -> Message:
+def _message(payload: BytesLike, headers: Mapping[str, str] | None, options: EnqueueOptions) -> Message:
     try:
         return Message(payload, headers, **options)
     except TypeError as error:

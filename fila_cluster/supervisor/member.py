@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from types import ModuleType
 
+import msgspec
+
 from fila_cluster.backup.target import target_at
 from fila_cluster.config.address import Address
 from fila_cluster.config.replication import Replication as ReplicationSettings
 from fila_cluster.config.replication import check_host_name
-from fila_cluster.config.settings import Settings
+from fila_cluster.config.settings import PORT, Settings
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.data_dir import DataDir
 from fila_cluster.supervisor.layout import cores
@@ -20,60 +22,49 @@ from fila_worker.log.kafka.settings import KafkaSettings, partitions_for, shards
 from fila_worker.log.leadership import LeadershipLimits
 from fila_worker.settings import Replication
 
-PORT = 5555
-"""Of a host's only router on its machine."""
-
-_EVERYWHERE = {"0.0.0.0", "[::]"}
-
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One host of several. ``router``: where workers of other hosts reach its router; ``others``: where the routers of others listen for
+    """One host of several. ``replication``: what its workers are to know of the log; ``others``: where the routers of others listen for
     workers, as far as the settings say; ``checkpoints``: where they are kept, if at all."""
 
-    name: str
-    address: str
-    router: str
+    replication: Replication
     others: tuple[str, ...]
-    kafka: KafkaSettings
-    takeover_after_ms: int = LeadershipLimits().silence_ms
-    standbys: int = 1
-    cutting: CheckpointSettings | None = None
-    checkpoints: str | None = None
+    checkpoints: str | None
 
     @property
-    def replication(self) -> Replication:
-        """What its workers are to know of the log."""
-        return Replication(
-            kafka=self.kafka,
-            host=self.name,
-            address=self.address,
-            router=self.router,
-            standbys=self.standbys,
-            leadership=LeadershipLimits(silence_ms=self.takeover_after_ms),
-            checkpoints=self.cutting,
-        )
+    def name(self) -> str:
+        """By which the cluster tells its hosts apart."""
+        return self.replication.host
 
     def prepare_log(self) -> None:
         """Make the topic of the log, or check it. Waits for the brokers; raises :class:`CannotStartError` or ``UnfitStoreError``."""
-        _topic_module().prepare_topic(self.kafka)
+        _topic_module().prepare_topic(self.replication.kafka)
 
     def listening(self, worker_listen: Address) -> "Member":
         """Return this host with the port where its router listens for workers: port 0 was a free one."""
-        return replace(self, router=Address(self.address, worker_listen.port).endpoint)
+        router = Address(self.replication.address, worker_listen.port).endpoint
+        return replace(self, replication=msgspec.structs.replace(self.replication, router=router))
 
 
 def member(settings: Settings, data_dir: DataDir, shards: int) -> Member:
     """Return this host. Raise :class:`CannotStartError` if its data directory is another host's."""
-    replication, hosts = settings.replication, settings.hosts
+    given, hosts = settings.replication, settings.hosts
     name = _name(settings, data_dir)
     address = hosts.address or _address(settings.server.listen_addr, name)
     own = Address(address, worker_listen(settings).port).endpoint
+    cutting = CheckpointSettings(bytes=given.checkpoint_bytes, every_ms=given.checkpoint_every)
+    replication = Replication(
+        kafka=kafka_of(given, shards),
+        host=name,
+        address=address,
+        router=own,
+        standbys=given.standbys,
+        leadership=LeadershipLimits(silence_ms=given.takeover_after_ms),
+        checkpoints=None if given.checkpoint is None else cutting,
+    )
     others = tuple(endpoint for endpoint in hosts.join if endpoint != own)
-    return Member(
-        name, address, own, others, kafka_of(replication, shards), replication.takeover_after_ms, replication.standbys,
-        *_checkpoints(replication),
-    )  # fmt: skip
+    return Member(replication, others, None if given.checkpoint is None else target_at(given.checkpoint).name)
 
 
 def worker_listen(settings: Settings) -> Address:
@@ -153,18 +144,10 @@ def _machine(port: int) -> str:
 
 def _address(listen: Address, name: str) -> str:
     """Return where others reach this host: where it listens, or by its name, which may be the machine's with a port behind."""
-    if listen.host not in _EVERYWHERE:
+    if listen.reachable == listen:
         return listen.host
     machine = socket.gethostname()
     return machine if name.startswith(f"{machine}-") else name
-
-
-def _checkpoints(replication: ReplicationSettings) -> tuple[CheckpointSettings, str] | tuple[None, None]:
-    """Return when a shard's checkpoint is due, and the place where they are kept; nothing if there is none."""
-    if replication.checkpoint is None:
-        return None, None
-    cutting = CheckpointSettings(bytes=replication.checkpoint_bytes, every_ms=replication.checkpoint_every)
-    return cutting, target_at(replication.checkpoint).name
 
 
 def kafka_of(replication: ReplicationSettings, shards: int) -> KafkaSettings:

@@ -64,6 +64,10 @@ class CronCalendar:
         """Return the due times of a cron expression in a time zone. Raise :class:`InvalidArgumentError`."""
         return _times(cron, timezone)
 
+    def check_zone(self, timezone: str) -> None:
+        """Raise :class:`InvalidArgumentError` if there is no time zone of this name."""
+        _zone(timezone)
+
     def iso(self, time_ms: int) -> str:
         """Return a time in UTC as ISO 8601 writes it, with milliseconds if it has some."""
         moment = datetime.fromtimestamp(time_ms / 1000, UTC)

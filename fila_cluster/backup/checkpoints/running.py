@@ -1,6 +1,5 @@
 """Keep and bring checkpoints until asked to stop: in a thread each, because a host that begins must not wait for the others' checkpoints."""
 
-import select
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,12 +8,12 @@ from threading import Thread
 from typing import Final
 
 from fila_cluster.backup.checkpoints.keeping import bring, keep
+from fila_cluster.backup.process import cause
 from fila_cluster.backup.settings import KeeperSettings
 from fila_cluster.backup.target import Target, target_at
 from fila_process.journal import Journal
-from fila_process.parent import STDIN, StopRequests
-from fila_proto_zmq.errors import FilaError, OverloadedError
-from fila_proto_zmq.events import CheckpointTransferFailed, Event, ProcessStopped
+from fila_proto_zmq.errors import OverloadedError
+from fila_proto_zmq.events import CheckpointTransferFailed, Event
 from fila_worker.copies.exchange import Exchange, Refused, exchanges_of
 
 LOOK_S: Final = 0.5
@@ -25,19 +24,10 @@ RETRY_S: Final = 10.0
 Work = Callable[[Exchange, Target], Event | None]
 
 
-def run(settings: KeeperSettings) -> None:
-    """Keep and bring checkpoints until asked to stop."""
-    began = time.monotonic()
-    stop = StopRequests(STDIN)
-    journal = Journal("checkpoints", settings.log)
+def begin(settings: KeeperSettings, journal: Journal) -> None:
+    """Keep and bring checkpoints from now on."""
     for work in (keep, bring):
         Thread(target=Rounds(settings, journal, work).work, name=work.__name__, daemon=True).start()
-    while True:
-        readable, _, _ = select.select(stop.fds, [], [])
-        if stop.requested(readable):
-            break
-    journal.tell([ProcessStopped(round(1000 * (time.monotonic() - began)))])
-    stop.close()
 
 
 class Rounds:
@@ -74,8 +64,7 @@ class Rounds:
         self._not_before[exchange.shard] = time.monotonic() + RETRY_S
         if isinstance(error, OverloadedError):
             return  # the host that led the shard before still writes
-        reason = str(error) if isinstance(error, (FilaError, OSError)) else ""
-        code = error.code if isinstance(error, FilaError) else type(error).__name__
+        code, reason = cause(error)
         if self._told.get(exchange.shard) != (code, reason):
             self._told[exchange.shard] = code, reason
             self._journal.tell([CheckpointTransferFailed(self._settings.target, exchange.shard, code, reason)])

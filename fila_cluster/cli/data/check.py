@@ -12,6 +12,7 @@ import click
 from fila_cluster.backup.cut import cut_of
 from fila_cluster.backup.manifest import new_id
 from fila_cluster.cli.data.salvage_files import SalvageFolder
+from fila_cluster.cli.shared.flags import CONFIG
 from fila_cluster.cli.shared.invocation import Invocation, print_json
 from fila_cluster.config.loading import load
 from fila_cluster.figures import counted
@@ -47,9 +48,7 @@ class _Outcome:
     metavar="OUT",
     help="Write the readable messages of the damaged shards to a new folder, or of all shards if none is damaged.",
 )
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
-)
+@CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.pass_obj
 def command(

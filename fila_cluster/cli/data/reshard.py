@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from fila_cluster.cli.data.reshard_shown import Shown, progress_bar
+from fila_cluster.cli.shared.flags import CONFIG
 from fila_cluster.cli.shared.invocation import Invocation, print_json
 from fila_cluster.config.loading import load
 from fila_cluster.figures import counted, sized
@@ -20,9 +21,7 @@ from fila_cluster.supervisor.reshard_copy import Progress
 @click.option("--data-dir", metavar="DIR", help="Where everything is kept. Default: ./fila-data.")
 @click.option("--cancel", is_flag=True, help="Drop an unfinished change: the cluster keeps its old shards.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
-)
+@CONFIG
 @click.pass_obj
 def command(
     invocation: Invocation, shards: int | None, data_dir: str | None, cancel: bool, as_json: bool, config: Path | None

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from fila_cluster.cli.processes.up import announce
+from fila_cluster.cli.shared.flags import CONFIG, DASHBOARD, INSECURE, LISTEN, NO_DASHBOARD, WORKERS
 from fila_cluster.config.loading import Flags, load
 from fila_cluster.supervisor.node import node
 
@@ -24,7 +25,7 @@ from fila_cluster.supervisor.node import node
     help="This host's name, fixed at the first start. Default: the machine's, and the port if not 5555.",
 )
 @click.option("--address", metavar="HOST", help="Where other hosts and their clients reach this one. Default: as --listen.")
-@click.option("--listen", metavar="ADDR", help="Where clients connect. Default: tcp://127.0.0.1:5555.")
+@LISTEN
 @click.option(
     "--worker-listen",
     metavar="ADDR",
@@ -33,18 +34,12 @@ from fila_cluster.supervisor.node import node
 @click.option(
     "--shards", type=int, metavar="N", help="Shards of the cluster; fixed by the first host. Default: as many as workers."
 )
-@click.option("--workers", type=int, metavar="N", help="Worker processes. Default: CPU cores, at most the shards.")
+@WORKERS
 @click.option("--data-dir", metavar="DIR", help="Where this host's copies are kept. Default: ./fila-data.")
-@click.option("--dashboard", metavar="ADDR", help="Where the dashboard listens. Default: 127.0.0.1:8555.")
-@click.option("--no-dashboard", is_flag=True, help="Run without the dashboard.")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
-)
-@click.option(
-    "--insecure",
-    is_flag=True,
-    help="Listen on addresses that other machines can reach, without authentication or encryption.",
-)
+@DASHBOARD
+@NO_DASHBOARD
+@CONFIG
+@INSECURE
 def command(
     join: tuple[str, ...],
     log: str | None,

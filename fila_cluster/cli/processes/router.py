@@ -4,22 +4,21 @@ from pathlib import Path
 
 import click
 
+from fila_cluster.cli.shared.flags import CONFIG, INSECURE, LISTEN
 from fila_cluster.config.loading import load
 from fila_cluster.supervisor import standalone
 from fila_cluster.supervisor.endpoints import WorkerEndpoint
 
 
 @click.command()
-@click.option("--listen", metavar="ADDR", help="Where clients connect. Default: tcp://127.0.0.1:5555.")
+@LISTEN
 @click.option(
     "--worker-listen", metavar="ENDPOINT", required=True, help="Where workers connect: tcp://HOST:PORT or ipc://PATH."
 )
 @click.option("--data-dir", metavar="DIR", help="Where `fila-cluster auth init` has put the keys, with [auth] enabled.")
 @click.option("--shards", type=int, metavar="N", help="The number of shards of the cluster.")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
-)
-@click.option("--insecure", is_flag=True, help="Listen on addresses that other machines can reach, without authentication.")
+@CONFIG
+@INSECURE
 def command(
     listen: str | None,
     worker_listen: str,

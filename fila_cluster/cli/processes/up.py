@@ -1,11 +1,12 @@
 """``fila-cluster up``."""
 
-import os
 import sys
 from pathlib import Path
 
 import click
 
+from fila_cluster.cli.shared.flags import CONFIG, DASHBOARD, INSECURE, LISTEN, NO_DASHBOARD, WORKERS
+from fila_cluster.cli.shared.invocation import print_ready
 from fila_cluster.config.address import Address
 from fila_cluster.config.loading import Flags, load
 from fila_cluster.supervisor.endpoints import IN_DATA_DIR, WorkerEndpoint
@@ -13,26 +14,20 @@ from fila_cluster.supervisor.up import up
 
 
 @click.command()
-@click.option("--workers", type=int, metavar="N", help="Worker processes. Default: CPU cores, at most the shards.")
+@WORKERS
 @click.option("--shards", type=int, metavar="N", help="Shards, fixed at the first start. Default: as many as workers.")
-@click.option("--listen", metavar="ADDR", help="Where clients connect. Default: tcp://127.0.0.1:5555.")
+@LISTEN
 @click.option("--worker-listen", metavar="ENDPOINT", help="Where workers connect. Default: a socket in the data directory.")
 @click.option("--data-dir", metavar="DIR", help="Where everything is kept. Default: ./fila-data.")
-@click.option("--dashboard", metavar="ADDR", help="Where the dashboard listens. Default: 127.0.0.1:8555.")
-@click.option("--no-dashboard", is_flag=True, help="Run without the dashboard.")
+@DASHBOARD
+@NO_DASHBOARD
 @click.option(
     "--durability",
     type=click.Choice(["os", "fsync"]),
     help="What a confirmed write survives: the end of any process (os, the default), or a power cut too (fsync).",
 )
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
-)
-@click.option(
-    "--insecure",
-    is_flag=True,
-    help="Listen on addresses that other machines can reach, without authentication or encryption.",
-)
+@CONFIG
+@INSECURE
 def command(
     workers: int | None,
     shards: int | None,
@@ -61,7 +56,4 @@ def command(
 def announce(listen: Address, dashboard: str | None, workers: int) -> None:
     """Print the line that says that all parts serve."""
     watched = f"dashboard {dashboard} · " if dashboard else ""
-    try:
-        print(f"ready: {listen.endpoint} · {watched}{workers} workers", flush=True)
-    except BrokenPipeError:  # standard output is closed; the cluster serves all the same
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print_ready(f"{listen.endpoint} · {watched}{workers} workers")

@@ -1,14 +1,11 @@
 """``fila-cluster work``."""
 
-import math
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.invocation import Invocation, print_ready
 from fila_cluster.cli.shared.parameters import DURATION
 
 PROCESSES_MAX = 1024
@@ -36,7 +33,7 @@ def command(invocation: Invocation, app: str, processes: int, grace: float, relo
     from fila_cluster.work.loading import CannotLoadError, split_name  # noqa: PLC0415
     from fila_cluster.work.supervising import Crew, supervise  # noqa: PLC0415
 
-    if not 0 <= grace <= GRACE_S_MAX or math.isnan(grace):
+    if not 0 <= grace <= GRACE_S_MAX:
         raise click.BadParameter(f"{grace:g} s: use 0 to 24h", param_hint="--grace")
     try:
         split_name(app)
@@ -44,10 +41,7 @@ def command(invocation: Invocation, app: str, processes: int, grace: float, relo
         raise click.BadParameter(str(error), param_hint="MODULE:APP") from None
 
     def serves(count: int, queues: Sequence[str]) -> None:
-        try:
-            print(f"ready: {app} · {count} {'process' if count == 1 else 'processes'} · {', '.join(queues)}", flush=True)
-        except BrokenPipeError:  # standard output is closed; the handlers work all the same
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_ready(f"{app} · {count} {'process' if count == 1 else 'processes'} · {', '.join(queues)}")
 
     try:
         supervise(Crew(app, Path.cwd(), processes, grace, reload, invocation.endpoint, serves))

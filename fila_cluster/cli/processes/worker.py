@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from fila_cluster.cli.shared.flags import CONFIG, INSECURE
 from fila_cluster.config.address import checked_address
 from fila_cluster.config.loading import load
 from fila_cluster.supervisor import standalone
@@ -32,10 +33,8 @@ from fila_cluster.supervisor.endpoints import WorkerEndpoint
     metavar="TOKEN",
     help="For a router with authentication: the token of `fila-cluster auth init`. Better in FILA_WORKER_TOKEN: others see arguments.",
 )
-@click.option("--insecure", is_flag=True, help="Listen on addresses that other machines can reach, without authentication.")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
-)
+@INSECURE
+@CONFIG
 def command(
     join: str,
     hosted: tuple[int, ...],

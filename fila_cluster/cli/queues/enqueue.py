@@ -37,6 +37,7 @@ _MESSAGE_FLAGS = (
     click.option(
         "--ttl", type=DURATION, metavar="D", help="Let it expire if it is not delivered within D. Default: the queue's."
     ),
+    click.option("--lease", type=DURATION, metavar="D", help="How long its delivery is leased. Default: the queue's."),
     click.option("--dedup-id", metavar="ID", help="Store nothing if a message with this one came a short time ago."),
     click.option(
         "--dedup-mode",

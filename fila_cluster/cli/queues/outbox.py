@@ -109,7 +109,9 @@ def status_command(invocation: Invocation, url: str) -> None:
     """Show what waits in the outbox, by queue, and which messages the broker refuses, with its words."""
     with _engine(url) as engine:
         from fila_cluster.outbox import status  # noqa: PLC0415 # needs the extra
+        from fila_cluster.outbox.relaying import check_table  # noqa: PLC0415
 
+        check_table(engine)
         found = status(engine)
         invocation.show(found, *_shown(found))
 
@@ -132,14 +134,18 @@ def _engine(url: str) -> "Iterator[Engine]":
     try:
         from sqlalchemy import create_engine, make_url  # noqa: PLC0415 # needs the extra
         from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError  # noqa: PLC0415
+
+        from fila_cluster.outbox.claims import POSTGRESQL, SQLITE  # noqa: PLC0415
     except ModuleNotFoundError:
         raise click.ClickException("the outbox needs SQLAlchemy: pip install 'fila-cluster[outbox]'") from None
     try:
         parsed = make_url(url)
         if parsed.drivername in {"postgresql", "postgres"}:
             parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_backend_name() not in {POSTGRESQL, SQLITE}:
+            raise click.ClickException(f"the outbox works with PostgreSQL and SQLite, not with {parsed.get_backend_name()}")
         engine = create_engine(parsed, pool_pre_ping=True)
-    except (ArgumentError, NoSuchModuleError):
+    except (ArgumentError, NoSuchModuleError, ValueError):  # ValueError: a port that is no number
         raise click.ClickException(
             "--url is no URL of a database: write postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE"
         ) from None

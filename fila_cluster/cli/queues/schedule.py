@@ -1,7 +1,8 @@
 """``fila-cluster schedule …``."""
 
 import sys
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,12 @@ from fila_cluster.cli.queues.enqueue import message_options
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import message_fields
 from fila_cluster.cli.shared.parameters import DURATION
-from fila_cluster.cli.shared.tables import table
+from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.figures import counted
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from fila_cluster import Schedule
 
 
@@ -75,13 +78,11 @@ def list_(invocation: Invocation, prefix: str) -> None:
     """List schedules by name."""
     with invocation.connect() as client:
         schedules = client.list_schedules(prefix)
-    rows = table("name", "queue", "=when", "=next (UTC)", "=last (UTC)", "#fired", "#skipped", "#failed", "error")
+    rows = table("=name", "=queue", "=when", "=next (UTC)", "#fired")
     for each in schedules:
-        rows.add_row(
-            each.name, each.queue, each.when, _short(each.next_at), _short(each.last_at), counted(each.fired),
-            counted(each.skipped), counted(each.failed), each.error.code if each.error else "",
-        )  # fmt: skip
-    invocation.show([_fields(each) for each in schedules], rows if schedules else "no schedules")
+        rows.add_row(each.name, each.queue, each.when, _short(each.next_at), counted(each.fired))
+    shown = [rows, *_notes(schedules)] if schedules else ["no schedules"]
+    invocation.show([_fields(each) for each in schedules], *shown)
 
 
 @command.command("delete", short_help="Delete a schedule.")
@@ -96,6 +97,15 @@ def delete(invocation: Invocation, name: str) -> None:
     )  # fmt: skip
 
 
+def _notes(schedules: "list[Schedule]") -> "Iterator[RenderableType]":
+    """Yield a line for each schedule that has left something out, red if its last message was refused or waits."""
+    for each in schedules:
+        counts = [f"{counted(count)} {what}" for what, count in (("skipped", each.skipped), ("failed", each.failed)) if count]
+        if counts or each.error:
+            text = "; ".join([*counts, *([_error(each)] if each.error else [])])
+            yield flagged(f"{each.name}: {text}", good=False) if each.error else f"{each.name}: {text}"
+
+
 def _facts(schedule: "Schedule") -> list[tuple[str, str]]:
     message = schedule.message
     facts = [
@@ -108,10 +118,19 @@ def _facts(schedule: "Schedule") -> list[tuple[str, str]]:
         ("last", _moment(schedule.last_at)),
         ("last message", schedule.last_message_id or "–"),
         ("fired, skipped, failed", f"{schedule.fired:,}, {schedule.skipped:,}, {schedule.failed:,}"),
-        ("error", f"{schedule.error.code}: {schedule.error.message}" if schedule.error else "–"),
+        ("error", _error(schedule)),
         ("shard", str(schedule.shard)),
     ]
-    return facts if message is None else [*facts, ("payload", f"{len(bytes(message.payload)):,} bytes")]
+    if message is None:
+        return facts
+    options = message_fields(replace(message, payload=b""))
+    del options["payload"]
+    named = [(name.replace("_", " "), str(value)) for name, value in options.items()]
+    return [*facts, ("payload", f"{len(bytes(message.payload)):,} bytes"), *named]
+
+
+def _error(schedule: "Schedule") -> str:
+    return "–" if schedule.error is None else f"{schedule.error.code}: {schedule.error.message}"
 
 
 def _moment(moment: datetime | None) -> str:

@@ -7,7 +7,7 @@ import click
 
 from fila_cluster.cli.shared.invocation import Invocation, print_json
 from fila_cluster.cli.shared.parameters import DURATION, FLAGS, given, queue_options
-from fila_cluster.cli.shared.tables import table
+from fila_cluster.cli.shared.tables import cut, table
 
 SHOWN_MAX = 40
 """Characters of a script in the table."""
@@ -78,7 +78,7 @@ def delete(invocation: Invocation, pattern: str) -> None:
 
 def _line(options: Mapping[str, Any]) -> str:
     """Return options on one line, scripts cut."""
-    return " ".join(f"--{flag} {_cut(text)}" for flag, text in _flags(options)) or "–"
+    return " ".join(f"--{flag} {cut(' '.join(text.split()), SHOWN_MAX)}" for flag, text in _flags(options)) or "–"
 
 
 def _flags(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -87,8 +87,3 @@ def _flags(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         value = options.get(flag.replace("-", "_"))
         if value is not None:
             yield flag, f"{value:g}s" if attributes.get("type") is DURATION else str(value)
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_MAX else f"{line[: SHOWN_MAX - 1]}…"

@@ -1,6 +1,8 @@
 """The effect of the options before the command: a client, and the form of the output."""
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime
@@ -39,6 +41,14 @@ class Invocation:
 def print_json(value: Any) -> None:
     """Print one JSON value on one line, and flush it."""
     click.echo(json.dumps(value, default=_plain))
+
+
+def print_ready(what: str) -> None:
+    """Print the line that says that a process in the foreground serves. It serves all the same if nobody reads the line."""
+    try:
+        print(f"ready: {what}", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_rich(renderables: "Sequence[RenderableType]") -> None:

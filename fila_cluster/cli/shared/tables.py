@@ -14,6 +14,11 @@ def table(*columns: str) -> Table:
     return made
 
 
+def cut(text: str, most: int) -> str:
+    """Return a text of at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def flagged(text: str, *, good: bool) -> Text:
     """Return a state, green or red where there are colours."""
     return Text(text, style="green" if good else "bold red")

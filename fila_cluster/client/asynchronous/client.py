@@ -33,7 +33,7 @@ from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY, Chunk
 from fila_cluster.client.protocol.pipelining import Pipe
 from fila_cluster.client.protocol.producing import Bulk
 from fila_cluster.client.protocol.session import CLIENT_VERSION, Session
-from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
+from fila_cluster.client.protocol.settling import ACK, RELEASE, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import Subscription
 from fila_cluster.client.requests.call import Call
 from fila_cluster.client.requests.endpoints import Rounds, parse_endpoints
@@ -238,7 +238,7 @@ class AsyncClient(AsyncAdministration, AsyncScheduling):
 
         :class:`BatchError` if some could not be given back; the others are.
         """
-        await self._settle(messages.as_deliveries(deliveries), settlement(Verb.RELEASE), messages.failure_of)
+        await self._settle(messages.as_deliveries(deliveries), RELEASE, messages.failure_of)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

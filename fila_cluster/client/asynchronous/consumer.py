@@ -12,6 +12,7 @@ from fila_cluster.client import checks
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_cluster.client.protocol.subscription import Subscription
+from fila_proto_zmq.limits import WAIT_MS_MAX
 
 if TYPE_CHECKING:
     from fila_cluster.client.asynchronous.client import AsyncClient
@@ -29,30 +30,27 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> AsyncDelivery:
-        while True:
-            try:
-                delivery: AsyncDelivery = self._ready.popleft()
-            except IndexError:
-                if self._subscription.ended:
-                    self._stop()
-                await self._client._wait_for_delivery(self._subscription)
-                continue
-            if delivery._lease.at_most_once:
-                self._client._hand_over(delivery)
-            if (installed := tracer.installed) is not None:
-                installed.handed_over((delivery,))
-            return delivery
+        while (delivery := self._pop()) is None:
+            if self._subscription.ended:
+                self._stop()
+            await self._client._wait_for_delivery(self._subscription)
+        return delivery
 
     async def take(self, timeout: float = 0.0) -> AsyncDelivery | None:
         """Return the next delivery; None if there is none within ``timeout`` seconds, and once the iterator is closed."""
-        timeout_s = checks.wait_ms(timeout) / 1000
+        timeout_s = checks.milliseconds("timeout", timeout, WAIT_MS_MAX) / 1000
         if not self._ready and timeout_s > 0:
             await self._client._gather(self._subscription, 1, 0.0, timeout_s)
+        delivery = self._pop()
+        if delivery is None and self._subscription.error is not None:
+            raise self._subscription.failure()
+        return delivery
+
+    def _pop(self) -> AsyncDelivery | None:
+        """Hand over the next delivery, if one is ready."""
         try:
             delivery: AsyncDelivery = self._ready.popleft()
         except IndexError:
-            if self._subscription.error is not None:
-                raise self._subscription.failure() from None
             return None
         if delivery._lease.at_most_once:
             self._client._hand_over(delivery)

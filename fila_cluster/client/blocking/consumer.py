@@ -14,6 +14,7 @@ from fila_cluster.client import checks
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.subscription import Subscription
+from fila_proto_zmq.limits import WAIT_MS_MAX
 
 if TYPE_CHECKING:
     from fila_cluster.client.blocking.client import Client
@@ -31,30 +32,27 @@ class Consumer:
         return self
 
     def __next__(self) -> Delivery:
-        while True:
-            try:
-                delivery: Delivery = self._ready.popleft()
-            except IndexError:
-                if self._subscription.ended:
-                    self._stop()
-                self._client._wait_for_delivery(self._subscription)
-                continue
-            if delivery._lease.at_most_once:
-                self._client._hand_over(delivery)
-            if (installed := tracer.installed) is not None:
-                installed.handed_over((delivery,))
-            return delivery
+        while (delivery := self._pop()) is None:
+            if self._subscription.ended:
+                self._stop()
+            self._client._wait_for_delivery(self._subscription)
+        return delivery
 
     def take(self, timeout: float = 0.0) -> Delivery | None:
         """Return the next delivery; None if there is none within ``timeout`` seconds, and once the iterator is closed."""
-        timeout_s = checks.wait_ms(timeout) / 1000
+        timeout_s = checks.milliseconds("timeout", timeout, WAIT_MS_MAX) / 1000
         if not self._ready and timeout_s > 0:
             self._client._gather(self._subscription, 1, 0.0, timeout_s)
+        delivery = self._pop()
+        if delivery is None and self._subscription.error is not None:
+            raise self._subscription.failure()
+        return delivery
+
+    def _pop(self) -> Delivery | None:
+        """Hand over the next delivery, if one is ready."""
         try:
             delivery: Delivery = self._ready.popleft()
         except IndexError:
-            if self._subscription.error is not None:
-                raise self._subscription.failure() from None
             return None
         if delivery._lease.at_most_once:
             self._client._hand_over(delivery)

@@ -2,12 +2,12 @@
 
 """The calls about schedules."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar, Unpack
 
 from fila_cluster.client.calls import schedules
 from fila_cluster.client.calls.request import Request, Steps
-from fila_cluster.client.message import BytesLike, Message
+from fila_cluster.client.message import BytesLike, Message, ScheduledOptions
 from fila_cluster.client.schedule import Schedule, schedule
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import Command
@@ -30,17 +30,7 @@ class Scheduling:
         timezone: str = "UTC",
         catch_up: str = "once",
         jitter: float = 0.0,
-        fairness_key: str | None = None,
-        weight: int | None = None,
-        throttle_keys: Iterable[str] | None = None,
-        priority: int = 0,
-        cost: float = 1,
-        delay: float = 0.0,
-        ttl: float | None = None,
-        lease: float | None = None,
-        dedup_id: str | None = None,
-        dedup_mode: Literal["first", "last"] = "first",
-        max_attempts: int | None = None,
+        **options: Unpack[ScheduledOptions],
     ) -> Schedule:
         """Have the broker enqueue a message at each due time: at the times of ``cron``, or ``every`` so many seconds.
 
@@ -50,26 +40,18 @@ class Scheduling:
         is carried out (``"skip"``), the last one (``"once"``), or each (``"all"``).
 
         A schedule of this name is replaced. It goes on where it is if its due times are the same, else it begins now. The
-        options of the message are those of :meth:`enqueue`. A queue that does not exist is no error here: see
-        :attr:`Schedule.error`.
+        options of the message are those of :meth:`enqueue`, except ``deliver_at``. A queue that does not exist is no error here:
+        see :attr:`Schedule.error`.
         """
-        message = Message(
-            payload,
-            headers,
-            fairness_key=fairness_key,
-            weight=weight,
-            throttle_keys=throttle_keys,
-            priority=priority,
-            cost=cost,
-            delay=delay,
-            ttl=ttl,
-            lease=lease,
-            dedup_id=dedup_id,
-            dedup_mode=dedup_mode,
-            max_attempts=max_attempts,
-        )
         request = schedules.put_schedule(
-            name, queue, message, cron=cron, every=every, timezone=timezone, catch_up=catch_up, jitter=jitter
+            name,
+            queue,
+            Message(payload, headers, **options),
+            cron=cron,
+            every=every,
+            timezone=timezone,
+            catch_up=catch_up,
+            jitter=jitter,
         )
         found: commands.ScheduleFound = self.request(request)
         assert found.schedule is not None, "the answer to a PutSchedule has the schedule"

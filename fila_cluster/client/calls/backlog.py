@@ -53,7 +53,7 @@ class Browsing(Paging[MessageView]):
         self._after = None if after is None else parse_id(after)
         self._fairness_key = checks.only_fairness_key(fairness_key)
         if state is not None and state not in _STATES:
-            raise InvalidArgumentError(f"state={state!r}: use one of {', '.join(_STATES)}")
+            raise InvalidArgumentError(f"state={checks.shown(state)}: use one of {', '.join(_STATES)}")
         self._state = state
 
     def _ask(self) -> Request:

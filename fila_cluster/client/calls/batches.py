@@ -18,13 +18,17 @@ class BatchTerms:
     def __init__(self, callback: Any, queue: Any, name: Any) -> None:
         """Raise :class:`InvalidArgumentError` for what is wrong with an argument."""
         if not isinstance(callback, Message):
-            raise InvalidArgumentError(f"callback={callback!r}: pass a Message, which is enqueued when the batch is done")
+            raise InvalidArgumentError(
+                f"callback={checks.shown(callback)}: pass a Message, which is enqueued when the batch is done"
+            )
         if callback.dedup_id is not None:
             raise InvalidArgumentError(
-                f"the callback has dedup_id={callback.dedup_id!r}: leave it out, a callback is enqueued once in any case"
+                f"the callback has dedup_id={checks.shown(callback.dedup_id)}: leave it out, a callback is enqueued once in any case"
             )
-        if name is not None and not isinstance(name, str):
-            raise InvalidArgumentError(f"name={name!r}: use a str, or None")
+        if name is not None:
+            if not isinstance(name, str):
+                raise InvalidArgumentError(f"name={checks.shown(name)}: use a str, or None")
+            checks.encodable("name", name)
         self.queue = checks.queue_name(queue)
         self.name: str | None = name
         self._token = secrets.token_bytes(BATCH_TOKEN_BYTES)

@@ -27,7 +27,7 @@ class Explaining:
         name = checks.queue_name(queue)
         if message_id is not None and fairness_key is not None:
             raise InvalidArgumentError(
-                f"message_id={message_id!r} and fairness_key={fairness_key!r}: pass one of them, or neither"
+                f"message_id={checks.shown(message_id)} and fairness_key={checks.shown(fairness_key)}: pass one of them, or neither"
             )
         wanted = None if message_id is None else parse_id(message_id)
         self._next: Request | None = Request(name, Explain(wanted, checks.only_fairness_key(fairness_key)))

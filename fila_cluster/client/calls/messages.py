@@ -20,7 +20,7 @@ def one_queue(queue: Any, max_messages: Any) -> dict[str, int]:
 def several_queues(queues: Any) -> dict[str, int]:
     """Return the queues of a receive, with how many messages to take of each."""
     if not isinstance(queues, Mapping) or not queues:
-        raise InvalidArgumentError(f"queues={queues!r}: pass a dict of queue names and how many messages of each")
+        raise InvalidArgumentError(f"queues={checks.shown(queues)}: pass a dict of queue names and how many messages of each")
     return {
         checks.queue_name(queue): checks.whole_number(f"queues[{queue!r}]", count, 1, PREFETCH_MAX)
         for queue, count in queues.items()
@@ -61,7 +61,7 @@ def queue_of(queue: Any, usual: str | None) -> str:
 def error_callback(on_error: Any) -> Callable[[FilaError], object] | None:
     """Return what gets the errors that are not looked at."""
     if on_error is not None and not callable(on_error):
-        raise InvalidArgumentError(f"on_error={on_error!r}: pass a function of one argument, the error")
+        raise InvalidArgumentError(f"on_error={checks.shown(on_error)}: pass a function of one argument, the error")
     return on_error  # type: ignore[no-any-return]
 
 
@@ -85,7 +85,9 @@ def batch_options(max_messages: Any, max_wait: Any, prefetch: Any) -> tuple[int,
 def outcomes_of(outcomes: Any) -> Iterable[tuple[Any, Any]]:
     """Return deliveries with how each ends, checked."""
     if not isinstance(outcomes, Mapping):
-        raise InvalidArgumentError(f"outcomes={outcomes!r}: pass a dict of deliveries, for example {{delivery: 'ack'}}")
+        raise InvalidArgumentError(
+            f"outcomes={checks.shown(outcomes)}: pass a dict of deliveries, for example {{delivery: 'ack'}}"
+        )
     as_deliveries(list(outcomes))
     return outcomes.items()
 
@@ -100,7 +102,7 @@ def settlement_of(how: Any) -> Settlement:
     elif argument is not None and verb in _WITH_ARGUMENT:
         return _WITH_ARGUMENT[verb](argument)
     raise InvalidArgumentError(
-        f"{how!r} is no settlement: use 'ack', 'nack', 'retry' or 'fail', or a pair: ('nack', error), ('fail', error), "
+        f"{checks.shown(how)} is no settlement: use 'ack', 'nack', 'retry' or 'fail', or a pair: ('nack', error), ('fail', error), "
         "('retry', after), ('defer', retry_after)"
     )
 

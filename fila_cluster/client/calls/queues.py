@@ -71,7 +71,7 @@ def _dead_letter(name: str, value: Any) -> str:
 
 def _delivery(name: str, value: Any) -> str:
     if value not in _KINDS:
-        raise InvalidArgumentError(f"{name}={value!r}: pass 'at_least_once' or 'at_most_once'")
+        raise InvalidArgumentError(f"{name}={checks.shown(value)}: pass 'at_least_once' or 'at_most_once'")
     return str(value)
 
 

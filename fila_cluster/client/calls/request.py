@@ -26,7 +26,7 @@ def as_request(command: Any) -> Request:
     if isinstance(command, Request) and isinstance(command.command, commands.Command):
         return command if command.queue == "" else Request(checks.queue_name(command.queue), command.command)
     raise InvalidArgumentError(
-        f"command={command!r}: pass a command of fila_proto_zmq.commands, or Request(queue, command) for a queue"
+        f"command={checks.shown(command)}: pass a command of fila_proto_zmq.commands, or Request(queue, command) for a queue"
     )
 
 

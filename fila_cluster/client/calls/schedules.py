@@ -17,7 +17,7 @@ def put_schedule(
 ) -> Request:
     """Put a schedule. The broker checks what it says of its due times."""
     if (cron is None) == (every is None):
-        raise InvalidArgumentError(f"cron={cron!r} and every={every!r}: a schedule has one of them")
+        raise InvalidArgumentError(f"cron={checks.shown(cron)} and every={checks.shown(every)}: a schedule has one of them")
     command = commands.PutSchedule(
         check_new_queue_name(queue),
         seal_rows([seal_message(message)]),
@@ -31,7 +31,7 @@ def put_schedule(
 
 
 def _expression(cron: Any) -> str:
-    text = checks.plain_text("cron", cron, "a cron expression, such as '0 3 * * *'")
+    text = " ".join(checks.plain_text("cron", cron, "a cron expression, such as '0 3 * * *'").split())
     if not text:
         raise InvalidArgumentError("cron='': pass a cron expression, such as '0 3 * * *'")
     return text

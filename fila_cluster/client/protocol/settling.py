@@ -35,6 +35,8 @@ class Settlement(NamedTuple):
 
 
 ACK = Settlement(Verb.ACK)
+RELEASE = Settlement(Verb.RELEASE)
+"""Back to its queue, as if it had not been delivered."""
 
 
 def settlement(verb: Verb, error: object = "", metadata: object = None, after_ms: int = 0) -> Settlement:

@@ -14,11 +14,14 @@ from fila_proto_zmq.commands import (
     Command,
     CreateQueue,
     DeleteQueue,
+    DeleteSchedule,
     DeleteTemplate,
     Enqueue,
     Explain,
+    GetSchedule,
     Pause,
     PurgeQueue,
+    PutSchedule,
     PutTemplate,
     Receive,
     Redrive,
@@ -53,6 +56,9 @@ the two. Repetitions of the others do no harm. (A receive that is repeated under
 
 _OVERHEAD_BYTES = 512
 """The size of a call beside its body: many small ones take as much memory as a large one."""
+
+_OF_A_SCHEDULE = (PutSchedule, GetSchedule, DeleteSchedule)
+"""Their routing key is a schedule's name."""
 
 _ABOUT_THE_STATE = (Explain,)
 """An outage of a shard is an answer to these: they are not repeated until it is over."""
@@ -226,4 +232,5 @@ class Call(Pending[Any]):
 
     def __str__(self) -> str:
         name = type(self.command).__name__
-        return f"{name} of queue {self.key!r}" if self.key else name
+        kind = "schedule" if isinstance(self.command, _OF_A_SCHEDULE) else "queue"
+        return f"{name} of {kind} {self.key!r}" if self.key else name

@@ -79,6 +79,7 @@ def test_bad_arguments_are_refused_at_once(client: Client, queue: str, done: str
         (Message(b"", dedup_id="x"), {}, "dedup_id='x'"),
         (Message(b"", priority="high"), {}, "priority"),
         (Message(b""), {"name": 7}, "name=7"),
+        (Message(b""), {"name": "\ud800"}, "cannot be encoded"),
     ):
         with pytest.raises(InvalidArgumentError, match=text):
             client.batch(callback, done, **options)

@@ -76,9 +76,15 @@ def test_a_missing_queue_is_seen_in_the_schedule(client: Client, queue: str) -> 
         ({"every": 5.0, "catch_up": "some"}, "catch_up"),
         ({"every": 5.0, "jitter": 6.0}, "jitter"),
         ({"every": 5.0, "cost": 0}, "cost"),
+        ({"every": 5.0, "deliver_at": datetime(2030, 1, 1, tzinfo=UTC)}, "use delay instead of deliver_at"),
     ],
 )
 def test_bad_schedules(client: Client, queue: str, options: dict[str, object], text: str) -> None:
     with pytest.raises(InvalidArgumentError, match=text):
         client.put_schedule(queue, queue, **options)  # type: ignore[arg-type]
     assert client.get_schedule(queue) is None
+
+
+def test_space_in_a_cron_expression_is_of_no_consequence(client: Client, queue: str) -> None:
+    assert client.put_schedule(queue, queue, cron="0  3 * * *\n").cron == "0 3 * * *"
+    client.delete_schedule(queue)

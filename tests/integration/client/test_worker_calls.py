@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fila_cluster.client.lazy import LazyClient
-from fila_cluster.errors import AlreadySettledError, BatchError, QueueNotFoundError
+from fila_cluster.client.polled import ACK, PolledClient
+from fila_cluster.errors import AlreadySettledError, BatchError, InvalidArgumentError, QueueNotFoundError
 from tests.integration.client.conftest import Connect
 from tests.support.cluster import PATIENCE_S, Cluster, eventually
 
@@ -30,6 +31,11 @@ def test_a_take_returns_what_comes_and_nothing_when_nothing_does(client: Any, qu
 def test_a_take_raises_what_ended_the_subscription(client: Any, queue: str) -> None:
     with client.consume(queue + "-missing") as deliveries, pytest.raises(QueueNotFoundError):
         deliveries.take(PATIENCE_S)
+
+
+def test_a_take_refuses_a_bad_timeout_by_its_name(client: Any, queue: str) -> None:
+    with client.consume(queue) as deliveries, pytest.raises(InvalidArgumentError, match="timeout=-1"):
+        deliveries.take(-1)
 
 
 def test_what_is_acked_soon_is_gone(client: Any, queue: str) -> None:
@@ -59,6 +65,27 @@ def test_what_is_given_back_keeps_its_place_and_counts_no_attempt(client: Any, q
     client.ack(again)
     with pytest.raises(BatchError):
         client.give_back([first])
+
+
+def test_a_feed_gives_deliveries_which_are_settled_soon_and_not_kept(shared_cluster: Cluster, queue: str) -> None:
+    with PolledClient(shared_cluster.endpoint, timeout=PATIENCE_S) as polled:
+        feed = polled.feed(queue, 1)
+        assert feed.take() is None
+        polled.enqueue(queue, b"1")
+        polled.wait(PATIENCE_S)
+        delivery = feed.take()
+        assert delivery is not None
+        assert delivery.payload == b"1"
+        gc.disable()  # a cycle would keep it
+        try:
+            polled.settle_soon(delivery, ACK)
+            polled.push()
+            eventually(lambda: depth(polled, queue) == 0, "it is acked")
+            assert [each for each in gc.get_referrers(delivery) if isinstance(each, tuple)] == []  # as the settling has it
+        finally:
+            gc.enable()
+        feed.close()
+        assert feed.take() is None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

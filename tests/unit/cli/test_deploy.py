@@ -58,10 +58,10 @@ def host(arguments: list[str], env: dict[str, str], tmp_path: Path) -> tuple[Mem
 
 
 def find_each_other(hosts: list[Member]) -> None:
-    assert [each.router for each in hosts] == [f"tcp://{each.address}:5556" for each in hosts]
-    assert len({each.address for each in hosts}) == len(hosts) == len({each.name for each in hosts})
+    assert [each.replication.router for each in hosts] == [f"tcp://{each.replication.address}:5556" for each in hosts]
+    assert len({each.replication.address for each in hosts}) == len(hosts) == len({each.name for each in hosts})
     assert not any(each.others for each in hosts), "they hear of each other through the log"
-    assert len({str(each.kafka) for each in hosts}) == 1
+    assert len({str(each.replication.kafka) for each in hosts}) == 1
 
 
 def test_the_hosts_of_the_compose_file_find_each_other_and_the_brokers(tmp_path: Path):
@@ -69,9 +69,9 @@ def test_the_hosts_of_the_compose_file_find_each_other_and_the_brokers(tmp_path:
     ours = {name: each for name, each in services.items() if name.startswith("fila-")}
     made = [host(shlex.split(each["command"]), each["environment"], tmp_path)[0] for each in ours.values()]
     find_each_other(made)
-    assert [each.address for each in made] == [*ours]
+    assert [each.replication.address for each in made] == [*ours]
     brokers = {name: each["environment"] for name, each in services.items() if name.startswith("kafka-")}
-    assert made[0].kafka.bootstrap_servers == ",".join(f"{name}:9092" for name in brokers)
+    assert made[0].replication.kafka.bootstrap_servers == ",".join(f"{name}:9092" for name in brokers)
     assert [env["KAFKA_ADVERTISED_LISTENERS"] for env in brokers.values()] == [f"PLAINTEXT://{name}:9092" for name in brokers]
     voters = ",".join(f"{env['KAFKA_NODE_ID']}@{name}:9093" for name, env in brokers.items())
     assert {env["KAFKA_CONTROLLER_QUORUM_VOTERS"] for env in brokers.values()} == {voters}
@@ -95,8 +95,10 @@ def test_the_pods_of_kubernetes_find_each_other_and_the_brokers(tmp_path: Path):
 
     made = [host(container["args"], env(f"fila-{index}"), tmp_path)[0] for index in range(pods["replicas"])]
     find_each_other(made)
-    assert [each.address for each in made] == [f"fila-{index}.{pods['serviceName']}" for index in range(3)]
-    assert ("Kafka", made[0].kafka.bootstrap_servers.removesuffix("-kafka-bootstrap:9092")) in kubernetes("kafka.yml")
+    assert [each.replication.address for each in made] == [f"fila-{index}.{pods['serviceName']}" for index in range(3)]
+    assert ("Kafka", made[0].replication.kafka.bootstrap_servers.removesuffix("-kafka-bootstrap:9092")) in kubernetes(
+        "kafka.yml"
+    )
     labels = pods["template"]["metadata"]["labels"]
     selectors = [each["spec"]["selector"] for (kind, _), each in found.items() if kind == "Service"]
     selectors += [found["PodDisruptionBudget", "fila"]["spec"]["selector"]["matchLabels"], pods["selector"]["matchLabels"]]
@@ -112,9 +114,9 @@ def test_the_service_of_systemd_and_the_documented_settings_fit(tmp_path: Path):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "fila.toml").write_text(text)
     made, settings = host(shlex.split(line)[1:], {}, tmp_path)
-    assert (made.name, made.address) == ("a", "a.example.org")
-    assert (made.router, made.others) == ("tcp://a.example.org:5556", ())
-    assert made.kafka.properties == tomllib.loads(text)["replication"]["properties"]
+    assert (made.name, made.replication.address) == ("a", "a.example.org")
+    assert (made.replication.router, made.others) == ("tcp://a.example.org:5556", ())
+    assert made.replication.kafka.properties == tomllib.loads(text)["replication"]["properties"]
     assert settings.auth.enabled
     assert settings.server.data_dir == Path("/var/lib/fila")
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import click
 import pytest
 
+from fila_cluster import Message
+from fila_cluster.cli.queues.enqueue import message_options
 from fila_cluster.cli.shared.parameters import DURATION, SCRIPT
 
 
@@ -52,3 +54,15 @@ def test_a_file_that_is_no_text(tmp_path: Path):
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(click.BadParameter, match="no UTF-8"):
         SCRIPT.convert(str(file), None, None)
+
+
+def test_the_flags_of_a_message_are_its_options_with_their_defaults():
+    @click.command()
+    @message_options
+    def command(**options: object) -> None:
+        assert options | {"headers": None, "throttle_keys": None} == {
+            name: getattr(usual, name) for name in Message.__dataclass_fields__ if name not in {"payload", "deliver_at"}
+        }
+
+    usual = Message(b"")
+    command.main([], standalone_mode=False)

@@ -228,3 +228,26 @@ def test_what_is_no_choice_of_a_way_is_refused(monkeypatch, variable, argument):
     monkeypatch.setenv("FILA_DIRECT", variable)
     with pytest.raises(InvalidArgumentError, match="FILA_DIRECT" if argument is None else "direct="):
         checks.direct_or_default(argument)
+
+
+@pytest.mark.parametrize(
+    ("check", "value"),
+    [
+        (checks.delay_ms, "x" * 1_000_000),
+        (checks.fairness_key, b"x" * 1_000_000),
+        (checks.throttle_keys, "x" * 1_000_000),
+        (checks.dedup_last, "x" * 1_000_000),
+        (checks.max_attempts, 10**10_000),
+        (checks.weight_units, 10**10_000),
+    ],
+    ids=range(6),
+)
+def test_a_long_value_is_cut_in_its_error(check, value):
+    with pytest.raises(InvalidArgumentError) as caught:
+        check(value)
+    assert len(str(caught.value)) < 250
+
+
+def test_limits_of_durations_are_written_out():
+    with pytest.raises(InvalidArgumentError, match="use 0 to 316224000 seconds"):
+        checks.delay_ms(-1)

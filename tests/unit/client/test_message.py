@@ -1,8 +1,13 @@
 """What a message says that was only looked at."""
 
+import inspect
 from datetime import UTC, datetime
+from typing import get_type_hints
 
-from fila_cluster.client.message import message_view
+import pytest
+
+from fila_cluster import Client, Message, Producer
+from fila_cluster.client.message import EnqueueOptions, ScheduledOptions, message_view
 from fila_proto_zmq.commands import MessageView
 from fila_proto_zmq.ids import format_id, high_half, low_half
 from tests.unit.client.peer import BORN_MS, record
@@ -43,3 +48,23 @@ def test_its_repr_has_no_payload():
     got = message_view("orders", MessageView("pending", "k", 1, [], 0, 0, 0, "", record(b"secret")))
     assert got.id in repr(got)
     assert "secret" not in repr(got)
+
+
+OPTIONS = {name: kind for name, kind in get_type_hints(Message).items() if name not in {"payload", "headers", "_"}}
+
+
+@pytest.mark.parametrize("call", [Client.enqueue, Producer.send])
+def test_calls_take_the_options_of_a_message_with_its_defaults(call):
+    named = [
+        each
+        for each in inspect.signature(call).parameters.values()
+        if each.kind is each.KEYWORD_ONLY and each.name != "queue"
+    ]
+    usual = Message(b"")
+    assert {each.name: each.default for each in named} == {name: getattr(usual, name) for name in OPTIONS}
+    assert {name: kind for name, kind in get_type_hints(call).items() if name in OPTIONS} == OPTIONS
+
+
+def test_the_options_by_name_are_those_of_a_message():
+    assert get_type_hints(EnqueueOptions) == OPTIONS
+    assert get_type_hints(ScheduledOptions).items() == OPTIONS.items() - {("deliver_at", OPTIONS["deliver_at"])}

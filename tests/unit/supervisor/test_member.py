@@ -71,25 +71,27 @@ def test_a_name_is_that_of_the_machine_until_one_is_fixed(fresh: DataDir, berlin
 )
 def test_others_reach_it_where_it_listens_or_as_said(fresh: DataDir, listen: str, address: str | None, expected: str):
     made = member(settings(listen, name="rome", address=address), fresh, 4)
-    assert (made.address, made.replication.address, made.replication.host) == (expected, expected, "rome")
+    assert (made.replication.address, made.replication.host) == (expected, "rome")
 
 
 def test_one_of_several_on_a_machine_is_reached_by_the_name_of_the_machine(fresh: DataDir, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module.socket, "gethostname", lambda: "paris")
     made = member(settings("*:7001"), fresh, 4)
-    assert (made.name, made.address, made.router) == ("paris-7001", "paris", "tcp://paris:7002")
+    assert (made.name, made.replication.address, made.replication.router) == ("paris-7001", "paris", "tcp://paris:7002")
 
 
 def test_its_own_place_may_be_among_those_to_join(fresh: DataDir):
     everyone = ["a:5556", "b:5556", "c:5557"]
     assert member(settings(address="a", join=everyone), fresh, 4).others == ("tcp://b:5556", "tcp://c:5557")
-    assert member(settings("10.0.0.1:7001"), fresh, 4).router == "tcp://10.0.0.1:7002", "the port behind that for clients"
+    assert member(settings("10.0.0.1:7001"), fresh, 4).replication.router == "tcp://10.0.0.1:7002", (
+        "the port behind that for clients"
+    )
     at_another_port = settings(address="a", join=everyone, worker_listen_addr=Address("0.0.0.0", 5557))
     assert member(at_another_port, fresh, 4).others == ("tcp://a:5556", "tcp://b:5556", "tcp://c:5557")
 
 
 def test_a_log_has_a_partition_for_each_shard_and_one_more(fresh: DataDir):
-    kafka = member(settings(cluster="t", replicas=5, properties={"client.id": "x"}), fresh, 4).kafka
+    kafka = member(settings(cluster="t", replicas=5, properties={"client.id": "x"}), fresh, 4).replication.kafka
     assert (kafka.bootstrap_servers, kafka.topic, kafka.partitions, kafka.replicas, kafka.in_sync) == (
         "k:9092",
         "fila.t",
@@ -98,7 +100,7 @@ def test_a_log_has_a_partition_for_each_shard_and_one_more(fresh: DataDir):
         3,
     )
     assert kafka.properties == {"client.id": "x"}
-    assert member(settings(in_sync=1), fresh, 4).kafka.in_sync == 1
+    assert member(settings(in_sync=1), fresh, 4).replication.kafka.in_sync == 1
 
 
 def test_the_number_of_shards_is_said_once(fresh: DataDir, berlin: DataDir):

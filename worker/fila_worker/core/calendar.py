@@ -27,6 +27,10 @@ class Calendar(Protocol):
         """Return the due times of a cron expression in a time zone. Raise :class:`InvalidArgumentError`."""
         ...
 
+    def check_zone(self, timezone: str) -> None:
+        """Raise :class:`InvalidArgumentError` if there is no time zone of this name."""
+        ...
+
     def iso(self, time_ms: int) -> str:
         """Return a time in UTC as ISO 8601 writes it."""
         ...
@@ -38,6 +42,10 @@ class NoCalendar:
     def times(self, cron: str, timezone: str) -> DueTimes:
         """Refuse."""
         raise InvalidArgumentError(f"cron={cron!r}: this process reads no cron expressions")
+
+    def check_zone(self, timezone: str) -> None:
+        """Refuse."""
+        raise InvalidArgumentError(f"timezone={timezone[:100]!r}: this process knows no time zones")
 
     def iso(self, time_ms: int) -> str:
         """Return the Unix ms as text."""

@@ -27,6 +27,7 @@ from fila_proto_zmq.commands import (
     Enqueued,
     GetClusterStatus,
     GetQueueStats,
+    GetSchedule,
     Hello,
     ListQueues,
     QueueList,
@@ -260,6 +261,10 @@ def test_a_call_without_an_answer_times_out_and_says_where_and_what():
         call.outcome()
     assert caught.value.retryable
     assert caught.value.details == {"endpoint": ENDPOINT, "timeout": 2.0}
+
+
+def test_a_call_about_a_schedule_says_so():
+    assert str(ask(Peer(), GetSchedule(), "nightly")) == "GetSchedule of schedule 'nightly'"
 
 
 def test_without_any_broker_it_says_what_to_do():

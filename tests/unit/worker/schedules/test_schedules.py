@@ -329,6 +329,8 @@ def test_listing_by_prefix_and_pattern(harness: ShardHarness) -> None:
         ({"cron": "x" * 201}, "201 characters"),
         ({"cron": "* * * * *", "timezone": "Mars/Olympus"}, "unknown time zone 'Mars/Olympus'"),
         ({"cron": "* * * * *", "timezone": "../etc/passwd"}, "unknown time zone"),
+        ({"every_ms": 1000, "timezone": "Mars/Olympus"}, "unknown time zone 'Mars/Olympus'"),
+        ({"every_ms": 1000, "timezone": "x" * 1_000_000}, "unknown time zone 'x{100}'"),
         ({"every_ms": 1000, "catch_up": "most"}, "catch_up='most'"),
         ({"every_ms": 1000, "jitter_ms": 1001}, "jitter of 1001 ms"),
         ({"every_ms": 1000, "queue": "no such name"}, "bad queue name"),

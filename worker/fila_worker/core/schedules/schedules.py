@@ -57,6 +57,7 @@ def put_schedule(state: "State", call: "Call", command: PutSchedule) -> Schedule
     name, table, now_ms = check_schedule_name(call.queue), state.part(ScheduleTable), call.now_ms
     _check_message(state, command, now_ms)
     check_rest(command.catch_up, command.jitter_ms, command.every_ms)
+    state.calendar.check_zone(command.timezone)  # of an interval, too: it is stored
     old = table.by_name.get(name)
     record = ScheduleRecord(
         command.queue, command.cron, command.every_ms, command.timezone, command.catch_up, command.jitter_ms, now_ms,
