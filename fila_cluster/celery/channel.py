@@ -8,6 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -220,7 +221,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
     def basic_publish(self, message: Outgoing, exchange: str = "", routing_key: str | None = "", **_: Any) -> None:
         """Enqueue a message, once for each queue that it goes to, and return when it is durable."""
         exchange, routing_key = exchange or "", routing_key or ""
-        headers, options = message.sealed(exchange, routing_key), message.options()
+        headers, options = message.sealed(exchange, routing_key), message.options(datetime.now(UTC))
         if not exchange:
             self._enqueue_named(routing_key, message, headers, options)
             return

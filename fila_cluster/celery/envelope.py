@@ -56,12 +56,12 @@ class Outgoing:
         """Whether its producer does not want it kept (delivery mode 1): what has no reader now is not sent."""
         return self.properties.get("delivery_mode") == 1
 
-    def options(self) -> dict[str, Any]:
-        """Return the options of ``enqueue``, without the queue's own."""
+    def options(self, now: datetime) -> dict[str, Any]:
+        """Return the options of ``enqueue``, without the queue's own. ``now``: by the clock by which Celery has made an ETA of a countdown."""
         options: dict[str, Any] = {"priority": -self.priority, "dedup_id": self.properties[_PUBLISHED]}
         due = _moment(self.headers.get("eta"))
-        if due is not None and due > datetime.now(UTC):
-            options["deliver_at"] = due
+        if due is not None and due > now:
+            options["delay"] = (due - now).total_seconds()
         expiration = self.properties.get("expiration")
         if expiration is not None:
             options["ttl"] = max(int(expiration), 1) / 1000
