@@ -36,6 +36,11 @@ _PROPERTIES = frozenset({
 _FOR_HOOKS = ("task", "id")
 _TEXT_CHARACTERS_MAX = 1024
 """A longer text header is in the JSON only."""
+_SAID: Mapping[str, Any] = {
+    "headers": dict, "properties": dict, "content_type": str | None, "content_encoding": str | None, "priority": int, "exchange": str,
+    "routing_key": str,
+}  # fmt: skip
+"""What the header ``celery`` has, with the types."""
 _PUBLISHED = "fila-publish"
 """The property that all attempts of one ``publish`` share."""
 
@@ -126,15 +131,15 @@ class Message(base.Message):  # type: ignore[misc]  # kombu has no types
 
     def __init__(self, delivery: Delivery, channel: Any, tag: int, consumer_tag: str | None) -> None:
         said = _said(delivery)
-        headers, properties = said.get("headers") or {}, said.get("properties") or {}
+        headers, properties = said["headers"], said["properties"]
         if headers.get("eta") is not None and _moment(headers["eta"]) is not None:
             headers = Waited(headers)
-        properties["priority"] = said.get("priority", 0)
+        properties["priority"] = said["priority"]
         properties["delivery_tag"] = tag
         info = {
-            "exchange": said.get("exchange", ""),
-            "routing_key": said.get("routing_key", delivery.queue),
-            "priority": properties["priority"],
+            "exchange": said["exchange"],
+            "routing_key": said["routing_key"],
+            "priority": said["priority"],
             "redelivered": delivery.attempts > 0,
         }
         if consumer_tag is not None:
@@ -142,8 +147,8 @@ class Message(base.Message):  # type: ignore[misc]  # kombu has no types
         super().__init__(
             body=delivery.payload,
             delivery_tag=tag,
-            content_type=said.get("content_type"),
-            content_encoding=said.get("content_encoding"),
+            content_type=said["content_type"],
+            content_encoding=said["content_encoding"],
             delivery_info=info,
             properties=properties,
             headers=headers,
@@ -154,13 +159,22 @@ class Message(base.Message):  # type: ignore[misc]  # kombu has no types
 def _said(delivery: Delivery) -> dict[str, Any]:
     """Return what a producer said of a message; of one that is not kombu's, its headers."""
     text = delivery.headers.get(HEADER)
-    if text is None:
-        return {"headers": dict(delivery.headers), "content_type": "application/data", "content_encoding": "binary"}
-    try:
-        found = loads(text) if "__type__" in text else json.loads(text)
-    except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {}
+    if text is not None:
+        try:
+            found = loads(text) if "__type__" in text else json.loads(text)
+        except Exception:  # whatever kombu's readers of types raise; a RecursionError
+            found = None
+        if isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in _SAID.items()):
+            return found
+    return {
+        "headers": dict(delivery.headers),
+        "properties": {},
+        "content_type": "application/data",
+        "content_encoding": "binary",
+        "priority": 0,
+        "exchange": "",
+        "routing_key": delivery.queue,
+    }
 
 
 def _is_for_hooks(name: str, value: Any) -> bool:

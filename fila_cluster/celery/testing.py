@@ -99,8 +99,9 @@ class _Consumer(Consumer):  # type: ignore[misc]  # Celery has no types
 
     def _work(self) -> None:
         run, channel, queues = self._run, self.connection.default_channel, self.app.amqp.queues
-        handle, accept = self.create_task_handler(), self.task_consumer.accept
-        names = [each.name for each in self.task_consumer.queues] if run.queues is None else run.queues
+        consumer = self.task_consumer
+        consumer.on_message = self.create_task_handler()
+        names = [each.name for each in consumer.queues] if run.queues is None else run.queues
         for name in names:
             queues[name](channel).declare()
         idle = False
@@ -116,6 +117,5 @@ class _Consumer(Consumer):  # type: ignore[misc]  # Celery has no types
                         "for ever? Set max_attempts in broker_transport_options, or pass a larger most="
                     )
                 run.handled, idle = run.handled + 1, False
-                message.accept = accept
-                handle(message)
+                consumer._receive_callback(message)
                 self.perform_pending_operations()

@@ -1,7 +1,6 @@
 """Celery's workers over a broker in the test's own process: in the test's thread, and in one of their own."""
 
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,10 +9,9 @@ from celery import Celery, chain, chord
 from celery.bootsteps import StartStopStep
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import MaxRetriesExceededError, Reject
-from kombu import Exchange, Queue, pools
+from kombu import Exchange, Queue
 from kombu.exceptions import OperationalError
 
-import fila_cluster.celery  # noqa: F401  # registers fila://
 from fila_cluster.celery.testing import InlineWorker
 from fila_cluster.errors import InvalidArgumentError
 from fila_cluster.testing import Fila, broker
@@ -23,29 +21,12 @@ HOUR = 3600
 runs: list[Any] = []
 
 
-@pytest.fixture
-def fila(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fila]:
-    """What the kit's fixture is."""
-    with broker("celery") as fila:
-        monkeypatch.setenv("FILA_ENDPOINT", fila.endpoint)
-        yield fila
-
-
-@pytest.fixture
-def app() -> Iterator[Celery]:
-    app = Celery("shop", broker="fila://", backend="cache+memory://", set_as_current=False)
+@pytest.fixture(autouse=True)
+def tasks(app: Celery) -> None:
     runs.clear()
-    app.task(name="add", shared=False)(add)
     app.task(name="note", shared=False)(note)
     app.task(name="again", bind=True, max_retries=2, shared=False)(again)
     app.task(name="refuse", acks_late=True, shared=False)(refuse)
-    yield app
-    app.close()
-    pools.reset()
-
-
-def add(first: int, second: int) -> int:
-    return first + second
 
 
 def note(what: object) -> None:
