@@ -59,7 +59,7 @@ class Connection:
     @property
     def connected(self) -> bool:
         """Whether it can be used: it is open, this is the process that opened it, and its broker is there, if it is one in this process."""
-        return self._pid == os.getpid() and not self.fila.closed and inside.find(self._inside) is self._broker
+        return self._is_open and inside.find(self._inside) is self._broker
 
     @property
     def channels(self) -> Sequence[Channel]:
@@ -107,7 +107,7 @@ class Connection:
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.on_tick.discard(self._on_tick)
-            if self.connected:
+            if self._is_open:
                 loop.remove_reader(self.fila.fileno())
 
     def consuming(self) -> None:
@@ -129,6 +129,10 @@ class Connection:
         self._channels.clear()
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_open(self) -> bool:
+        return self._pid == os.getpid() and not self.fila.closed
 
     def _on_tick(self) -> None:
         if self._collected:

@@ -6,7 +6,7 @@ by the next process that binds a short-lived queue to the same exchange.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from amqp.exceptions import ResourceError
@@ -69,11 +69,11 @@ class Exchanges:
 
     def unbind(self, exchange: str, binding: Binding) -> None:
         """Remove a binding."""
-        self._remove(exchange, [binding])
+        self._remove(exchange, lambda each: each == binding)
 
     def forget(self, exchange: str, queue: str) -> None:
         """Remove all bindings of a queue to an exchange."""
-        self._remove(exchange, [each for each in self._read(exchange) if each.queue == queue])
+        self._remove(exchange, lambda each: each.queue == queue)
 
     def delete(self, exchange: str) -> None:
         """Remove an exchange."""
@@ -110,11 +110,11 @@ class Exchanges:
                 return
             after, left = page[-1].id, left - len(page)
 
-    def _remove(self, exchange: str, bindings: list[Binding]) -> None:
+    def _remove(self, exchange: str, is_one: Callable[[Binding], bool]) -> None:
         # Twice the same one, if two processes have added it at once.
-        name, wanted = self._names.exchange(exchange), set(bindings)
-        for message_id, binding in list(self._messages(name)) if wanted else ():
-            if binding in wanted:
+        name = self._names.exchange(exchange)
+        for message_id, binding in list(self._messages(name)):
+            if is_one(binding):
                 with suppress(MessageNotFoundError, QueueNotFoundError):
                     self._client.cancel(name, message_id)
         self._known.pop(exchange, None)
@@ -122,6 +122,6 @@ class Exchanges:
     def _sweep(self, exchange: str, known: dict[Binding, str]) -> None:
         # The bindings were read before the queues, and a queue is there before its bindings.
         queues = {each.name for each in self._client.list_queues(self._names.prefix)}
-        gone = [each for each in known if self._names.queue(each.queue) not in queues]
+        gone = {each for each in known if self._names.queue(each.queue) not in queues}
         if gone:
-            self._remove(exchange, gone)
+            self._remove(exchange, gone.__contains__)
