@@ -3,11 +3,16 @@
 from typing import Any
 
 import pytest
+from celery import Celery
 from kombu import Connection, Consumer, Exchange, Queue
 
 from fila_cluster.celery import channel as channels
-from fila_cluster.errors import ShardUnavailableError
+from fila_cluster.celery.exchanges import Exchanges
+from fila_cluster.celery.names import Names
+from fila_cluster.errors import FilaError, ShardUnavailableError
 from fila_cluster.testing import Fila
+
+CONSUMER_LOST_S = 15
 
 
 def test_what_a_channel_remembers_of_queues_is_bounded(fila: Fila, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,3 +44,16 @@ def test_a_channel_that_cannot_delete_its_queue_gives_back_and_is_gone(fila: Fil
                 channel.close()
         fila.assert_pending("mail", 1)
         assert connection.connection.channels == ()
+
+
+def test_the_mailbox_of_a_worker_that_was_killed_goes(fila: Fila, app: Celery) -> None:
+    connection = Connection("fila://")
+    app.control.mailbox.Node("worker@host", channel=connection.channel()).listen()
+    mailbox = Names("").queue("worker@host.celery.pidbox")
+    app.control.broadcast("enable_events")
+    connection.connection.fila._pump.disown(FilaError("killed"))
+    assert fila.queue_stats(mailbox).depth == 1
+    fila.clock.advance(app.conf.control_queue_ttl + app.conf.control_queue_expires + CONSUMER_LOST_S)
+    assert fila.list_queues(mailbox) == []
+    app.control.broadcast("enable_events")
+    assert Exchanges(fila, Names("")).all("celery.pidbox") == []
