@@ -7,6 +7,7 @@ from celery import Celery
 from kombu import Connection, Consumer, Exchange, Queue
 
 from fila_cluster.celery import channel as channels
+from fila_cluster.celery import exchanges
 from fila_cluster.celery.exchanges import Exchanges
 from fila_cluster.celery.names import Names
 from fila_cluster.errors import FilaError, ShardUnavailableError
@@ -57,3 +58,16 @@ def test_the_mailbox_of_a_worker_that_was_killed_goes(fila: Fila, app: Celery) -
     assert fila.list_queues(mailbox) == []
     app.control.broadcast("enable_events")
     assert Exchanges(fila, Names("")).all("celery.pidbox") == []
+
+
+def test_a_producer_learns_of_a_second_queue_of_a_direct_exchange(fila: Fila, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = Exchange("orders", "direct")
+    first, second = (Queue(name, orders, routing_key="new") for name in ("first", "second"))
+    with Connection("fila://") as producer, Connection("fila://") as consumer:
+        first(producer.default_channel).declare()
+        producer.Producer().publish("one", exchange=orders, routing_key="new")
+        second(consumer.default_channel).declare()
+        monkeypatch.setattr(exchanges, "FRESH_S", 0)
+        producer.Producer().publish("two", exchange=orders, routing_key="new")
+    fila.assert_pending("first", 2)
+    fila.assert_pending("second", 1)
