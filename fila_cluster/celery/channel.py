@@ -249,9 +249,9 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
     def basic_cancel(self, consumer_tag: str, **_: Any) -> None:
         """End a consumer. What it has handed over stays with this channel."""
         consumer = self._consumers.pop(consumer_tag, None)
-        if consumer is None:
-            return
         self.no_ack_consumers.discard(consumer_tag)
+        if consumer is None or not self._fila.connected:  # a consumer ends with its connection
+            return
         consumer.feed.close()
         if consumer.queue in self._transient:
             self.queue_delete(consumer.queue, if_unused=True)

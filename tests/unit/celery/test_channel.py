@@ -71,3 +71,11 @@ def test_a_producer_learns_of_a_second_queue_of_a_direct_exchange(fila: Fila, mo
         producer.Producer().publish("two", exchange=orders, routing_key="new")
     fila.assert_pending("first", 2)
     fila.assert_pending("second", 1)
+
+
+def test_a_consumer_of_a_connection_that_was_lost_ends_quietly(fila: Fila) -> None:
+    connection = Connection("fila://")
+    consumer = Consumer(connection.channel(), [Queue("mail"), Queue("bell", auto_delete=True)])
+    consumer.consume()
+    connection.collect()  # what a worker does before it connects again
+    consumer.cancel()
