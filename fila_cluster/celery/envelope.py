@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import NoneType
 from typing import Any
 from uuid import uuid4
 
@@ -37,7 +38,7 @@ _FOR_HOOKS = ("task", "id")
 _TEXT_CHARACTERS_MAX = 1024
 """A longer text header is in the JSON only."""
 _SAID: Mapping[str, Any] = {
-    "headers": dict, "properties": dict, "content_type": str | None, "content_encoding": str | None, "priority": int, "exchange": str,
+    "headers": dict, "properties": dict, "content_type": (str, NoneType), "content_encoding": (str, NoneType), "priority": int, "exchange": str,
     "routing_key": str,
 }  # fmt: skip
 """What the header ``celery`` has, with the types."""
