@@ -25,4 +25,12 @@ def _let_workers_mingle(**_: Any) -> None:
     Mingle.compatible_transports.add(Transport.driver_type)
 
 
+@celery.signals.worker_init.connect(weak=False)  # type: ignore[untyped-decorator]
+def _let_workers_refuse(sender: Any, **_: Any) -> None:
+    """Have a worker go on after a message that is no task."""
+    from fila_cluster.celery.unreadable import Unreadable  # noqa: PLC0415  # a producer needs no worker
+
+    sender.app.steps["consumer"].add(Unreadable)
+
+
 __all__ = ["SentTask", "Share", "Transport", "fair"]

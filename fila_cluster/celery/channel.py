@@ -8,6 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ TRANSIENT_IDLE_S = 60.0
 TRANSIENT_TTL_S = 3600.0
 """What nobody takes from such a queue goes after an hour: a queue with messages is not idle."""
 DECLARED_MAX = 10_000
-"""Queues whose declarations a channel remembers, to make them again."""
+"""Queues whose declarations and bindings a channel remembers, to make them again, and not twice."""
 
 Callback = Callable[[envelope.Message], object]
 
@@ -129,8 +130,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         stored = self._names.queue(name)
         if not passive:
             options = self._options(arguments or {}, transient=exclusive or auto_delete)
-            if len(self._declared) >= DECLARED_MAX:
-                self._declared.clear()
+            self._forget_if_many()
             self._declared[name] = options
             if auto_delete or exclusive:
                 self._transient.add(name)
@@ -159,7 +159,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         if not exchange:
             return
         binding = Binding(self._kinds.get(exchange, "direct"), queue, routing_key or "")
-        if (exchange, binding) not in self._bound[queue] or queue in self._transient:
+        if (exchange, binding) not in self._bound.get(queue, ()) or queue in self._transient:
             try:
                 self._exchanges.bind(exchange, binding, transient=queue in self._transient)
             except PermissionDeniedError:
@@ -167,6 +167,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
                 if queue in self._transient:
                     raise
             else:
+                self._forget_if_many()
                 self._bound[queue].add((exchange, binding))
 
     def queue_unbind(
@@ -175,7 +176,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         """Undo :meth:`queue_bind`."""
         if exchange:
             binding = Binding(self._kinds.get(exchange, "direct"), queue, routing_key or "")
-            self._bound[queue].discard((exchange, binding))
+            if queue in self._bound:
+                self._bound[queue].discard((exchange, binding))
             self._exchanges.unbind(exchange, binding)
 
     def queue_purge(self, queue: str, **_: Any) -> int:
@@ -219,19 +221,10 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
 
     def basic_publish(self, message: Outgoing, exchange: str = "", routing_key: str | None = "", **_: Any) -> None:
         """Enqueue a message, once for each queue that it goes to, and return when it is durable."""
-        exchange, routing_key = exchange or "", routing_key or ""
-        headers, options = message.sealed(exchange, routing_key), message.options()
-        if not exchange:
-            self._enqueue_named(routing_key, message, headers, options)
-            return
-        # Events. Remote control declares its fanout and direct exchanges.
-        may_be_old = message.is_transient and self._kinds.get(exchange, "topic") == "topic"
-        bindings = self._exchanges.bindings(exchange, routing_key, may_be_old=may_be_old)
-        for queue in destinations(bindings, routing_key):
-            try:
-                self._client.enqueue(self._names.queue(queue), message.body, headers, **options)
-            except QueueNotFoundError:
-                self._exchanges.forget(exchange, queue)
+        if exchange:
+            self._enqueue_routed(message, exchange, routing_key or "")
+        else:
+            self._enqueue_named(message, routing_key or "")
 
     # --- consuming ----------------------------------------------------------------------------------------------------
 
@@ -256,9 +249,9 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
     def basic_cancel(self, consumer_tag: str, **_: Any) -> None:
         """End a consumer. What it has handed over stays with this channel."""
         consumer = self._consumers.pop(consumer_tag, None)
-        if consumer is None:
-            return
         self.no_ack_consumers.discard(consumer_tag)
+        if consumer is None or not self._fila.connected:  # a consumer ends with its connection
+            return
         consumer.feed.close()
         if consumer.queue in self._transient:
             self.queue_delete(consumer.queue, if_unused=True)
@@ -318,16 +311,30 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         if self.closed:
             return
         self.closed = True
-        if self._fila.connected:
-            for tag in list(self._consumers):
-                self.basic_cancel(tag)
-            self.basic_recover(requeue=True)
-        self._consumers.clear()
-        self._unsettled.clear()
-        self._fila.remove(self)
-        self.connection = None
+        try:
+            if self._fila.connected:
+                self._leave()
+        finally:
+            self._consumers.clear()
+            self._unsettled.clear()
+            self._fila.remove(self)
+            self.connection = None
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        """End all consumers, and give back what is unsettled, also if the broker does not answer."""
+        try:
+            for tag in list(self._consumers):
+                self.basic_cancel(tag)
+        finally:
+            self.basic_recover(requeue=True)
+
+    def _forget_if_many(self) -> None:
+        if max(len(self._declared), len(self._bound)) >= DECLARED_MAX:
+            self._declared.clear()
+            self._bound.clear()
+            self._transient.clear()
 
     @property
     def _credit(self) -> int:
@@ -355,9 +362,23 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             return False
         return True
 
-    def _enqueue_named(self, queue: str, message: Outgoing, headers: dict[str, str], options: dict[str, Any]) -> None:
+    def _enqueue_routed(self, message: Outgoing, exchange: str, routing_key: str) -> None:
+        """Enqueue to the queues that are bound to an exchange."""
+        # Events. Remote control declares its fanout and direct exchanges.
+        may_be_old = message.is_transient and self._kinds.get(exchange, "topic") == "topic"
+        queues = destinations(self._exchanges.bindings(exchange, routing_key, may_be_old=may_be_old))
+        if not queues:
+            return
+        headers, options = message.sealed(exchange, routing_key), message.options(datetime.now(UTC))
+        for queue in queues:
+            try:
+                self._client.enqueue(self._names.queue(queue), message.body, headers, **options)
+            except QueueNotFoundError:
+                self._exchanges.forget(exchange, queue)
+
+    def _enqueue_named(self, message: Outgoing, queue: str) -> None:
         """Enqueue to one queue. One that was declared here and is gone since, as an idle one may be, is made again."""
-        stored = self._names.queue(queue)
+        stored, headers, options = self._names.queue(queue), message.sealed("", queue), message.options(datetime.now(UTC))
         try:
             self._client.enqueue(stored, message.body, headers, **options)
         except QueueNotFoundError as error:

@@ -14,7 +14,9 @@ from typing import Any
 from fila_cluster.celery.channel import Channel
 from fila_cluster.celery.exchanges import Exchanges
 from fila_cluster.celery.names import Names
+from fila_cluster.client.io import inside
 from fila_cluster.client.polled import PolledClient
+from fila_cluster.client.requests.endpoints import parse_endpoints
 from fila_proto_zmq.commands import GetPlacement
 from fila_proto_zmq.errors import FilaError
 
@@ -39,6 +41,9 @@ class Connection:
         self.queue_options = queue_options
         self.fila = PolledClient(endpoint, api_key=api_key, server_key=server_key, timeout=timeout_s)
         self._pid = os.getpid()
+        self._inside = parse_endpoints(self.fila.endpoint)[0].inside
+        self._broker = inside.find(self._inside)
+        """The broker, if it is one in this process."""
         self._channels: list[Channel] = []
         self._ids = count(1)
         self._loop: Any = None
@@ -53,8 +58,8 @@ class Connection:
 
     @property
     def connected(self) -> bool:
-        """Whether it can be used: it is open, and this is the process that opened it."""
-        return self._pid == os.getpid() and not self.fila.closed
+        """Whether it can be used: it is open, this is the process that opened it, and its broker is there, if it is one in this process."""
+        return self._is_open and inside.find(self._inside) is self._broker
 
     @property
     def channels(self) -> Sequence[Channel]:
@@ -102,7 +107,7 @@ class Connection:
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.on_tick.discard(self._on_tick)
-            if self.connected:
+            if self._is_open:
                 loop.remove_reader(self.fila.fileno())
 
     def consuming(self) -> None:
@@ -124,6 +129,10 @@ class Connection:
         self._channels.clear()
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_open(self) -> bool:
+        return self._pid == os.getpid() and not self.fila.closed
 
     def _on_tick(self) -> None:
         if self._collected:

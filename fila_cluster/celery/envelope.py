@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import NoneType
 from typing import Any
 from uuid import uuid4
 
@@ -36,6 +37,11 @@ _PROPERTIES = frozenset({
 _FOR_HOOKS = ("task", "id")
 _TEXT_CHARACTERS_MAX = 1024
 """A longer text header is in the JSON only."""
+_SAID: Mapping[str, Any] = {
+    "headers": dict, "properties": dict, "content_type": (str, NoneType), "content_encoding": (str, NoneType), "priority": int, "exchange": str,
+    "routing_key": str,
+}  # fmt: skip
+"""What the header ``celery`` has, with the types."""
 _PUBLISHED = "fila-publish"
 """The property that all attempts of one ``publish`` share."""
 
@@ -56,12 +62,12 @@ class Outgoing:
         """Whether its producer does not want it kept (delivery mode 1): what has no reader now is not sent."""
         return self.properties.get("delivery_mode") == 1
 
-    def options(self) -> dict[str, Any]:
-        """Return the options of ``enqueue``, without the queue's own."""
+    def options(self, now: datetime) -> dict[str, Any]:
+        """Return the options of ``enqueue``, without the queue's own. ``now``: by the clock by which Celery has made an ETA of a countdown."""
         options: dict[str, Any] = {"priority": -self.priority, "dedup_id": self.properties[_PUBLISHED]}
         due = _moment(self.headers.get("eta"))
-        if due is not None and due > datetime.now(UTC):
-            options["deliver_at"] = due
+        if due is not None and due > now:
+            options["delay"] = (due - now).total_seconds()
         expiration = self.properties.get("expiration")
         if expiration is not None:
             options["ttl"] = max(int(expiration), 1) / 1000
@@ -126,15 +132,15 @@ class Message(base.Message):  # type: ignore[misc]  # kombu has no types
 
     def __init__(self, delivery: Delivery, channel: Any, tag: int, consumer_tag: str | None) -> None:
         said = _said(delivery)
-        headers, properties = said.get("headers") or {}, said.get("properties") or {}
+        headers, properties = said["headers"], said["properties"]
         if headers.get("eta") is not None and _moment(headers["eta"]) is not None:
             headers = Waited(headers)
-        properties["priority"] = said.get("priority", 0)
+        properties["priority"] = said["priority"]
         properties["delivery_tag"] = tag
         info = {
-            "exchange": said.get("exchange", ""),
-            "routing_key": said.get("routing_key", delivery.queue),
-            "priority": properties["priority"],
+            "exchange": said["exchange"],
+            "routing_key": said["routing_key"],
+            "priority": said["priority"],
             "redelivered": delivery.attempts > 0,
         }
         if consumer_tag is not None:
@@ -142,8 +148,8 @@ class Message(base.Message):  # type: ignore[misc]  # kombu has no types
         super().__init__(
             body=delivery.payload,
             delivery_tag=tag,
-            content_type=said.get("content_type"),
-            content_encoding=said.get("content_encoding"),
+            content_type=said["content_type"],
+            content_encoding=said["content_encoding"],
             delivery_info=info,
             properties=properties,
             headers=headers,
@@ -154,13 +160,22 @@ class Message(base.Message):  # type: ignore[misc]  # kombu has no types
 def _said(delivery: Delivery) -> dict[str, Any]:
     """Return what a producer said of a message; of one that is not kombu's, its headers."""
     text = delivery.headers.get(HEADER)
-    if text is None:
-        return {"headers": dict(delivery.headers), "content_type": "application/data", "content_encoding": "binary"}
-    try:
-        found = loads(text) if "__type__" in text else json.loads(text)
-    except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {}
+    if text is not None:
+        try:
+            found = loads(text) if "__type__" in text else json.loads(text)
+        except Exception:  # whatever kombu's readers of types raise; a RecursionError
+            found = None
+        if isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in _SAID.items()):
+            return found
+    return {
+        "headers": dict(delivery.headers),
+        "properties": {},
+        "content_type": "application/data",
+        "content_encoding": "binary",
+        "priority": 0,
+        "exchange": "",
+        "routing_key": delivery.queue,
+    }
 
 
 def _is_for_hooks(name: str, value: Any) -> bool:

@@ -5,8 +5,9 @@ see them with ``fila-cluster queue browse``. A binding is found to be stale when
 by the next process that binds a short-lived queue to the same exchange.
 """
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from amqp.exceptions import ResourceError
@@ -19,7 +20,7 @@ from fila_proto_zmq.errors import MessageNotFoundError, QueueExistsError, QueueN
 BINDINGS_MAX = 10_000
 """Of one exchange: a process that publishes to it has them in memory."""
 FRESH_S = 1.0
-"""How long a process that publishes events may overlook a new monitor. All others look anew each time, unless a direct binding is known."""
+"""How long a process that publishes may overlook a new binding: of events, and if it knows a direct one. All others look anew each time."""
 IDLE_EXPIRY_S = 24 * 3600.0
 """After a day an exchange without bindings goes."""
 EXCHANGES_MAX = 1000
@@ -38,11 +39,11 @@ class Exchanges:
 
     def bindings(self, exchange: str, routing_key: str, *, may_be_old: bool) -> list[Binding]:
         """Return the bindings that take a message. ``may_be_old``: some of the last second may be missing."""
-        read_at, known = self._known.get(exchange, (0.0, {}))
-        taking = [each for each in known if each.takes(routing_key)]
-        direct = bool(taking) and all(each.kind == "direct" for each in taking)
-        if direct or (may_be_old and time.monotonic() - read_at < FRESH_S):
-            return taking
+        read_at, known = self._known.get(exchange, (-math.inf, {}))
+        if time.monotonic() - read_at < FRESH_S:
+            taking = [each for each in known if each.takes(routing_key)]
+            if may_be_old or (taking and all(each.kind == "direct" for each in taking)):
+                return taking
         return [each for each in self._read(exchange) if each.takes(routing_key)]
 
     def all(self, exchange: str) -> list[Binding]:
@@ -69,11 +70,11 @@ class Exchanges:
 
     def unbind(self, exchange: str, binding: Binding) -> None:
         """Remove a binding."""
-        self._remove(exchange, [binding])
+        self._remove(exchange, lambda each: each == binding)
 
     def forget(self, exchange: str, queue: str) -> None:
         """Remove all bindings of a queue to an exchange."""
-        self._remove(exchange, [each for each in self._read(exchange) if each.queue == queue])
+        self._remove(exchange, lambda each: each.queue == queue)
 
     def delete(self, exchange: str) -> None:
         """Remove an exchange."""
@@ -110,11 +111,11 @@ class Exchanges:
                 return
             after, left = page[-1].id, left - len(page)
 
-    def _remove(self, exchange: str, bindings: list[Binding]) -> None:
+    def _remove(self, exchange: str, is_one: Callable[[Binding], bool]) -> None:
         # Twice the same one, if two processes have added it at once.
-        name, wanted = self._names.exchange(exchange), set(bindings)
-        for message_id, binding in list(self._messages(name)) if wanted else ():
-            if binding in wanted:
+        name = self._names.exchange(exchange)
+        for message_id, binding in list(self._messages(name)):
+            if is_one(binding):
                 with suppress(MessageNotFoundError, QueueNotFoundError):
                     self._client.cancel(name, message_id)
         self._known.pop(exchange, None)
@@ -122,6 +123,6 @@ class Exchanges:
     def _sweep(self, exchange: str, known: dict[Binding, str]) -> None:
         # The bindings were read before the queues, and a queue is there before its bindings.
         queues = {each.name for each in self._client.list_queues(self._names.prefix)}
-        gone = [each for each in known if self._names.queue(each.queue) not in queues]
+        gone = {each for each in known if self._names.queue(each.queue) not in queues}
         if gone:
-            self._remove(exchange, gone)
+            self._remove(exchange, gone.__contains__)

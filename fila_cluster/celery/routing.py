@@ -37,9 +37,9 @@ def unpacked(payload: bytes) -> Binding | None:
     return binding if binding.kind in KINDS and all(isinstance(each, str) for each in binding) else None
 
 
-def destinations(bindings: Iterable[Binding], routing_key: str) -> list[str]:
-    """Return the queues that a message goes to, each once, in the order of the bindings."""
-    return list(dict.fromkeys(each.queue for each in bindings if each.takes(routing_key)))
+def destinations(bindings: Iterable[Binding]) -> list[str]:
+    """Return the queues that a message goes to which these bindings take: each once, in the order of the bindings."""
+    return list(dict.fromkeys(each.queue for each in bindings))
 
 
 def _matches(pattern: str, routing_key: str) -> bool:

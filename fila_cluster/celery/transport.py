@@ -19,7 +19,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.version import VERSION
 
-DEFAULT_PORT = 5555
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 5555
 TIMEOUT_S_MIN = 5.0
 """A call rides through a restart of the broker's processes in that time. kombu tries again after it."""
 
@@ -95,7 +95,9 @@ class Transport(base.Transport):  # type: ignore[misc]  # kombu has no types
         connection.drain_events(timeout)
 
     def verify_connection(self, connection: Connection) -> bool:
-        """Return whether a connection may be used in this process."""
+        """Return whether a connection may be used. One that may not is closed: kombu forgets it, and makes another one."""
+        if not connection.connected:
+            connection.close()
         return connection.connected
 
     def register_with_event_loop(self, connection: Connection, loop: Any) -> None:
@@ -106,11 +108,6 @@ class Transport(base.Transport):  # type: ignore[misc]  # kombu has no types
         """End that."""
         connection.unregister()
 
-    @property
-    def default_connection_params(self) -> dict[str, Any]:
-        """What a URL need not say."""
-        return {"hostname": "127.0.0.1", "port": DEFAULT_PORT}
-
 
 def _check_environment() -> None:
     if detect_environment() == "eventlet":
@@ -119,9 +116,9 @@ def _check_environment() -> None:
 
 def _endpoint(info: Any) -> str | None:
     """Return the endpoints of kombu's URLs: the client itself goes from one router to the next. None: FILA_ENDPOINT, or the default."""
-    if not info.hostname:
+    if not info.hostname and not info.port:
         return None
-    others = [urlsplit(url) for url in info.alt or ()]
-    hosts = [(info.hostname, info.port), *((each.hostname, each.port) for each in others if each.scheme == "fila")]
+    others = [url for each in info.alt or () if (url := urlsplit(each)).scheme == "fila"]
+    hosts = [(info.hostname or DEFAULT_HOST, info.port), *((url.hostname, url.port) for url in others)]
     named = [f"tcp://{f'[{host}]' if ':' in host else host}:{port or DEFAULT_PORT}" for host, port in hosts if host]
     return ",".join(dict.fromkeys(named))

@@ -73,13 +73,13 @@ class Fila(Client):
     def run_until_idle(self, app: WorksUntilIdle) -> int:
         """Have handlers work on all that is deliverable now, and on what they enqueue meanwhile; return the number of deliveries.
 
-        What is due later waits: ``clock.advance`` and call it again. ``app``: a :class:`fila_cluster.app.App`, or anything with its method
-        ``run_until_idle(client)``.
+        What is due later waits: ``clock.advance`` and call it again. ``app``: a :class:`fila_cluster.app.App`, a
+        ``fila_cluster.celery.testing.InlineWorker``, or anything with their method ``run_until_idle(client)``.
         """
         run = getattr(app, "run_until_idle", None)
         if not callable(run):
             raise InvalidArgumentError(
-                f"run_until_idle({app!r}): pass an App, or an object with a method run_until_idle(client)"
+                f"run_until_idle({app!r}): pass an App, the InlineWorker of a Celery app, or an object with a method run_until_idle(client)"
             )
         return int(run(self))
 

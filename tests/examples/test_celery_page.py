@@ -1,4 +1,4 @@
-"""The blocks of ``docs/celery.md`` run, one after the other, and a worker runs what they have sent."""
+"""The blocks of ``docs/celery.md`` run, one after the other, and its test passes."""
 
 import re
 from collections.abc import Iterator
@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 from kombu import pools
 
+import fila_cluster.testing.kit  # before pytest runs within pytest, which forgets what it imports
 from tests.support.celery import broker_url
 from tests.support.cluster import Cluster
+from tests.support.kit import PLUGIN
+
+pytest_plugins = "pytester"
+assert fila_cluster.testing.kit
 
 PAGE = Path(__file__).parents[2] / "docs/celery.md"
 ADDRESS = "fila://127.0.0.1:5555"
-BLOCKS = re.findall(r"^```python\n(.*?)^```\n", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+FOUND = re.findall(r"^```python\n(.*?)^```\n", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+TESTS = [block for block in FOUND if "\ndef test_" in block]
+BLOCKS = [block for block in FOUND if block not in TESTS]
 
 
 @pytest.fixture
@@ -37,3 +44,8 @@ def test_the_page(names: dict[str, Any], shared_cluster: Cluster) -> None:
         assert (by_function.fairness_key, by_function.throttle_keys) == ("bolt", ["mail"])
         assert client.purge_queue("page/celery") == 2
     assert app.conf.broker_transport_options["max_attempts"] == 5
+
+
+def test_the_test_on_the_page_passes(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_page="\n\n".join([BLOCKS[0], *TESTS]))
+    pytester.runpytest_subprocess(*PLUGIN, "-p", "no:cacheprovider", "-W", "error").assert_outcomes(passed=len(TESTS))

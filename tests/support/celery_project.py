@@ -37,7 +37,7 @@ def project(broker: str | None) -> Celery:
         worker_redirect_stdouts=False,
     )
     for name, (function, options) in _TASKS.items():
-        app.task(name=name, **options)(function)
+        app.task(name=name, shared=False, **options)(function)
     return app
 
 
