@@ -236,7 +236,7 @@ def test_what_is_no_choice_of_a_way_is_refused(monkeypatch, variable, argument):
         (checks.delay_ms, "x" * 1_000_000),
         (checks.fairness_key, b"x" * 1_000_000),
         (checks.throttle_keys, "x" * 1_000_000),
-        (checks.dedup_last, "x" * 1_000_000),
+        (lambda mode: checks.dedup_last(mode, "id"), "x" * 1_000_000),
         (checks.max_attempts, 10**10_000),
         (checks.weight_units, 10**10_000),
     ],
