@@ -212,9 +212,13 @@ def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, co
 
 
 def _cost(command: Enqueue) -> int:
-    usual = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts) == (0, 0, 0, 0, 0)
-    usual = usual and command.dedup_last is False and not command.batch
-    return (MESSAGE_COST if usual else UNUSUAL_COST) * len(command.envelopes)
+    return (MESSAGE_COST if _is_plain(command) else UNUSUAL_COST) * len(command.envelopes)
+
+
+def _is_plain(command: Enqueue) -> bool:
+    """Return whether no message has times, a number of attempts, or a batch of its own, or replaces another one."""
+    own = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts)
+    return own == (0, 0, 0, 0, 0) and command.dedup_last is False and not command.batch
 
 
 def _deleted(queue: "Queue") -> FilaError:
@@ -245,12 +249,7 @@ def _store(
         return [(index, to_fault(refusal)) for index in range(len(command.envelopes))], []
     dedup = Dedup(state, queue, command, now_ms) if command.dedup_id != "" else None
     throttle_sets = _throttle_sets(command)
-    if (
-        throttle_sets is None
-        or command.dedup_last is not False
-        or not _is_usual(state, queue, command)
-        or (dedup and not dedup.usual)
-    ):
+    if throttle_sets is None or not _is_usual(state, queue, command) or (dedup and not dedup.usual):
         return accept_one_by_one(state, queue, command, dedup, numbers, high, now_ms)
     if dedup:
         return _accept_new(state, queue, command, throttle_sets, dedup, numbers, high, now_ms)
@@ -384,8 +383,7 @@ def _set_aside(state: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, 
 
 def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
     """Return whether all messages are due at once, have no options of their own, meet no limit, and are within bounds."""
-    own = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts)
-    if own != (0, 0, 0, 0, 0) or command.batch:
+    if not _is_plain(command):
         return False
     if command.cost_milli != COST_MILLI_DEFAULT or queue.options.default_ttl_ms:
         return False
