@@ -287,6 +287,19 @@ def test_a_change_just_before_a_due_time_loses_it_not(harness: ShardHarness) -> 
     assert len(due_headers(harness)) == 1
 
 
+def test_a_schedule_that_is_put_again_and_again_takes_no_more_memory(harness: ShardHarness) -> None:
+    for _ in range(9):
+        put(harness, every_ms=MINUTE_MS)
+        put(harness, name_on(3, "other"), every_ms=MINUTE_MS)
+    harness.shard.check()
+    for _ in range(9):
+        harness.ask(DeleteSchedule(), name_on(3, "other"))
+        put(harness, name_on(3, "other"), every_ms=MINUTE_MS)
+    harness.shard.check()
+    harness.pass_time(MINUTE_MS)
+    assert len(due_headers(harness)) == 2
+
+
 def test_deleting(harness: ShardHarness) -> None:
     put(harness, every_ms=1000)
     assert harness.ask(DeleteSchedule(), NAME) == ScheduleDeleted(True)

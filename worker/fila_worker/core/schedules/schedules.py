@@ -216,6 +216,8 @@ class Schedules(Component):
             raise InvariantBroken("the bytes of schedules are counted wrongly")
         if table.under_way != sum(each.progress.under_way_ms != 0 for each in table.by_name.values()):
             raise InvariantBroken("the schedules under way are counted wrongly")
+        if table.is_crowded:
+            raise InvariantBroken("the heap of schedules has too many entries")
         first_ms = table.next_due()
         for name, schedule in table.by_name.items():
             if schedule.due_ms is not None and (

@@ -103,8 +103,8 @@ class ScheduleTable:
     """All schedules of a shard, by name and by time.
 
     Invariants: each planned schedule is in the heap with its time. ``size_bytes`` is the sum of the messages. An entry of the
-    heap whose schedule has another time, or is gone, is dropped when it comes up; there are at most twice as many entries as
-    schedules.
+    heap whose schedule has another time, or is gone, is dropped when it comes up; there is at most one entry more than twice
+    the number of schedules.
     """
 
     def __init__(self) -> None:
@@ -131,6 +131,7 @@ class ScheduleTable:
             self.size_bytes -= schedule.record.size_bytes
             self.under_way -= schedule.progress.under_way_ms != 0
             schedule.due_ms = None
+            self._trim()
 
     def plan(self, schedule: Schedule) -> None:
         """Find the next due time of a schedule."""
@@ -144,9 +145,18 @@ class ScheduleTable:
         schedule.at_ms = due_ms + jitter_of(schedule.name, due_ms, schedule.record.jitter_ms)
         heappush(self._heap, (schedule.at_ms, schedule.name, due_ms))
         self.timer.by(schedule.at_ms)
-        if len(self._heap) > 2 * len(self.by_name) + 1:
-            self._heap = [entry for entry in self._heap if self._is_planned(*entry)]
-            self._heap.sort()
+        self._trim()
+
+    def _trim(self) -> None:
+        """Drop the entries of the heap that are void, or there twice, once there are too many."""
+        if self.is_crowded:
+            planned = ((each.at_ms, each.name, each.due_ms) for each in self.by_name.values())
+            self._heap = sorted((at_ms, name, due_ms) for at_ms, name, due_ms in planned if due_ms is not None)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the heap has more entries than it may keep."""
+        return len(self._heap) > 2 * len(self.by_name) + 1
 
     def _is_planned(self, at_ms: int, name: str, due_ms: int) -> bool:
         schedule = self.by_name.get(name)
