@@ -17,6 +17,7 @@ import msgspec
 from sortedcontainers import SortedDict
 
 from fila_proto_zmq.commands import Enqueue, Fault
+from fila_worker.core.keys import range_of
 from fila_worker.core.schedules.rules import jitter_of
 from fila_worker.core.timer import Timer
 
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 SCHEDULE: Final = b"schedule:"
 PROGRESS: Final = b"schedule at:"
 MESSAGE: Final = b"schedule message:"
-PREFIXES: Final = (PROGRESS, MESSAGE, SCHEDULE)
-"""In the order of their keys."""
+PREFIXES: Final = (SCHEDULE, PROGRESS, MESSAGE)
 
 
 class ScheduleRecord(msgspec.Struct, array_like=True):
@@ -176,10 +176,15 @@ class ScheduleTable:
         return self._heap[0][0] if self._heap else None
 
 
+def schedule_name(key: bytes) -> str:
+    """Return the name of the schedule that a stored key is of."""
+    return key.partition(b":")[2].decode()
+
+
 def stored_schedules(store: "Store") -> Iterator[tuple[str, ScheduleRecord, Progress]]:
     """Yield the stored schedules by name. Raise :class:`msgspec.MsgspecError`, or :class:`KeyError` for one without progress."""
     state = store.families.state
-    for key, value in store.scan(SCHEDULE, SCHEDULE[:-1] + b";", state):
+    for key, value in store.scan(*range_of(SCHEDULE), state):
         name = key.removeprefix(SCHEDULE)
         progress = store.get(PROGRESS + name, state)
         if progress is None:
