@@ -19,6 +19,7 @@ from fila_cluster.client.requests.connection import Connection
 from fila_proto_zmq.errors import OverloadedError
 from fila_router.core.keys.access import Access
 from fila_router.core.unread import Unread
+from fila_worker.core.batches.owned import OwnedBatches
 from fila_worker.core.deliver import delivery
 from fila_worker.core.enqueue import enqueue
 from fila_worker.core.enqueue.dedup import Dedup
@@ -33,6 +34,7 @@ from fila_worker.core.model.leases import LeaseBook
 from fila_worker.core.model.ledger import Ledger
 from fila_worker.core.model.state import State
 from fila_worker.core.model.token_client import TokenClient
+from fila_worker.core.schedules import schedules
 from fila_worker.core.shard import Shard
 from fila_worker.held import HeldEffects
 from fila_worker.slots import Slot
@@ -111,6 +113,14 @@ BOUNDARIES: dict[str, Boundary] = {
     "the router holds back what is not read": Boundary(Unread, "hold"),
     "a client refuses a call": Boundary(Connection, "_no_room"),
     "a client's frame waits for room in its pipe": Boundary(Connection, "_fits", _no),
+    "a batch too many is refused": Boundary(OwnedBatches, "open", raises=(OverloadedError,)),
+    "a batch that has ended is forgotten": Boundary(
+        OwnedBatches, "end", lambda before, _, of: len(of[0].ended) <= before, lambda of: len(of[0].ended)
+    ),
+    "a batch is open for too long": Boundary(OwnedBatches, "too_old", lambda before, found, of: bool(found)),
+    "schedules wait for a later turn": Boundary(
+        schedules, "carry_out_due", lambda before, _, of: (of[1].next_due() or of[2] + 1) <= of[2]
+    ),
     "an API key too many is refused": Boundary(Access, "_create", raises=(OverloadedError,)),
     "a greeting with a wrong key gets no answer": Boundary(LoginAttempts, "take", _no),
     "an address that greeted with wrong keys is forgotten": Boundary(LoginAttempts, "_forget_oldest"),

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+import msgspec
+
 from fila_admission.keys import KeyRing
 from fila_admission.permissions import KINDS, Permissions
 from fila_cluster.client.requests.call import Call
@@ -18,6 +20,7 @@ from fila_worker.core.deliver import subscriptions
 from fila_worker.core.enqueue import replace as replacing
 from fila_worker.core.enqueue.dedup import Dedup
 from fila_worker.core.enqueue.sequences import Sequences
+from fila_worker.core.manage import templates
 from fila_worker.core.model.drr import Ring
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.leases import LeaseBook, Reservation
@@ -315,6 +318,18 @@ def half_a_replacement(stack: ExitStack) -> None:
     replace(stack, replacing, "_rewrite", make)
 
 
+def idle_queue_kept(stack: ExitStack) -> None:
+    """A queue that a template makes is kept, however long it is idle."""
+
+    def make(real: Any) -> Any:
+        def made(state: Any, name: str, options: Any, *rest: Any) -> Any:
+            return real(state, name, msgspec.structs.replace(options, idle_expiry_ms=None), *rest)
+
+        return made
+
+    replace(stack, templates, "make_queue", make)
+
+
 def hasty_callback(stack: ExitStack) -> None:
     """A sealed batch takes the first counts that it hears of a part for the last ones."""
 
@@ -334,7 +349,7 @@ BUGS: dict[str, Plant] = {
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
-        hasty_answer, half_a_replacement, hasty_callback,
+        hasty_answer, half_a_replacement, hasty_callback, idle_queue_kept,
         *HOST_BUGS,
     )
 }  # fmt: skip

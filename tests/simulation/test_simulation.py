@@ -50,6 +50,7 @@ BUGS = {
     "hasty_flush": Caught("copies", 10, "hosts,kill_host,cut_log"),
     "late_progress": Caught("schedules", 60, "timed,kill_worker"),
     "hasty_callback": Caught("batches", 60, "together,consume,receive"),
+    "idle_queue_kept": Caught("rest", 60, "debounce"),
     "kept_letter": Caught("audit", 10, "hosts,elsewhere"),
 }
 

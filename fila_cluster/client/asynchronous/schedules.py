@@ -65,7 +65,7 @@ class AsyncScheduling:
         return [schedule(view) for view in await self._walk(schedules.ListingSchedules(prefix))]
 
     async def delete_schedule(self, name: str) -> bool:
-        """Delete a schedule; return whether there was one. Its messages stay, and one that is on its way still arrives."""
+        """Delete a schedule; return whether there was one. Its messages stay; one that waits because its queue is full is given up."""
         deleted: commands.ScheduleDeleted = await self.request(schedules.delete_schedule(name))
         return deleted.existed
 

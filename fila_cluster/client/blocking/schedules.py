@@ -67,7 +67,7 @@ class Scheduling:
         return [schedule(view) for view in self._walk(schedules.ListingSchedules(prefix))]
 
     def delete_schedule(self, name: str) -> bool:
-        """Delete a schedule; return whether there was one. Its messages stay, and one that is on its way still arrives."""
+        """Delete a schedule; return whether there was one. Its messages stay; one that waits because its queue is full is given up."""
         deleted: commands.ScheduleDeleted = self.request(schedules.delete_schedule(name))
         return deleted.existed
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar, TypeAlias
 
 from fila_proto_zmq.commands.config import ConfigChange, SetConfig, UndoConfig
-from fila_proto_zmq.commands.structs import Command, Reply, Struct
+from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages
 from fila_proto_zmq.limits import LIST_QUEUES_MAX
 
 
@@ -156,12 +156,8 @@ class ListQueues(Command):
 
 
 def joined(lists: Iterable[QueueList]) -> QueueList:
-    """Join several pages into one, up to the first name after which one of the pages may lack a queue."""
-    lists = list(lists)
-    queues = sorted((queue for each in lists for queue in each.queues), key=lambda queue: queue.name)
-    end = min((each.queues[-1].name for each in lists if each.more and each.queues), default=None)
-    shown = [queue for queue in queues if end is None or queue.name <= end][:LIST_QUEUES_MAX]
-    return QueueList(shown, len(shown) < len(queues) or end is not None)
+    """Join several pages into one."""
+    return QueueList(*join_pages(((each.queues, each.more) for each in lists), LIST_QUEUES_MAX))
 
 
 # --- templates --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from fila_proto_zmq.commands.messages import Enqueue, Fault
-from fila_proto_zmq.commands.structs import Command, Reply, Struct
+from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages
 from fila_proto_zmq.limits import LIST_SCHEDULES_MAX
 
 
@@ -110,7 +110,7 @@ class ScheduleDeleted(Reply):
 
 
 class DeleteSchedule(Command):
-    """Delete the schedule of the routing key. Its messages that are on their way, or in queues, stay."""
+    """Delete the schedule of the routing key. Its messages in queues stay, and one on its way arrives. One that waits is given up."""
 
     opcode: ClassVar[int] = 25
     reply: ClassVar[type[Reply]] = ScheduleDeleted
@@ -130,9 +130,5 @@ class ScheduleMetrics(Struct):
 
 
 def joined_schedules(lists: Iterable[ScheduleList]) -> ScheduleList:
-    """Join several pages into one, up to the first name after which one of the pages may lack a schedule."""
-    lists = list(lists)
-    schedules = sorted((each for page in lists for each in page.schedules), key=lambda each: each.name)
-    end = min((page.schedules[-1].name for page in lists if page.more and page.schedules), default=None)
-    shown = [each for each in schedules if end is None or each.name <= end][:LIST_SCHEDULES_MAX]
-    return ScheduleList(shown, len(shown) < len(schedules) or end is not None)
+    """Join several pages into one."""
+    return ScheduleList(*join_pages(((each.schedules, each.more) for each in lists), LIST_SCHEDULES_MAX))

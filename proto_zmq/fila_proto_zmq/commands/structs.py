@@ -1,6 +1,7 @@
 """The bases of all wire structs, and what several topics have in common."""
 
-from typing import ClassVar, TypeAlias
+from collections.abc import Iterable
+from typing import ClassVar, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -38,3 +39,23 @@ class Histogram(Struct):
     """One more than bounds."""
     total: int
     """The sum of all observed values."""
+
+
+class Named(Protocol):
+    """What lists are sorted by."""
+
+    @property
+    def name(self) -> str:
+        """The name of a queue, or of a schedule."""
+
+
+_N = TypeVar("_N", bound=Named)
+
+
+def join_pages(pages: Iterable[tuple[list[_N], bool]], count_max: int) -> tuple[list[_N], bool]:
+    """Join pages of a list, each with whether more follows, into one: up to the first name after which one of them may lack something."""
+    pages = list(pages)
+    found = sorted((each for page, _ in pages for each in page), key=lambda each: each.name)
+    end = min((page[-1].name for page, more in pages if more and page), default=None)
+    shown = [each for each in found if end is None or each.name <= end][:count_max]
+    return shown, len(shown) < len(found) or end is not None

@@ -1,8 +1,8 @@
 """Questions of clients to every worker: each worker is asked once, and the client gets one joined answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -14,17 +14,15 @@ from fila_proto_zmq.commands import (
     ClusterStatus,
     HostList,
     HostWorker,
-    QueueList,
     Reply,
     RouterMetrics,
-    ScheduleList,
-    joined,
-    joined_schedules,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
 from fila_router.core.answers import error_frame, error_in, reply_frame
 from fila_router.core.limits import DEFAULTS
+
+_Page = TypeVar("_Page", bound=Reply)
 
 LIST_MS_MAX: Final = 4000
 """Just below the usual timeout of a client, so that the client gets this error."""
@@ -48,40 +46,23 @@ class Joining(Protocol):
         ...
 
 
-class QueueLists:
-    """Lists of queues, by name."""
+class Pages(Generic[_Page]):
+    """Pages of a list, by name. ``join``: makes one page of them."""
 
     strict = True
     ms_max = LIST_MS_MAX
 
-    def __init__(self) -> None:
-        self._lists: list[QueueList] = []
+    def __init__(self, kind: type[_Page], join: Callable[[Iterable[_Page]], _Page]) -> None:
+        self._kind, self._join = kind, join
+        self._pages: list[_Page] = []
 
     def add(self, body: bytes) -> None:
-        """Take in one worker's queues."""
-        self._lists.append(decode_body(QueueList, body))
+        """Take in one worker's page."""
+        self._pages.append(decode_body(self._kind, body))
 
-    def whole(self) -> QueueList:
-        """Return all queues, or a page of them."""
-        return joined(self._lists)
-
-
-class ScheduleLists:
-    """Lists of schedules, by name."""
-
-    strict = True
-    ms_max = LIST_MS_MAX
-
-    def __init__(self) -> None:
-        self._lists: list[ScheduleList] = []
-
-    def add(self, body: bytes) -> None:
-        """Take in one worker's schedules."""
-        self._lists.append(decode_body(ScheduleList, body))
-
-    def whole(self) -> ScheduleList:
-        """Return all schedules, or a page of them."""
-        return joined_schedules(self._lists)
+    def whole(self) -> _Page:
+        """Return all that there is, or a page of it."""
+        return self._join(self._pages)
 
 
 class BackupAnswers:

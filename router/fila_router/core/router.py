@@ -58,13 +58,17 @@ from fila_proto_zmq.commands import (
     Pulse,
     Pulsed,
     PutConfig,
+    QueueList,
     Register,
     ReleaseShard,
     Reply,
     RouterMetrics,
+    ScheduleList,
     StoreKeys,
     Tokens,
     Welcome,
+    joined,
+    joined_schedules,
 )
 from fila_proto_zmq.errors import (
     FilaError,
@@ -86,7 +90,7 @@ from fila_router.core.answers import (
 from fila_router.core.config_replication import OWNER
 from fila_router.core.connections import ConnectionPage, Endings, session_named
 from fila_router.core.counters import Counters
-from fila_router.core.fan_in import BackupAnswers, FanIns, HostLists, Joining, Measurements, QueueLists, ScheduleLists
+from fila_router.core.fan_in import BackupAnswers, FanIns, HostLists, Joining, Measurements, Pages
 from fila_router.core.keys.access import Access
 from fila_router.core.keys.key_replication import KeyReplication
 from fila_router.core.limits import DEFAULTS, RouterLimits
@@ -271,10 +275,12 @@ class Router:
         client = session.client
         if isinstance(command, ListQueues):
             command.within = session.key.permissions.patterns if session.key else None
-            self._ask_all_shards(client, header, key, encode_body(command), QueueLists(), now_ms)
+            self._ask_all_shards(client, header, key, encode_body(command), Pages[QueueList](QueueList, joined), now_ms)
         elif isinstance(command, ListSchedules):
             command.within = session.key.permissions.patterns if session.key else None
-            self._ask_all_shards(client, header, key, encode_body(command), ScheduleLists(), now_ms)
+            self._ask_all_shards(
+                client, header, key, encode_body(command), Pages[ScheduleList](ScheduleList, joined_schedules), now_ms
+            )
         elif isinstance(command, (BeginBackup, CutBackup, KeepBackup)):
             self._ask_all_shards(client, header, key, body, BackupAnswers(), now_ms)
             # The act ends here with the question, because the workers' answers are joined elsewhere.

@@ -1,4 +1,4 @@
-"""A message that may be replaced is delivered as its last replacement left it; and queues that a template makes are there."""
+"""A message that may be replaced is delivered as its last replacement left it, not before its delay; queues that a template makes are there."""
 
 from collections import defaultdict
 
@@ -28,9 +28,15 @@ def check(history: History) -> None:
 
 
 def _check_first(history: History, first: Grant, several: list[Done]) -> None:
-    """Fail if a replacement was confirmed before the message was leased, and after the one that it was delivered with."""
+    """Fail if the message came too early, or if a replacement was confirmed before it was leased, and after the one that it came with."""
     leased_us = (first.leased_ms - BIRTH_MS) * 1000 - SLACK_US
     shown = history.sent[first.token].call
+    early_us = shown.started_us + 1e6 * history.sent[first.token].options["delay"] - leased_us
+    if early_us > 2 * SLACK_US:
+        history.fail(
+            "replaced",
+            f"{first.token} of {first.queue} ({first.id}) is given out {early_us / 1e6:.6f} s before its delay is over",
+        )
     if shown.ended_us is None:
         return  # it was sent, and may be the last one that had an effect
     for call in several:

@@ -4,16 +4,21 @@ from typing import TYPE_CHECKING
 
 from fila_worker.core.batches.owned import OwnedBatches
 from fila_worker.core.keys import FIRST, LAST
+from tests.simulation.programs import MADE
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
 BUSY_TURNS_MS = 100
+IDLE_S_MAX = 5.0
+"""A queue that a template made is gone by now if it may not be idle for longer."""
 
 
 def check(run: "Run") -> None:
     """Everything was acked, everybody left, and a minute has passed."""
     history = run.history
+    idle_s = [call.said["idle_expiry"] for call in history.calls if call.kind == "put_template"]
+    all_idle = all(each <= IDLE_S_MAX for each in idle_s) and not history.clock_steps
     for router in run.cluster.routers:
         if router.core is None:
             history.fail("rest", f"the {router.name} is not there")
@@ -32,6 +37,10 @@ def check(run: "Run") -> None:
             if len(shard.leases) or shard.consumers.by_client:
                 history.fail(
                     "memory", f"shard {shard.index}: {len(shard.leases)} leases, {len(shard.consumers)} consumers at rest"
+                )
+            if all_idle and (made := [name for name in shard.queues if name.startswith(MADE)]):
+                history.fail(
+                    "rest", f"shard {shard.index} keeps {made}, which a template made, and which are idle for too long"
                 )
             sealed = sum(part.sealed for part in shard.batch_parts.parts.values())
             sealed += sum(batch.sealed for batch in shard.part(OwnedBatches).batches.values())

@@ -20,6 +20,7 @@ import msgspec
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedError, ShardUnavailableError
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.names import BATCH_TOKEN_BYTES, batch_id, parse_batch_id
+from fila_worker.core.keys import range_of
 from fila_worker.core.timer import AT_ONCE, NEVER, Timer
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from fila_worker.core.store import Batch, Families, Store
 
 PART: Final = b"batch part:"
-PARTS_END: Final = b"batch part;"
-"""The bounds of the records of parts. A queue's name, ``#`` and a token follow."""
+"""The beginning of the records of parts. A queue's name, ``#`` and a token follow."""
 
 WAIT_BYTES: Final = 1024
 """The memory of a waiting enqueue beside its envelopes."""
@@ -109,7 +109,7 @@ class BatchParts:
 
     def recover(self, store: "Store") -> Iterator[None]:
         """Read the stored parts, one at a step."""
-        for key, value in store.scan(PART, PARTS_END, self._family):
+        for key, value in store.scan(*range_of(PART), self._family):
             place = parse_place(key)
             part = self.parts[place] = decode_part(value)
             self._look(place, part)

@@ -63,6 +63,11 @@ def own_place(message_key: bytes, priority: int) -> bytes:
     return pack_u32(priority + PRIORITY_BIAS) + message_key[_SEQUENCE_AT:]
 
 
+def range_of(prefix: bytes) -> tuple[bytes, bytes]:
+    """Return the bounds of a scan of all keys that begin with a prefix. Its last byte is not the highest one."""
+    return prefix, prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
 def after(key: bytes) -> bytes:
     """Return the smallest key that sorts after ``key``."""
     return key + b"\0"

@@ -1,16 +1,28 @@
 """The copy of the old shards into the new ones, in an order that is the same each time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from gc import collect
 from typing import Final
 
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.batches.stored import batch_queue, stored_batches
+from fila_worker.core.batches import stored
 from fila_worker.core.enqueue.dedup import RECORD_BYTES
 from fila_worker.core.hooks import no_hooks
-from fila_worker.core.keys import FIRST, LANE_BYTES, LAST, MESSAGE_KEY_BYTES, after, first_of_all, lane_of, place_of, u32, u64
+from fila_worker.core.keys import (
+    FIRST,
+    LANE_BYTES,
+    LAST,
+    MESSAGE_KEY_BYTES,
+    after,
+    first_of_all,
+    lane_of,
+    place_of,
+    range_of,
+    u32,
+    u64,
+)
 from fila_worker.core.model.due_index import Kind, parse_delayed
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.leases import FINISHED, SETTLED, LeaseRecord, decode_lease, ended_key, member_ended
@@ -18,7 +30,7 @@ from fila_worker.core.model.ledger import LaneRecord, decode_lane
 from fila_worker.core.model.outbox import OutboxEntry, decode_outbox, stored_entries
 from fila_worker.core.model.queues import Queue, decode_queue
 from fila_worker.core.recovery import recover
-from fila_worker.core.schedules.table import PREFIXES
+from fila_worker.core.schedules import table
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Store
 from fila_worker.reshard.new_shard import COPYING, NewShard, Position
@@ -298,15 +310,7 @@ class _Copy:
 
     def _schedules(self) -> None:
         """Copy the schedules to the shards of their names. Each goes on where it is."""
-        stage, state = Stage.SCHEDULES, self._families.state
-        for prefix in PREFIXES:
-            begin, end = max(prefix, self._start(stage)), prefix[:-1] + b";"
-            for key, data in self._store.scan(begin, end, state) if begin < end else ():
-                new = self._news[shard_of(key.removeprefix(prefix).decode(), len(self._news))]
-                if new.position < self._at(stage, key):
-                    new.put_state(key, data)
-                    self._commit_if_full(new, self._at(stage, key))
-        self._end(stage)
+        self._values(Stage.SCHEDULES, table.PREFIXES, table.schedule_name)
 
     def _enqueue(self, stage: Stage, key: bytes, entry: OutboxEntry) -> None:
         """Copy an enqueue by the broker to the shard of its owner. If it was carried out, the owner gets the outcome there."""
@@ -321,12 +325,18 @@ class _Copy:
 
         A part goes to the shard of a queue that was deleted, too: its counts are not reported yet.
         """
-        stage = Stage.BATCHES
-        for key, value in stored_batches(self._store, self._start(stage)):
-            new = self._news[shard_of(batch_queue(key), len(self._news))]
-            if new.position < self._at(stage, key):
-                new.put_state(key, value)
-                self._commit_if_full(new, self._at(stage, key))
+        self._values(Stage.BATCHES, stored.PREFIXES, stored.batch_queue)
+
+    def _values(self, stage: Stage, prefixes: Iterable[bytes], name_of: Callable[[bytes], str]) -> None:
+        """Copy the values of the ``state`` family whose keys have some prefixes, as they are. ``name_of``: the name that decides the shard."""
+        start = self._start(stage)
+        for first, end in map(range_of, sorted(prefixes)):
+            begin = max(first, start)
+            for key, value in self._store.scan(begin, end, self._families.state) if begin < end else ():
+                new = self._news[shard_of(name_of(key), len(self._news))]
+                if new.position < self._at(stage, key):
+                    new.put_state(key, value)
+                    self._commit_if_full(new, self._at(stage, key))
         self._end(stage)
 
     # --- commits and counts -------------------------------------------------------------------------------------------

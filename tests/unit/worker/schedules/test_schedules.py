@@ -262,6 +262,22 @@ def test_a_full_queue_makes_the_schedule_wait(harness: ShardHarness) -> None:
     assert due_headers(harness) == ["2023-11-14T22:13:02Z"]
 
 
+@pytest.mark.parametrize(
+    "command", [DeleteSchedule(), PutSchedule(QUEUE, Enqueue([seal_envelope(b"new")]), every_ms=MINUTE_MS)]
+)
+def test_a_message_that_waits_for_room_is_given_up_with_its_schedule(command: Any) -> None:
+    harness = opened(ShardSettings(max_queue_messages=1))
+    put(harness, every_ms=1000)
+    for _ in range(3):
+        harness.pass_time(1000)
+    harness.ask(command, NAME)
+    harness.pass_time(5000)
+    assert due_headers(harness) == ["2023-11-14T22:13:01Z"]
+    harness.pass_time(30_000)
+    assert due_headers(harness) == []
+    assert not list(harness.store.scan(b"", b"\xff" * 32, harness.store.families.schedule))
+
+
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +301,19 @@ def test_a_change_just_before_a_due_time_loses_it_not(harness: ShardHarness) -> 
     harness.now_ms += MINUTE_MS + 3
     put(harness, payload=b"new", every_ms=MINUTE_MS)
     assert len(due_headers(harness)) == 1
+
+
+def test_a_schedule_that_is_put_again_and_again_takes_no_more_memory(harness: ShardHarness) -> None:
+    for _ in range(9):
+        put(harness, every_ms=MINUTE_MS)
+        put(harness, name_on(3, "other"), every_ms=MINUTE_MS)
+    harness.shard.check()
+    for _ in range(9):
+        harness.ask(DeleteSchedule(), name_on(3, "other"))
+        put(harness, name_on(3, "other"), every_ms=MINUTE_MS)
+    harness.shard.check()
+    harness.pass_time(MINUTE_MS)
+    assert len(due_headers(harness)) == 2
 
 
 def test_deleting(harness: ShardHarness) -> None:

@@ -39,8 +39,11 @@ class Desk:
         self.listen()
 
     def listen(self) -> None:
-        owners = self.carrier[3].shard.part(Owners)
-        owners.register("desk", lambda name, outcome, now_ms: self.outcomes.setdefault(name, []).append(outcome))
+        self.carrier[3].shard.part(Owners).register("desk", self.take)
+
+    def take(self, name: str, outcome: Outcome, now_ms: int) -> bool:
+        self.outcomes.setdefault(name, []).append(outcome)
+        return True
 
     def restart(self, shard: int) -> None:
         self.carrier[shard].posted.clear()

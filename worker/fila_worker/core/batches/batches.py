@@ -49,6 +49,7 @@ from fila_worker.core.batches.callback import check_callback, enqueue_callback
 from fila_worker.core.batches.owned import BatchName, OwnedBatch, OwnedBatches, callback_key, decode_callback
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import quotas
+from fila_worker.core.enqueue.enqueue import queue_for
 from fila_worker.core.keys import FIRST, LAST, lane_of
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Steps
 from fila_worker.core.model.due_index import parse_delayed
@@ -72,9 +73,7 @@ END_COST = 20
 
 def open_batch(state: "State", call: "Call", command: OpenBatch) -> BatchOpened:
     """Open a batch. If it is open already, the command is a repeated one."""
-    queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, call.now_ms)
-    if queue.is_dead_letter:
-        raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
+    queue = queue_for(state, call.queue, call.now_ms)
     if len(command.token) != BATCH_TOKEN_BYTES:
         raise InvalidArgumentError(f"a batch's token of {len(command.token)} bytes: use {BATCH_TOKEN_BYTES} random ones")
     name, owned = BatchName(queue.name, command.token), state.part(OwnedBatches)

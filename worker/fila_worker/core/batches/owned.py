@@ -18,6 +18,7 @@ from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.names import BATCH_TOKEN_BYTES, batch_id
 from fila_worker.core.batch_parts import RETRY_S, sealed_error
+from fila_worker.core.keys import range_of
 from fila_worker.core.timer import AT_ONCE, NEVER, Timer
 
 if TYPE_CHECKING:
@@ -25,11 +26,8 @@ if TYPE_CHECKING:
     from fila_worker.core.store import Batch, Families, Store
 
 BATCH: Final = b"batch:"
-BATCHES_END: Final = b"batch;"
 CALLBACK: Final = b"batch callback:"
-CALLBACKS_END: Final = b"batch callback;"
 _MARK: Final = b"#"
-_AFTER_MARK: Final = b"$"
 
 
 class Stage(IntEnum):
@@ -121,7 +119,7 @@ class OwnedBatches:
     def recover(self, store: "Store") -> Iterator[None]:
         """Read the stored batches, a record at a step."""
         ended: list[tuple[int, BatchName]] = []
-        for key, value in store.scan(BATCH, BATCHES_END, self._family):
+        for key, value in store.scan(*range_of(BATCH), self._family):
             name, part = parse_batch_key(key)
             if part is not None:
                 self.batches[name].parts[part] = None
@@ -263,8 +261,7 @@ class OwnedBatches:
         for name in [each for each in self.ended if each.queue == queue]:
             del self.ended[name]
         for prefix in (BATCH, CALLBACK):
-            front = prefix + queue.encode()
-            batch.delete_range(front + _MARK, front + _AFTER_MARK, self._family)
+            batch.delete_range(*range_of(prefix + queue.encode() + _MARK), self._family)
 
     def too_old(self, now_ms: int) -> list[OwnedBatch]:
         """Return some open batches whose time is over, and plan the next look. All batches are searched."""

@@ -1,30 +1,12 @@
 """The records of batches and their parts as they are stored: for tools that read a shard that is not open."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Final
 
-from fila_worker.core.batch_parts import PART, PARTS_END, decode_part, parse_place
-from fila_worker.core.batches.owned import (
-    BATCH,
-    BATCHES_END,
-    CALLBACK,
-    CALLBACKS_END,
-    decode_batch,
-    decode_callback,
-    parse_batch_key,
-)
+from fila_worker.core.batch_parts import PART, decode_part, parse_place
+from fila_worker.core.batches.owned import BATCH, CALLBACK, decode_batch, decode_callback, parse_batch_key
 
-if TYPE_CHECKING:
-    from fila_worker.core.store import Store
-
-PREFIXES = (BATCH, CALLBACK, PART)
-
-
-def stored_batches(store: "Store", begin: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield all records of batches and parts from a key on, in the order of their keys."""
-    for first, end in sorted(((BATCH, BATCHES_END), (CALLBACK, CALLBACKS_END), (PART, PARTS_END))):
-        if begin < end:
-            yield from store.scan(max(first, begin), end, store.families.state)
+PREFIXES: Final = (BATCH, CALLBACK, PART)
+"""The beginnings of the keys of all records of batches and parts, in the ``state`` family."""
 
 
 def batch_queue(key: bytes) -> str:

@@ -69,7 +69,7 @@ LANE_COST = 6
 
 def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. An invalid message gets a fault and no id. The others are stored."""
-    queue = _queue_for(state, call.queue, call.now_ms)
+    queue = queue_for(state, call.queue, call.now_ms)
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
         raise InvalidFrameError(
             f"{len(command.envelopes)} messages in one frame: send at most {FRAME_MESSAGES_MAX}, in several frames"
@@ -85,8 +85,11 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
     return _take_in(state, call, queue, command)
 
 
-def _queue_for(state: "State", name: str, now_ms: int) -> "Queue":
-    """Return the queue for new messages; a template may make it."""
+def queue_for(state: "State", name: str, now_ms: int) -> "Queue":
+    """Return the queue that new messages name. A template may make it.
+
+    Raise :class:`QueueNotFoundError`, or :class:`InvalidArgumentError` for a dead letter queue.
+    """
     queue = state.queues.get(name) or state.queue_by_template(name, now_ms)
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
@@ -98,7 +101,7 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
 
     Raise the errors of an enqueue. It may commit before it stores the message, not after.
     """
-    queue = _queue_for(state, name, now_ms)
+    queue = queue_for(state, name, now_ms)
     if state.disk_is_full:
         raise quotas.disk_full(state)
     state.touch(queue, now_ms)
@@ -116,7 +119,7 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
 
 def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
     """Resume an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
-    queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, call.now_ms)  # it may be deleted since
+    queue = queue_for(state, call.queue, call.now_ms)  # it may be deleted since
     outcome = _take_in(state, call, queue, policy.only(command, 0, count))
     if error is None:
         return outcome
@@ -168,7 +171,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
     if queue.gone:
         if state.runtime.templates.find(call.queue) is None:
             raise _deleted(queue)
-        queue = state.queues.get(call.queue) or state.queue_by_template(call.queue, now_ms)
+        queue = queue_for(state, call.queue, now_ms)
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
     high, numbers = id_high(state, now_ms), _Reserved(state, total)
@@ -209,9 +212,13 @@ def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, co
 
 
 def _cost(command: Enqueue) -> int:
-    usual = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts) == (0, 0, 0, 0, 0)
-    usual = usual and command.dedup_last is False and not command.batch
-    return (MESSAGE_COST if usual else UNUSUAL_COST) * len(command.envelopes)
+    return (MESSAGE_COST if _is_plain(command) else UNUSUAL_COST) * len(command.envelopes)
+
+
+def _is_plain(command: Enqueue) -> bool:
+    """Return whether no message has times, a number of attempts, or a batch of its own, or replaces another one."""
+    own = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts)
+    return own == (0, 0, 0, 0, 0) and command.dedup_last is False and not command.batch
 
 
 def _deleted(queue: "Queue") -> FilaError:
@@ -242,12 +249,7 @@ def _store(
         return [(index, to_fault(refusal)) for index in range(len(command.envelopes))], []
     dedup = Dedup(state, queue, command, now_ms) if command.dedup_id != "" else None
     throttle_sets = _throttle_sets(command)
-    if (
-        throttle_sets is None
-        or command.dedup_last is not False
-        or not _is_usual(state, queue, command)
-        or (dedup and not dedup.usual)
-    ):
+    if throttle_sets is None or not _is_usual(state, queue, command) or (dedup and not dedup.usual):
         return accept_one_by_one(state, queue, command, dedup, numbers, high, now_ms)
     if dedup:
         return _accept_new(state, queue, command, throttle_sets, dedup, numbers, high, now_ms)
@@ -381,8 +383,7 @@ def _set_aside(state: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, 
 
 def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
     """Return whether all messages are due at once, have no options of their own, meet no limit, and are within bounds."""
-    own = (command.delay_ms, command.due_ms, command.lease_ms, command.ttl_ms, command.max_attempts)
-    if own != (0, 0, 0, 0, 0) or command.batch:
+    if not _is_plain(command):
         return False
     if command.cost_milli != COST_MILLI_DEFAULT or queue.options.default_ttl_ms:
         return False

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fila_proto_zmq.commands import EnqueueOutcome, Transfer, TransferMessages
-from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, u64
+from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, range_of, u64
 from fila_worker.core.settings import Limits
 from fila_worker.core.timer import AT_ONCE, Timer
 
@@ -142,10 +142,10 @@ class Outbox:
     def recover(self, store: "Store", batch: "Batch") -> None:
         """Read what is unconfirmed, and what was taken."""
         state = self._families.state
-        for key, value in store.scan(INBOX, _after(INBOX), state):
+        for key, value in store.scan(*range_of(INBOX), state):
             from_shard, stream = _parse(key.removeprefix(INBOX))
             self.taken.setdefault(from_shard, {})[stream] = decode_cursor(value)
-        for key, value in store.scan(OUTBOX, _after(OUTBOX), state):
+        for key, value in store.scan(*range_of(OUTBOX), state):
             to_shard, stream = _parse(key.removeprefix(OUTBOX))
             last = u64(value)
             begin, end = outbox_key(to_shard, stream, 0), outbox_key(to_shard, stream, last + 1)
@@ -277,7 +277,3 @@ def stream_key(to_shard: int, stream: bytes) -> bytes:
 
 def _parse(key: bytes) -> tuple[int, bytes]:
     return int.from_bytes(key[:4], "big"), key[4:]
-
-
-def _after(prefix: bytes) -> bytes:
-    return prefix[:-1] + bytes((prefix[-1] + 1,))

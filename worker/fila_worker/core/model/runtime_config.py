@@ -22,7 +22,7 @@ import msgspec
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import ConfigEdit
 from fila_proto_zmq.templates import Templates
-from fila_worker.core.keys import LAST, pack_u64, u64
+from fila_worker.core.keys import LAST, pack_u64, range_of, u64
 from fila_worker.core.settings import DEFAULTS
 from fila_worker.core.timer import Timer
 
@@ -34,7 +34,6 @@ VERSION: Final = b"config version"
 GENERATION: Final = b"config generation"
 PARK: Final = b"park:"
 EDIT: Final = b"config edit:"
-_EDITS_END: Final = b"config edit;"
 
 _LATER: Final = b"\0"
 """The byte before the number of a generation; both are a prefix of its keys. The keys of the first generation have no prefix:
@@ -76,7 +75,7 @@ class RuntimeConfig:
             self._take(page)
             yield
         yield from self.edits.recover(store, at_once)
-        return {key[len(PARK) :].decode(): u64(value) for key, value in store.scan(PARK, b"park;", families.state)}
+        return {key[len(PARK) :].decode(): u64(value) for key, value in store.scan(*range_of(PARK), families.state)}
 
     def change(self, version: int, changes: Changes, batch: "Batch") -> None:
         """Apply a change."""
@@ -183,7 +182,7 @@ decode_edit: Final = msgspec.msgpack.Decoder(ConfigEdit).decode
 
 def stored_edits(store: "Store") -> Iterator[tuple[bytes, bytes]]:
     """Yield the records of all changes that a shard remembers, keys and values."""
-    return store.scan(EDIT, _EDITS_END, store.families.state)
+    return store.scan(*range_of(EDIT), store.families.state)
 
 
 class Draft:

@@ -110,11 +110,11 @@ def _message(state: "State", schedule: Schedule, due_ms: int) -> Enqueue:
 
 def take_outcome(
     state: "State", table: ScheduleTable, name: str, outcome: remote_enqueues.Outcome, now_ms: int
-) -> None:  # fmt: skip
-    """Take what came of the message for a due time. The schedule goes on once that is final."""
+) -> bool:  # fmt: skip
+    """Take what came of the message for a due time. The schedule goes on once that is final. Return whether it waits for the message."""
     schedule = table.by_name.get(name)
     if schedule is None or not outcome.number or schedule.progress.under_way_ms != outcome.number:
-        return  # it was deleted, or put with other due times
+        return False  # it was deleted, or put with other due times
     progress = schedule.progress
     fault, progress.fault = progress.fault, outcome.fault
     if outcome.retry_ms is None:
@@ -133,3 +133,4 @@ def take_outcome(
                 state.notes.append(ScheduleFailed(name, state.index, schedule.record.queue, code))
         table.plan(schedule)
     schedule.save(state.batch, state.store.families.state)
+    return True

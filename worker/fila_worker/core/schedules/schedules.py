@@ -69,7 +69,7 @@ def put_schedule(state: "State", call: "Call", command: PutSchedule) -> Schedule
     times = due_times(state.calendar, record.cron, record.every_ms, record.timezone, record.anchor_ms)
     _check_room(state, table, old, record.size_bytes)
     progress = replace(old.progress) if old is not None else Progress(now_ms)
-    if not goes_on:  # a message that is on its way still arrives, and is not waited for
+    if not goes_on:  # a message that is on its way is not waited for
         progress.handled_ms, progress.under_way_ms, progress.fault, progress.in_a_row = now_ms, 0, None, 0
     batch, family = state.batch, state.store.families.state
     batch.put(SCHEDULE + name.encode(), encode(record), family)
@@ -142,7 +142,7 @@ def list_schedules(state: "State", call: "Call", command: ListSchedules) -> Sche
 
 
 def delete_schedule(state: "State", call: "Call", command: DeleteSchedule) -> ScheduleDeleted:
-    """Delete a schedule. A message that is on its way still arrives."""
+    """Delete a schedule. A message that is on its way still arrives; one that waits is given up."""
     table = state.part(ScheduleTable)
     if call.queue not in table.by_name:
         return ScheduleDeleted(False)
@@ -217,6 +217,8 @@ class Schedules(Component):
             raise InvariantBroken("the bytes of schedules are counted wrongly")
         if table.under_way != sum(each.progress.under_way_ms != 0 for each in table.by_name.values()):
             raise InvariantBroken("the schedules under way are counted wrongly")
+        if table.is_crowded:
+            raise InvariantBroken("the heap of schedules has too many entries")
         first_ms = table.next_due()
         for name, schedule in table.by_name.items():
             if schedule.due_ms is not None and (

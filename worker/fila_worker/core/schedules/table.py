@@ -17,6 +17,7 @@ import msgspec
 from sortedcontainers import SortedDict
 
 from fila_proto_zmq.commands import Enqueue, Fault
+from fila_worker.core.keys import range_of
 from fila_worker.core.schedules.rules import jitter_of
 from fila_worker.core.timer import Timer
 
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 SCHEDULE: Final = b"schedule:"
 PROGRESS: Final = b"schedule at:"
 MESSAGE: Final = b"schedule message:"
-PREFIXES: Final = (PROGRESS, MESSAGE, SCHEDULE)
-"""In the order of their keys."""
+PREFIXES: Final = (SCHEDULE, PROGRESS, MESSAGE)
 
 
 class ScheduleRecord(msgspec.Struct, array_like=True):
@@ -103,8 +103,8 @@ class ScheduleTable:
     """All schedules of a shard, by name and by time.
 
     Invariants: each planned schedule is in the heap with its time. ``size_bytes`` is the sum of the messages. An entry of the
-    heap whose schedule has another time, or is gone, is dropped when it comes up; there are at most twice as many entries as
-    schedules.
+    heap whose schedule has another time, or is gone, is dropped when it comes up; there is at most one entry more than twice
+    the number of schedules.
     """
 
     def __init__(self) -> None:
@@ -131,6 +131,7 @@ class ScheduleTable:
             self.size_bytes -= schedule.record.size_bytes
             self.under_way -= schedule.progress.under_way_ms != 0
             schedule.due_ms = None
+            self._trim()
 
     def plan(self, schedule: Schedule) -> None:
         """Find the next due time of a schedule."""
@@ -144,9 +145,18 @@ class ScheduleTable:
         schedule.at_ms = due_ms + jitter_of(schedule.name, due_ms, schedule.record.jitter_ms)
         heappush(self._heap, (schedule.at_ms, schedule.name, due_ms))
         self.timer.by(schedule.at_ms)
-        if len(self._heap) > 2 * len(self.by_name) + 1:
-            self._heap = [entry for entry in self._heap if self._is_planned(*entry)]
-            self._heap.sort()
+        self._trim()
+
+    def _trim(self) -> None:
+        """Drop the entries of the heap that are void, or there twice, once there are too many."""
+        if self.is_crowded:
+            planned = ((each.at_ms, each.name, each.due_ms) for each in self.by_name.values())
+            self._heap = sorted((at_ms, name, due_ms) for at_ms, name, due_ms in planned if due_ms is not None)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the heap has more entries than it may keep."""
+        return len(self._heap) > 2 * len(self.by_name) + 1
 
     def _is_planned(self, at_ms: int, name: str, due_ms: int) -> bool:
         schedule = self.by_name.get(name)
@@ -166,10 +176,15 @@ class ScheduleTable:
         return self._heap[0][0] if self._heap else None
 
 
+def schedule_name(key: bytes) -> str:
+    """Return the name of the schedule that a stored key is of."""
+    return key.partition(b":")[2].decode()
+
+
 def stored_schedules(store: "Store") -> Iterator[tuple[str, ScheduleRecord, Progress]]:
     """Yield the stored schedules by name. Raise :class:`msgspec.MsgspecError`, or :class:`KeyError` for one without progress."""
     state = store.families.state
-    for key, value in store.scan(SCHEDULE, SCHEDULE[:-1] + b";", state):
+    for key, value in store.scan(*range_of(SCHEDULE), state):
         name = key.removeprefix(SCHEDULE)
         progress = store.get(PROGRESS + name, state)
         if progress is None:

@@ -6,7 +6,8 @@ Its outcome comes back with the confirmation, and is passed to its *owner* in th
 
 While the queue is full, or over its rate, the enqueue waits in the due index of the shard that sends it and is tried again, for
 as long as it takes. The owner is told that it waits. Any other fault is final, such as a queue that does not exist: no message
-is stored, and the owner keeps the fault for the operator. So an owner has a bounded number of enqueues under way.
+is stored, and the owner keeps the fault for the operator. So an owner has a bounded number of enqueues under way. An enqueue that no
+owner waits for any more is not tried again: else clients who make owners and delete them could have any number of them wait.
 
 Rejected: a call to the queue's own shard if that is this one. It would be a second path, with other commits.
 """
@@ -44,9 +45,9 @@ class Outcome(NamedTuple):
     """:attr:`~fila_worker.core.model.outbox.Owner.number` of the enqueue."""
 
 
-Receiver: TypeAlias = Callable[[str, Outcome, int], None]
-"""Takes an outcome: the owner's name, the outcome, the time in Unix ms. It only writes: it must not commit, and must not fail
-if the owner is gone."""
+Receiver: TypeAlias = Callable[[str, Outcome, int], bool]
+"""Takes an outcome: the owner's name, the outcome, the time in Unix ms. It returns whether the owner waits for this enqueue. It only
+writes: it must not commit, and must not fail if the owner is gone."""
 
 
 class Owners:
@@ -59,11 +60,13 @@ class Owners:
         """Have the outcomes for a feature's owners passed to ``receiver``. Call it when the shard is recovered, or before."""
         self._receivers[feature] = receiver
 
-    def tell(self, owner: Owner, outcome: Outcome, now_ms: int) -> None:
-        """Pass an outcome to its owner. The outcome for a feature that this version does not have is dropped."""
+    def tell(self, owner: Owner, outcome: Outcome, now_ms: int) -> bool:
+        """Pass an outcome to its owner, and return whether that waits for the enqueue.
+
+        The outcome for a feature that this version does not have is dropped.
+        """
         receiver = self._receivers.get(owner.feature)
-        if receiver is not None:
-            receiver(owner.name, outcome, now_ms)
+        return receiver is None or receiver(owner.name, outcome, now_ms)
 
 
 def send(state: "State", owner: Owner, queue: str, command: Enqueue) -> None:
@@ -94,7 +97,7 @@ def carry_out(state: "State", number: int, transfer: Transfer, now_ms: int) -> E
 def conclude(
     state: "State", entry: OutboxEntry, outcome: EnqueueOutcome | None, waits_as: bytes, now_ms: int
 ) -> None:  # fmt: skip
-    """Take the outcome of an enqueue: pass it to the owner, and have the enqueue tried again if it may succeed then.
+    """Take the outcome of an enqueue: pass it to the owner, and have the enqueue tried again if it may succeed and is waited for.
 
     ``waits_as``: the name of the enqueue while it waits, which no other one has. No outcome: the worker of the queue's shard is
     of an earlier version, and has refused the transfer.
@@ -105,9 +108,10 @@ def conclude(
     retry_ms = None
     if fault is not None and (outcome is None or from_fault(fault).retryable):
         retry_ms = now_ms + min(max(fault.retry_after_ms, RETRY_MS_MIN << min(entry.tries, 10)), RETRY_MS_MAX)
+    waited_for = state.part(Owners).tell(entry.owner, Outcome(message, fault, retry_ms, entry.owner.number), now_ms)
+    if retry_ms is not None and waited_for:
         entry.tries += 1
         state.due_index.add(retry_ms, Kind.ENQUEUE, waits_as, state.batch, encode_entry(entry))
-    state.part(Owners).tell(entry.owner, Outcome(message, fault, retry_ms, entry.owner.number), now_ms)
 
 
 def go_on(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:
