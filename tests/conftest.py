@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -25,6 +26,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_xdist_auto_num_workers() -> int:
     """Half as many again as there are cores: many tests wait for something."""
     return (3 * (os.cpu_count() or 1) + 1) // 2
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Have garbage collections skip what stays to the end, modules and all tests: hundreds of tests ask for one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

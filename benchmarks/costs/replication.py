@@ -22,12 +22,13 @@ class Scale(unary.Scale, throughput.Loads):
     """The numbers of this benchmark."""
 
     hosts: int = number("Hosts of the replicated clusters.", 1)
+    brokers: str = number("Brokers of the replicated clusters, divided by commas.", "1,3")
 
 
 def measure(run: Run[Scale]) -> None:
     """Measure all of them, lone messages and batches."""
     systems: list[System] = [Fila(label=ALONE)]
-    systems += [Replicated(run.scale.hosts, brokers) for brokers in (1, 3)]
+    systems += [Replicated(run.scale.hosts, int(brokers)) for brokers in run.scale.brokers.split(",")]
     unary.compare(run, systems)
     throughput.compare(run, systems)
     for row in ("enqueue", "receive + ack", "both at once"):
@@ -42,7 +43,7 @@ def measure(run: Run[Scale]) -> None:
 BENCHMARK = Benchmark(
     "replication",
     measure,
-    tiny=Scale(placements="free", messages=500),
+    tiny=Scale(placements="free", messages=500, brokers="1"),
     small=Scale(placements="free", sequential=1_000, lone=1_000, rounds=3, messages=50_000),
     full=Scale(placements="free", sequential=5_000, lone=3_000, rounds=5, messages=200_000),
 )

@@ -35,7 +35,7 @@ from fila_process.clock import Clock
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.outages import OPENING
 from fila_worker.core.settings import ShardSettings
-from fila_worker.loop import open_host
+from fila_worker.loop import IDLE_MS, LOOK_MS, PAUSE_MS, open_host
 from fila_worker.residence import forget_moves
 from fila_worker.settings import WorkerSettings
 
@@ -44,11 +44,6 @@ _log = logging.getLogger("fila_cluster.embedded")
 SHARDS: Final = 1
 """Of a new directory."""
 WORKER: Final = "worker-0"
-SLEEP_MS_MAX: Final = 250
-LOOK_MS: Final = 1000
-"""How often free disk space is measured."""
-PAUSE_MS: Final = 2000
-"""A longer gap between turns is a pause of the process: clients are excused for it."""
 FINISH_S_MAX: Final = 5.0
 """How long the thread goes on after it was asked to stop: for requests that have come, and for what the disk has to confirm."""
 CLOSE_S_MAX: Final = 10.0
@@ -92,7 +87,7 @@ class Broker:
         if durability not in {"os", "fsync"}:
             raise InvalidArgumentError(f"durability={durability!r}: use 'os' or 'fsync'")
         if not (isinstance(visibility_timeout, (int, float)) and 0.001 <= visibility_timeout < math.inf):
-            raise InvalidArgumentError(f"visibility_timeout={visibility_timeout!r}: pass a positive number of seconds")
+            raise InvalidArgumentError(f"visibility_timeout={visibility_timeout!r}: pass a number of seconds from 0.001 on")
         self.path = Path(data_dir).expanduser().absolute()
         self.name = name or f"embedded-{os.getpid()}-{next(_numbers)}"
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -236,7 +231,7 @@ class Broker:
                 self._ready.set()
             due_ms = joined.next_due(clock.now_ms())
             if due_ms != 0:
-                bell.wait(min(SLEEP_MS_MAX, SLEEP_MS_MAX if due_ms is None else due_ms) / 1000)
+                bell.wait((IDLE_MS if due_ms is None else min(due_ms, IDLE_MS)) / 1000)
 
     @property
     def _has_more(self) -> bool:

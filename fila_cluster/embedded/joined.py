@@ -29,7 +29,7 @@ from fila_router.core.limits import DEFAULTS
 from fila_router.core.router import Router
 from fila_router.core.unread import Connection
 from fila_worker.core.settings import ShardSettings
-from fila_worker.host import Host
+from fila_worker.host import LOG_FULL_MS, Host
 
 FRAMES_PER_TURN: Final = 128
 """Frames of clients that are carried out in one turn: their writes share one commit."""
@@ -122,10 +122,11 @@ class Joined:
 
     def next_due(self, now_ms: int) -> int | None:
         """Return the milliseconds until :meth:`turn` has something to do by itself; None: not before a frame arrives."""
-        if self.arrived or self.closed or self.host.offers != self._offered:
+        is_full = self.host.log_is_full  # then frames wait
+        if self.closed or self.host.offers != self._offered or (self.arrived and not is_full):
             return 0
-        dues = [due for due in (self.host.next_due(now_ms), self.router.next_due(now_ms)) if due is not None]
-        return min(dues, default=None)
+        dues = (self.host.next_due(now_ms), self.router.next_due(now_ms), LOG_FULL_MS if is_full else None)
+        return min((due for due in dues if due is not None), default=None)
 
     @property
     def is_ready(self) -> bool:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 1_200
+SEEDS = 600
 """Seeds of the normal test run."""
 COUNTED = 150
 """The first of them count which boundaries they cross, in ``test_simulation.py``. The others are in two files, so that two cores share them."""

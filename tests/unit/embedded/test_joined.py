@@ -25,7 +25,7 @@ from fila_proto_zmq.record import payload_of, seal_envelope
 from fila_router.core.limits import DEFAULTS
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Batch
-from fila_worker.host import Host
+from fila_worker.host import LOG_FULL_MS, Host
 from fila_worker.lua import compile_hooks
 from fila_worker.slots import Slot
 from fila_worker.storage.memory import MemoryStore
@@ -34,9 +34,18 @@ SETTINGS = ShardSettings()
 
 
 class FragileStore(MemoryStore):
-    """Refuses the next commits."""
+    """Refuses the next commits. Its log is so many bytes ``behind``."""
 
     refuses = 0
+    behind = 0
+
+    @property
+    def confirmed(self) -> int:
+        return self.committed - bool(self.behind)
+
+    @property
+    def unconfirmed_bytes(self) -> int:
+        return self.behind
 
     def commit(self, batch: Batch, *, sync: bool = False) -> None:
         if self.refuses:
@@ -184,6 +193,20 @@ def test_a_shard_that_fails_comes_back(harness: Harness) -> None:
     assert isinstance(delivered, Delivered)
     assert [payload_of(record) for batch in delivered.batches for record in batch.records] == [b"kept"]
     assert {note.event for note in harness.joined.notes} >= {"storage.failed", "shard.opened"}
+
+
+def test_frames_wait_asleep_while_the_log_has_too_much_to_confirm(harness: Harness) -> None:
+    joint = harness.connect("one")
+    harness.ask(joint, CreateQueue(QueueOptions()), "q")
+    harness.stores[0].behind = SETTINGS.limits.unconfirmed_bytes_max + 1
+    harness.send(joint, enqueue(b"x"), "q")
+    harness.joined.turn(harness.now_ms)
+    assert (len(harness.joined.arrived), harness.joined.host.log_is_full) == (1, True)
+    assert 0 < (harness.joined.next_due(harness.now_ms) or 0) <= LOG_FULL_MS
+    harness.stores[0].behind = 0
+    harness.run(LOG_FULL_MS)
+    assert not harness.joined.arrived
+    assert len(joint.arrived) == 1
 
 
 def test_nothing_is_left_after_the_end(harness: Harness) -> None:
