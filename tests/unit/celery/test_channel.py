@@ -52,7 +52,7 @@ def test_the_mailbox_of_a_worker_that_was_killed_goes(fila: Fila, app: Celery) -
     app.control.mailbox.Node("worker@host", channel=connection.channel()).listen()
     mailbox = Names("").queue("worker@host.celery.pidbox")
     app.control.broadcast("enable_events")
-    connection.connection.fila._pump.disown(FilaError("killed"))
+    connection.connection.fila._io.disown(FilaError("killed"))
     assert fila.queue_stats(mailbox).depth == 1
     fila.clock.advance(app.conf.control_queue_ttl + app.conf.control_queue_expires + CONSUMER_LOST_S)
     assert fila.list_queues(mailbox) == []

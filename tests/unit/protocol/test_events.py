@@ -53,7 +53,7 @@ def test_nothing_in_the_project_logs_by_another_way():
     """Plain lines on standard error say why something does not start; everything else is an event."""
     shells = {file: text for file, text in SOURCES.items() if "/cli/" not in str(file) and "/spark/" not in str(file)}
     printing = {file.name for file, text in shells.items() if "file=sys.stderr" in text}
-    assert printing == {"__main__.py"}
+    assert printing == {"__main__.py", "process.py"}
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
