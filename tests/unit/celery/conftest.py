@@ -1,5 +1,6 @@
 """An app of Celery, and a broker in memory that it finds."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -22,9 +23,12 @@ def fila(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fila]:
 def app() -> Iterator[Celery]:
     app = Celery("shop", broker="fila://", backend="cache+memory://", set_as_current=False)
     app.task(name="add", shared=False)(add)
+    level, handlers = logging.root.level, list(logging.root.handlers)
     yield app
     app.close()
     pools.reset()
+    logging.root.setLevel(level)  # Celery's start_worker makes the process's log its own
+    logging.root.handlers[:] = handlers
 
 
 def add(first: int, second: int) -> int:
