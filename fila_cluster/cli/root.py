@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.invocation import Invocation, discard_output
 from fila_cluster.cli.shared.lazy import LazyGroup
 
 FOLDERS = {
@@ -66,6 +66,7 @@ class _Root(LazyGroup):
         except OSError as error:  # of standard input or output: commands explain errors of files themselves
             if error.errno == errno.EPIPE:
                 raise  # the reader of a pipe has closed it; click ends quietly
+            _drop_what_cannot_be_written()
             raise click.ClickException(f"cannot read the input or write the output: {error.strerror or error}") from error
 
 
@@ -99,6 +100,14 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr] # TextIOWrapper, unless a test replaced it
     root(prog_name="fila-cluster")
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Empty the buffer of standard output if it cannot be written: Python would try at its end, and fail with an exit code of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        discard_output()
 
 
 def _replace_closed_streams() -> None:

@@ -48,7 +48,12 @@ def print_ready(what: str) -> None:
     try:
         print(f"ready: {what}", flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
+
+
+def discard_output() -> None:
+    """Let all that is printed from now on, and what waits in the buffer, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_rich(renderables: "Sequence[RenderableType]") -> None:

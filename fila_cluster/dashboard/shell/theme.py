@@ -39,6 +39,7 @@ body { font-feature-settings: "tnum"; }
 .q-table__bottom--nodata .q-icon { display: none; }
 .fila-number { font-size: 1.55rem; line-height: 1.9rem; font-weight: 600; }
 .fila-quiet { opacity: .65; font-size: .8rem; }
+.q-btn--outline.q-btn--dense { padding: .285em .7em; }
 .fila-mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .82rem; }
 a.nicegui-link { color: var(--q-primary); text-decoration: none; }
 a.nicegui-link:hover { text-decoration: underline; }

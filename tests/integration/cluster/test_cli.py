@@ -440,7 +440,7 @@ def test_output_that_cannot_be_written_is_a_failure_and_nothing_is_acked(cluster
         with Path("/dev/full").open("wb") as full:
             result = subprocess.run(
                 command("--endpoint", cluster.endpoint, *arguments),
-                env=environment(),
+                env=environment(PYTHONUNBUFFERED=""),
                 stdout=full,
                 stderr=subprocess.PIPE,
                 text=True,
