@@ -300,7 +300,7 @@ class Host:
         if slot.log_full_ms is not None and slot.log_full_ms >= LOG_FULL_MS:
             assert slot.shard is not None
             slot.shard.consumers.touch(call.client, call.now_ms)
-            raise too_busy(f"the log of shard {slot.index} has {slot.shard.store.unconfirmed_bytes} bytes to confirm")
+            raise too_busy(slot.log_trouble)
         if self._suspects.files:
             self._apply_suspect(slot, call, command, frame)
         else:

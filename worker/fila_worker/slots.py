@@ -168,6 +168,14 @@ class Slot:
             self.log_full_ms = now_ms - self._log_full_since_ms
 
     @property
+    def log_trouble(self) -> str:
+        """What holds up the shard's commits, for people."""
+        assert self.shard is not None
+        if self.pauses:
+            return f"shard {self.index} writes its memory to files"
+        return f"the log of shard {self.index} has {self.shard.store.unconfirmed_bytes} bytes to confirm"
+
+    @property
     def pauses(self) -> bool:
         """Whether the shard has to end no turn for the moment."""
         return False
