@@ -102,7 +102,6 @@ def test_where_a_page_is_missing_none_counts(shard: ShardHarness) -> None:
     put(shard, 4, NEW, last=2)
     put(shard, 4, NEW, first=3)
     assert known(shard)[:2] == (OLD, 3)
-    assert shard.shard.runtime.draft is None
     put(shard, 4, NEW)
     assert known(shard) == (NEW, 4, LIMITS)
 
@@ -118,6 +117,25 @@ def test_the_same_pages_may_come_from_several_routers_at_the_same_time(shard: Sh
     assert known(shard) == (NEW, 4, LIMITS)
     put(shard, 4, NEW)
     assert known(shard) == (NEW, 4, LIMITS)
+
+
+def test_pages_of_a_router_that_is_ahead_do_not_end_those_of_another(shard: ShardHarness) -> None:
+    """So it would go on for ever: each router sends all again when a page was missing."""
+    whole = put_whole(4, NEW)
+    assert len(whole) >= 4
+    for page in (whole[0], whole[3], whole[1], whole[-1], whole[2], *whole[3:]):
+        shard.shard.put_config(page, shard.now_ms)
+        shard.turn()
+    assert known(shard) == (NEW, 4, LIMITS)
+
+
+def test_an_older_config_of_another_router_does_not_end_a_newer_one(shard: ShardHarness) -> None:
+    newer, older = put_whole(5, NEW), put_whole(4, {**NEW, "new-00": "z"})
+    for new, old in zip(newer, older, strict=True):
+        for page in (new, old):
+            shard.shard.put_config(page, shard.now_ms)
+            shard.turn()
+    assert known(shard) == (NEW, 5, LIMITS)
 
 
 def test_pages_of_another_config_with_the_same_version_are_no_repeated_ones(shard: ShardHarness) -> None:

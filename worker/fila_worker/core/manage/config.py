@@ -134,17 +134,18 @@ def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
 def _take_page(state: "State", put: PutConfig, now_ms: int) -> None:
     """Add a page to the draft of a whole config.
 
-    The config applies with its last page; if a page is missing, it never does. Several routers may send the same pages at the same time.
+    The config applies with its last page; if a page is missing, it never does. Several routers may send pages at the same time, each in
+    order: a page that does not follow changes nothing, because the one that does may come from another router.
     """
     runtime = state.runtime
-    if _is_repeated(runtime.draft, put):
+    draft = runtime.draft
+    if _is_repeated(draft, put):
         return
-    if put.page == 0 and put.version >= runtime.version:
+    if put.page == 0 and put.version >= max(runtime.version, 0 if draft is None else draft.version):
         runtime.begin(put.version, state.batch, now_ms)
         state.token_client.hold(held=True)
     draft = runtime.draft
     if draft is None or (draft.version, draft.pages) != (put.version, put.page):
-        drop_draft(state)
         return
     state.jobs.charge(PAGE_COST * len(put.changes))
     runtime.add(put.changes, state.batch)
