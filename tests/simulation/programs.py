@@ -18,7 +18,7 @@ from fila_proto_zmq.commands import (
     Reserve,
     Verb,
 )
-from fila_proto_zmq.errors import BatchError, FilaError, QueueExistsError
+from fila_proto_zmq.errors import BatchError, FilaError, OverloadedError, QueueExistsError
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import unpack_record
 from tests.simulation.clients import ClientProcess
@@ -345,8 +345,8 @@ class Programs:
                 return
             await asyncio.sleep(0.2)
 
-    async def ack_together(self, deliveries: list[Any]) -> None:
-        """Ack many in one call; each is noted as if it had been a call of its own."""
+    async def ack_together(self, deliveries: list[Any]) -> list[Any]:
+        """Ack many in one call; each is noted as if it had been a call of its own. Return those that were refused for the moment."""
         limit_us = round(self.options.timeout_s * 1e6)
         records = [
             self.history.began(
@@ -364,6 +364,7 @@ class Programs:
             errors = [error] * len(deliveries)
         for record, error in zip(records, errors, strict=True):
             self.history.ended(record, error=error)
+        return [delivery for delivery, error in zip(deliveries, errors, strict=True) if isinstance(error, OverloadedError)]
 
     async def leave(self, random: Random, queue: str) -> None:
         consumer = self.consumers.pop(queue, None)

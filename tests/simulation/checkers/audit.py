@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from fila_proto_zmq.errors import FilaError, QueueExistsError, QueueNotFoundError
+from fila_proto_zmq.errors import FilaError, QueueExistsError, QueueNotFoundError, RequestTimeoutError
 from tests.simulation.history import History, token_in
 
 if TYPE_CHECKING:
@@ -71,9 +71,13 @@ def _may_be_missing(history: History, queue: str) -> bool:
 
 
 async def _make_sure_of(client: Any, queue: str, options: dict[str, Any]) -> None:
-    try:
-        await patiently(lambda: client.create_queue(queue, **options))
-    except QueueExistsError:
+    while True:
+        try:
+            await patiently(lambda: client.create_queue(queue, **options))
+        except QueueExistsError:
+            return
+        except RequestTimeoutError:  # it may be made
+            continue
         return
 
 
@@ -135,8 +139,10 @@ async def _take_all(programs: "Programs", queue: str) -> int:
         taken += len(deliveries)
         programs._hand_over(deliveries)
         owed = [delivery for delivery in deliveries if not delivery._lease.at_most_once]
-        if owed:
-            await programs.ack_together(owed)
+        for _ in range(TRIES_MAX):
+            if not owed:
+                break
+            owed = await programs.ack_together(owed)
 
 
 async def audit_again(programs: "Programs", history: History) -> None:
