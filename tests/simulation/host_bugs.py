@@ -3,9 +3,7 @@
 from contextlib import ExitStack
 from typing import Any
 
-from msgspec.structs import replace as replaced
-
-from fila_worker.direct.clients import DirectClients
+from fila_router.core.keys.key_replication import KeyReplication
 from fila_worker.host import BETWEEN_SHARDS, Host
 from fila_worker.log.leadership import Leadership, State
 from fila_worker.log.leadership.answers import Answers
@@ -94,13 +92,17 @@ def kept_letter(stack: ExitStack) -> None:
     replace(stack, Host, "_stays", make)
 
 
-def chance_of_keys(stack: ExitStack) -> None:
-    """Of several routers' API keys a worker takes those with the highest random number for the latest."""
+def deaf_routers(stack: ExitStack) -> None:
+    """Of several routers only the one that changed the API keys knows of it."""
 
     def make(real: Any) -> Any:
-        return lambda clients, put, link=0: real(clients, replaced(put, stored=put.version), link)
+        def pulsed(replication: Any, worker: Any, version: int, now_ms: int) -> None:
+            if not version:
+                real(replication, worker, version, now_ms)
 
-    replace(stack, DirectClients, "put_keys", make)
+        return pulsed
+
+    replace(stack, KeyReplication, "pulsed", make)
 
 
-HOST_BUGS = (hasty_claim, undeposed_leader, hasty_flush, endless_proof, kept_letter, chance_of_keys)
+HOST_BUGS = (hasty_claim, undeposed_leader, hasty_flush, endless_proof, kept_letter, deaf_routers)

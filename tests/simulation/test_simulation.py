@@ -39,7 +39,7 @@ BUGS = {
     "counted_deferral": Caught("lives", 60),
     "broken_sequence": Caught("sent order", 60, "piped"),
     "unheard_revocation": Caught("keys", 300, "guest,direct"),
-    "chance_of_keys": Caught("keys", 10, "guest,direct,hosts,routers", 10_035),
+    "deaf_routers": Caught("keys", 60, "guest,hosts,routers"),
     "any_kind_will_do": Caught("keys", 60, "guest"),
     "half_a_replacement": Caught("replaced", 60, "debounce"),
     "hasty_answer": Caught("lost", 60, "lag,kill_worker"),
