@@ -110,3 +110,8 @@ def test_a_django_project_in_one_file(shared_cluster: Cluster) -> None:
     assert "301 tasks of 81 visitors are with the broker; the one that was rolled back is not" in output
     assert "FAILED: IndexError: list index out of range" in output
     assert "its dead letter after 1 attempt: ['not-a-request']" in output
+
+
+def test_sections_of_a_site_get_queues_by_a_template(shared_cluster: Cluster) -> None:
+    output = output_of(ROOT / "examples/queue_templates.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
+    assert output.splitlines()[:2] == ["9,999 requests made 38 queues", "  visits-presentations      2,305 pending"]
