@@ -68,6 +68,10 @@ KINDS: Final = {
         ("warning",), "No copy of the shard has caught up: if its host is lost too, it waits for a recovery from the log."
     ),
     "few_standbys": Kind(("warning",), "Fewer copies of the shard have caught up than `[replication] standbys` says."),
+    "log_under_replicated": Kind(
+        ("warning",),
+        "Fewer brokers of the shard's replicated log are in sync than should be: with too few, it confirms nothing.",
+    ),
     "host_silent": Kind(("warning",), "A worker of a host is down or did not answer: its copies are not kept up."),
     "worker_silent": Kind(("warning",), "A worker is up, and did not answer."),
     "worker_restarted": Kind(("warning",), "A worker was restarted within half a minute."),

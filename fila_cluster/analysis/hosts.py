@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fila_cluster.client.views import HostCopy, HostList, HostWorker, host_worker
+from fila_cluster.client.views import HostCopy, HostList, HostWorker, LogReplicas, host_worker
 from fila_cluster.figures import counted, ranged
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.commands.hosts import BEGINS, CLAIMS, FOLLOWS, LEADS, LEAVES, RECOVERS, WAITS
@@ -24,8 +24,9 @@ NO_STANDBY: Final = "no_standby"
 FEW_STANDBYS: Final = "few_standbys"
 COPY_BEHIND: Final = "copy_behind"
 HOST_SILENT: Final = "host_silent"
+LOG_UNDER_REPLICATED: Final = "log_under_replicated"
 
-WARNINGS: Final = frozenset({NO_STANDBY, FEW_STANDBYS, COPY_BEHIND, HOST_SILENT})
+WARNINGS: Final = frozenset({NO_STANDBY, FEW_STANDBYS, COPY_BEHIND, HOST_SILENT, LOG_UNDER_REPLICATED})
 """What stops no shard now."""
 
 
@@ -97,6 +98,12 @@ class ShardCopies:
             return NO_QUORUM
         waits = not any(held.is_ready or held.copy.role == CLAIMS for held in others)
         return CATCHING_UP if waits and any(held.catches_up or held.copy.role == BEGINS for held in others) else NO_LEADER
+
+    @property
+    def log(self) -> LogReplicas | None:
+        """The log's own copies, as the leader last heard, or else a standby; None: no host knows them."""
+        held = [*([self.leader] if self.leader else []), *self.others]
+        return next((each.copy.log for each in held if each.copy.log is not None), None)
 
     @property
     def ready(self) -> list[Held]:
@@ -198,6 +205,7 @@ def risks(hosts: HostList) -> list[Risk]:
     if few:
         text = f"fewer than {wanted} hosts are ready to take over {_which(few)}"
         found.append(Risk(FEW_STANDBYS, text, _STANDBYS, few))
+    found += _under_replicated(led)
     found += _behind(shards)
     for worker in hosts.silent:
         text = f"{worker} does not answer: its copies are not kept up, as far as is known"
@@ -210,6 +218,21 @@ def _which(shards: Sequence[int]) -> str:
 
 
 _STANDBYS: Final = "start another host, or wait until a copy has caught up"
+
+
+def _under_replicated(led: Sequence[ShardCopies]) -> Iterator[Risk]:
+    """Yield for which shards the log has fewer copies than it should, by how many more may be lost."""
+    short: defaultdict[LogReplicas, list[int]] = defaultdict(list)
+    for each in led:
+        if each.log is not None and each.log.in_sync < each.log.wanted:
+            short[each.log].append(each.shard)
+    for log, shards in sorted(short.items(), key=lambda item: item[0].in_sync - item[0].in_sync_min):
+        more = log.in_sync - log.in_sync_min
+        then = f"{more} more may be lost" if more > 0 else "one more lost, and nothing is confirmed"
+        text = f"{log.in_sync} of {log.wanted} brokers of the log are in sync for {_which(shards)}: {then}"
+        yield Risk(
+            LOG_UNDER_REPLICATED, text, "start the broker that is missing, or wait until it has caught up", tuple(shards)
+        )
 
 
 def _behind(shards: Sequence[ShardCopies]) -> Iterator[Risk]:
@@ -250,7 +273,9 @@ def _log_waits(shards: Sequence[ShardCopies]) -> str:
     copies = [held.copy for each in shards for held in ([each.leader] if each.leader else each.others)]
     worst = max(copies, key=lambda copy: (bool(copy.problem), copy.proof_age or 0.0))
     why = worst.problem or "the log has confirmed nothing for too long"
-    return f"{_named(shards)} wait{'s' if len(shards) == 1 else ''} for the log: {why}"
+    logs = [log for each in shards if (log := each.log) is not None and log.in_sync < log.in_sync_min]
+    few = f"; {logs[0].in_sync} of {logs[0].wanted} brokers are in sync, and {logs[0].in_sync_min} must be" if logs else ""
+    return f"{_named(shards)} wait{'s' if len(shards) == 1 else ''} for the log: {why}{few}"
 
 
 def _standby_takes_over(shards: Sequence[ShardCopies]) -> str:

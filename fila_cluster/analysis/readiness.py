@@ -13,7 +13,7 @@ class Obstacle(TypedDict):
     ``state``: ``down``, ``silent`` (its worker does not answer), or that of a shard's outage: ``opening``, ``waiting``,
     ``quarantined``. On a replicated log: ``no_quorum`` (the log does not confirm), ``no_leader`` (a standby takes over), ``catching_up`` (a
     copy has to, before it can lead), ``no_copy``, ``recovering``; of a warning: ``no_standby``, ``few_standbys``,
-    ``copy_behind``, ``host_silent``.
+    ``copy_behind``, ``host_silent``, ``log_under_replicated``.
     """
 
     shard: int | None

@@ -102,6 +102,15 @@ class ClusterStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class LogReplicas:
+    """The log's own copies of a shard's part: the brokers that have all of it, those that should, and how many the log needs to go on."""
+
+    in_sync: int
+    wanted: int
+    in_sync_min: int
+
+
+@dataclass(frozen=True, slots=True)
 class HostCopy:
     """One host's copy of a shard on a replicated log. Times are in seconds; None: not known.
 
@@ -110,7 +119,7 @@ class HostCopy:
     that is confirmed, ``end`` the offset behind the log's last record as a follower last heard, ``behind`` what it has still to read.
     Of a leader: ``unconfirmed_bytes``, ``proof_age`` (how long ago the last record was appended that shows that it leads),
     ``confirm_p50`` and ``confirm_p99`` (how long the log took to confirm commits, since the process began). ``problem`` is what is
-    wrong with the log; empty: nothing.
+    wrong with the log; empty: nothing. ``log`` is what the log's brokers last said.
     """
 
     shard: int
@@ -125,6 +134,7 @@ class HostCopy:
     confirm_p50: float | None
     confirm_p99: float | None
     problem: str
+    log: LogReplicas | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +267,7 @@ def _host_copy(copy: commands.HostCopy) -> HostCopy:
             "proof_age": None if proof_age_ms < 0 else proof_age_ms / 1000,
             "confirm_p50": None if p50 is None else p50 / 1e9,
             "confirm_p99": None if p99 is None else p99 / 1e9,
+            "log": None if copy.log is None else LogReplicas(**_fields(copy.log)),
         }
     )
 

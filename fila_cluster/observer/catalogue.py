@@ -188,6 +188,18 @@ SCOPES: Final = (
                 lambda it: it.unconfirmed_bytes,
             ),
             Metric(
+                "fila.log.replicas",
+                GAUGE,
+                "Brokers of the log that should have the shard's part, as the host last heard; none while that is not known.",
+                lambda it: None if it.log is None else it.log.wanted,
+            ),
+            Metric(
+                "fila.log.replicas_in_sync",
+                GAUGE,
+                "Those of them that have all of it.",
+                lambda it: None if it.log is None else it.log.in_sync,
+            ),
+            Metric(
                 "fila.log.confirm_seconds",
                 HISTOGRAM,
                 "How long the log took to confirm the host's commits.",

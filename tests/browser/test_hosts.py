@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fila_cluster.observer.settings import ObserverSettings
-from fila_proto_zmq.commands import Histogram, HostCopy, Metrics
+from fila_proto_zmq.commands import Histogram, HostCopy, LogReplicas, Metrics
 from tests.support.cluster import eventually
 from tests.unit.analysis.looks import follows, hosts, leads, look, shard, worker
 from tests.unit.client.peer import answering, broker, free_port
@@ -25,7 +25,13 @@ STUCK: Final = "the log has confirmed nothing for 7.2 s: no quorum of its broker
 
 
 def led(index: int, **more: object) -> HostCopy:
-    return leads(index, position=18_000 + 61 * index, unconfirmed_bytes=2048 * index, confirm_ns=TOOK, **more)
+    figures = {
+        "position": 18_000 + 61 * index,
+        "unconfirmed_bytes": 2048 * index,
+        "confirm_ns": TOOK,
+        "log": LogReplicas(3, 3, 2),
+    }
+    return leads(index, **figures | more)
 
 
 def well() -> Metrics:
@@ -122,6 +128,7 @@ def test_hosts_have_cards_and_shards_have_rows(page: Page, fake: Fake) -> None:
         "c catches up with shards 0–2, up to 9,120 records behind"
     )
     expect(page.get_by_test_id("concern-no_standby")).to_have_count(0)
+    expect(rows.nth(0)).to_contain_text("3 of 3")
 
 
 def test_what_is_at_risk_changes_with_the_cluster(page: Page, fake: Fake) -> None:
@@ -142,6 +149,10 @@ def test_what_is_at_risk_changes_with_the_cluster(page: Page, fake: Fake) -> Non
     states = page.get_by_test_id("copies").locator("tbody tr .q-badge")
     expect(states).to_have_text(["leads", "no quorum", "no leader", "catching up"])
     expect(page.get_by_test_id("state")).to_have_text("partly down")
+    fake.told = hosts(1, a=[led(0, log=LogReplicas(2, 3, 2))], b=[follows(0)])
+    expect(page.get_by_test_id("concern-log_under_replicated")).to_contain_text(
+        "2 of 3 brokers of the log are in sync for shard 0"
+    )
     fake.told = hosts(1, a=[led(0)], b=[follows(0)])
     expect(page.get_by_test_id("attention")).to_contain_text("Each shard has a leader, and a standby that has caught up.")
     expect(page.get_by_test_id("state")).to_have_text("serving")

@@ -15,12 +15,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient
+
 from fila_cluster.supervisor.endpoints import Ports
 from tests.support.brokers.broker import Broker
 from tests.support.brokers.guard import Guard
 from tests.support.brokers.kit import Kit, kit
 from tests.support.brokers.properties import HOST, Place, identity, properties_of, reserve
+from tests.support.cluster import PATIENCE_S, eventually
 from tests.support.machine import KAFKA, require
+
+IN_SYNC_S_MAX = 60.0
 
 
 class Kafka:
@@ -56,6 +61,16 @@ class Kafka:
             self.brokers[number].start(self._kit.command(self.brokers[number]))
         for number in brokers:
             self._places[number].wait_until_up(self.brokers[number])
+
+    def until_in_sync(self) -> None:
+        """Wait until each partition has all its copies again. After a start that takes some seconds."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+        def are_in_sync() -> bool:
+            topics = admin.list_topics(timeout=PATIENCE_S).topics.values()
+            return all({*each.isrs} == {*each.replicas} for topic in topics for each in topic.partitions.values())
+
+        eventually(are_in_sync, "each partition has all its copies", IN_SYNC_S_MAX)
 
 
 @contextmanager

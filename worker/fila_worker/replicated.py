@@ -246,9 +246,13 @@ class ReplicatedShards:
         make_slot: Callable[[int, Placing], ReplicatedSlot],
         make_placing: Callable[[Callable[[], dict[int, Member]]], Placing],
         steady_ms: Callable[[], int],
+        look_at_log: Callable[[], None] = lambda: None,
     ) -> None:
-        """A slot's members have to join the placing; ``make_placing`` gets a function that returns those that are open."""
-        self._steady_ms = steady_ms
+        """A slot's members have to join the placing; ``make_placing`` gets a function that returns those that are open.
+
+        ``look_at_log``: called in each turn, to learn of the log's own copies.
+        """
+        self._steady_ms, self._look_at_log = steady_ms, look_at_log
         self._placing = make_placing(self._members)
         self.slots = [make_slot(index, self._placing) for index in shards]
 
@@ -260,6 +264,7 @@ class ReplicatedShards:
 
         Raise :class:`UnfitStoreError` if another host has the name of this one.
         """
+        self._look_at_log()
         self._placing.drains = drains
         self._placing.step(self._steady_ms())
         if (twin := self._placing.twin) is not None:
@@ -326,4 +331,4 @@ def replicated_shards(settings: WorkerSettings, replication: Replication, wake: 
         cutter = None if checkpoints is None else make_cutting
         return ReplicatedSlot(index, shards, settings.shard, compile_hooks, make_member, steady_ms, beginning, cutter)
 
-    return ReplicatedShards(settings.shards, make_slot, make_placing, steady_ms)
+    return ReplicatedShards(settings.shards, make_slot, make_placing, steady_ms, partitions.look)

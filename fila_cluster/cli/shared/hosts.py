@@ -49,13 +49,14 @@ def _hosts(hosts: HostList) -> RenderableType:
 
 
 def _shards(hosts: HostList) -> RenderableType:
-    rows = table("shard", "leader", "followers (records behind)", "#position", "#confirm p99", "#proof")
+    rows = table("shard", "leader", "followers (behind)", "#in sync", "#position", "#confirm p99", "#proof")
     for each in shard_copies(hosts):
         copy = each.leader.copy if each.leader else None
         rows.add_row(
             str(each.shard),
             _leader(each),
             ", ".join(_follower(each)) or "–",
+            "–" if each.log is None else f"{each.log.in_sync} of {each.log.wanted}",
             "–" if copy is None else counted(copy.position),
             "–" if copy is None or copy.confirm_p99 is None else lasted(copy.confirm_p99 * 1e9),
             "–" if copy is None or copy.proof_age is None else f"{aged(copy.proof_age)} ago",

@@ -51,7 +51,7 @@ from fila_proto_zmq.commands.config import (
     SetConfig,
     UndoConfig,
 )
-from fila_proto_zmq.commands.hosts import GetHosts, HostCopy, HostList, HostWorker
+from fila_proto_zmq.commands.hosts import GetHosts, HostCopy, HostList, HostWorker, LogReplicas
 from fila_proto_zmq.commands.inspecting import (
     Browse,
     Browsed,
@@ -339,6 +339,7 @@ __all__ = [
     "ListQueues",
     "ListSchedules",
     "ListTemplates",
+    "LogReplicas",
     "MessageView",
     "MessagesTransferred",
     "Metrics",

@@ -20,6 +20,14 @@ LEAVES: Final = "leaves"
 """The host gives the shard up."""
 
 
+class LogReplicas(Struct):
+    """How safe a shard's part of the log is: on how many brokers it is in sync, on how many it should be, and with how many it goes on."""
+
+    in_sync: int
+    wanted: int
+    in_sync_min: int
+
+
 class HostCopy(Struct):
     """One host's copy of a shard. ``role``: ``begins``, ``follows``, ``claims``, ``recovers``, ``leads``, ``waits`` or ``leaves``."""
 
@@ -43,6 +51,8 @@ class HostCopy(Struct):
     """What is wrong with the log, for people; empty: nothing."""
     confirm_ns: Histogram | None = None
     """How long the log took to confirm what this copy wrote; None: it has written nothing."""
+    log: LogReplicas | None = None
+    """What the log's brokers last said to this worker; None: nothing lately."""
 
 
 class HostWorker(Struct):

@@ -9,13 +9,15 @@ from itertools import count
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from fila_worker.log.kafka.clients import new_admin
+from fila_worker.log.kafka.copies import LOOK_MS, Copies
 from fila_worker.log.kafka.partition import KafkaPartition
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.topic import prepare_topic
-from fila_worker.log.partition import Appender, Report, Tail
+from fila_worker.log.partition import Appender, Replicas, Report, Tail
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import FencedError, Position, Writer
-from tests.support.cluster import PATIENCE_S
+from tests.support.cluster import PATIENCE_S, eventually
 from tests.support.kafka import Kafka, kafka_cluster
 from tests.support.partition_contract import collect, end_of, read
 
@@ -112,6 +114,21 @@ def test_appends_and_reads_go_on_when_the_leader_is_frozen(three: Kafka) -> None
         three.resume(frozen)
     stream.go_on(100)
     stream.check()
+
+
+def test_the_log_says_how_many_brokers_are_in_sync(three: Kafka) -> None:
+    settings, clock = new_log(three, 3), count(step=LOOK_MS)
+    copies = Copies(settings, new_admin(settings), lambda: next(clock))
+
+    def are_in_sync(brokers: int) -> bool:
+        copies.look()
+        return copies.of(0) == Replicas(brokers, 3, 2)
+
+    eventually(lambda: are_in_sync(3), "all brokers have the new partition")
+    three.kill(2)
+    eventually(lambda: are_in_sync(2), "one is missed")
+    three.start(2)
+    eventually(lambda: are_in_sync(3), "it is back, and has all")
 
 
 def test_appends_wait_until_stopped_brokers_are_back(three: Kafka) -> None:

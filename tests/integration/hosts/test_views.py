@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster import Client, HostCopy, HostList
+from fila_cluster import Client, HostCopy, HostList, LogReplicas
 from fila_cluster.analysis.hosts import hosts_in, risks
 from fila_cluster.analysis.readiness import obstacles
 from fila_cluster.errors import FilaError, ShardUnavailableError
@@ -48,6 +48,7 @@ def test_hosts_are_seen_while_all_is_well_and_while_the_log_or_a_host_is_away(tm
         assert {copy.role for copy in copies(found, "a").values()} == {"leads"}
         assert {copy.role for copy in copies(found, "b").values()} == {"follows"}
         assert (led.behind, led.problem, led.queues) == (0, "", 1)
+        assert led.log == LogReplicas(in_sync=1, wanted=1, in_sync_min=1)
         assert led.confirm_p50 is not None
         assert 0 < led.confirm_p50 < 1
         assert led.proof_age is not None

@@ -6,6 +6,7 @@ from fila_proto_zmq.commands import (
     HookMetrics,
     HostCopy,
     HostWorker,
+    LogReplicas,
     Metrics,
     QueueInfo,
     QueueMetrics,
@@ -74,8 +75,10 @@ def leads(shard: int, *, epoch: int = 5, problem: str = "", role: str = "leads",
     return copy
 
 
-def follows(shard: int, behind: int = 0, *, epoch: int = 5, role: str = "follows", problem: str = "") -> HostCopy:
-    return HostCopy(shard, role, epoch, 100 - behind, 101, behind, problem=problem)
+def follows(
+    shard: int, behind: int = 0, *, epoch: int = 5, role: str = "follows", problem: str = "", log: LogReplicas | None = None
+) -> HostCopy:
+    return HostCopy(shard, role, epoch, 100 - behind, 101, behind, problem=problem, log=log)
 
 
 def hosts(shards: int, down: tuple[str, ...] = (), silent: tuple[str, ...] = (), **copies: list[HostCopy]) -> Metrics:

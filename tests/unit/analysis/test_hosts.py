@@ -7,7 +7,7 @@ from fila_cluster.analysis.hosts import BEHIND_MAX, Risk, host_rows, hosts_in, r
 from fila_cluster.analysis.readiness import obstacles, warnings
 from fila_cluster.client.views import HostList as HostView
 from fila_cluster.client.views import hosts as view_of
-from fila_proto_zmq.commands import Histogram, HostCopy, HostList, HostWorker, Metrics
+from fila_proto_zmq.commands import Histogram, HostCopy, HostList, HostWorker, LogReplicas, Metrics
 from fila_worker.log.placement import PlacementLimits
 from tests.unit.analysis.looks import follows, hosts, leads, look, shard, worker
 
@@ -96,6 +96,33 @@ def test_without_a_wish_for_standbys_one_host_alone_is_well():
     alone = hosts(1, a=[leads(0)])
     alone.workers[0].host.standbys = 0
     assert at_risk(alone) == []
+
+
+def test_a_log_with_fewer_copies_than_it_should_have_is_a_risk():
+    """The shards with the least reserve are first."""
+    well, short, last = LogReplicas(5, 5, 3), LogReplicas(4, 5, 3), LogReplicas(3, 5, 3)
+    found = hosts(
+        4,
+        a=[leads(0, log=last), leads(1, log=short), leads(2, log=well), leads(3)],
+        b=[follows(0), follows(1), follows(2), follows(3, log=last)],
+    )
+    assert texts(found) == [
+        (
+            "log_under_replicated",
+            "3 of 5 brokers of the log are in sync for 2 shards (0, 3): one more lost, and nothing is confirmed",
+        ),
+        ("log_under_replicated", "4 of 5 brokers of the log are in sync for shard 1: 1 more may be lost"),
+    ]
+    assert obstacles(found, "") == []
+
+
+def test_a_shard_whose_log_has_too_few_copies_says_so():
+    stuck = hosts(1, a=[leads(0, role="waits", problem=STUCK, proof_age_ms=7200, log=LogReplicas(1, 3, 2))], b=[follows(0)])
+    assert texts(stuck) == [("no_quorum", f"shard 0 waits for the log: {STUCK}; 1 of 3 brokers are in sync, and 2 must be")]
+
+
+def test_a_log_of_one_broker_is_as_it_was_wanted():
+    assert at_risk(hosts(1, a=[leads(0, log=LogReplicas(1, 1, 1))], b=[follows(0)])) == []
 
 
 def test_a_host_that_catches_up_is_named_with_its_worst_copy():

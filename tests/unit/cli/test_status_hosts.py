@@ -11,6 +11,7 @@ from fila_proto_zmq.commands import (
     HostCopy,
     HostList,
     HostWorker,
+    LogReplicas,
     Reply,
     ShardOutage,
     WorkerStatus,
@@ -22,7 +23,10 @@ A = HostWorker(
     "a",
     "a/worker-0",
     "10.0.0.1",
-    [HostCopy(0, "leads", 7, 1200, -1, 0, 2048, 300, 5, "", TOOK), HostCopy(1, "follows", 6, 90, 91, 0)],
+    [
+        HostCopy(0, "leads", 7, 1200, -1, 0, 2048, 300, 5, "", TOOK, LogReplicas(3, 3, 2)),
+        HostCopy(1, "follows", 6, 90, 91, 0),
+    ],
 )
 B = HostWorker(
     "b",
@@ -48,8 +52,8 @@ def test_hosts_shards_and_what_is_at_risk():
         ["b,", "draining", "10.0.0.2", "worker-0", "1", "1", "300", "0", "B", "1"],
     ]
     assert [line.split() for line in shards.splitlines()[1:]] == [
-        ["0", "a", "b", "(300)", "1,200", "9.8", "ms", "0.3", "s", "ago"],
-        ["1", "b", "a", "(0)", "90", "–", "0.2", "s", "ago"],
+        ["0", "a", "b", "(300)", "3", "of", "3", "1,200", "9.8", "ms", "0.3", "s", "ago"],
+        ["1", "b", "a", "(0)", "–", "90", "–", "0.2", "s", "ago"],
     ]
     assert at_risk.splitlines()[0] == "warning: one more loss makes shard 0 wait for a recovery from the log"
     assert "info: b catches up with shard 0, up to 300 records behind" in at_risk

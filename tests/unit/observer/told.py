@@ -7,6 +7,7 @@ from fila_proto_zmq.commands import (
     HostCopy,
     HostWorker,
     KeyMetrics,
+    LogReplicas,
     Metrics,
     QueueInfo,
     QueueMetrics,
@@ -69,7 +70,7 @@ def hosted() -> Metrics:
     told = cluster(queue())
     took = Histogram([1_000_000, 10_000_000], [3, 1, 0], 9_000_000)
     copies = [
-        HostCopy(0, "leads", 5, 90, -1, 0, 4096, confirm_ns=took),
+        HostCopy(0, "leads", 5, 90, -1, 0, 4096, confirm_ns=took, log=LogReplicas(2, 3, 2)),
         HostCopy(1, "follows", 5, 60, 91, 30),
         HostCopy(2, "follows"),
     ]

@@ -24,6 +24,7 @@ from fila_proto_zmq.commands import (
     HostCopy,
     HostList,
     HostWorker,
+    LogReplicas,
     Metrics,
     PutDraining,
     QueueOptions,
@@ -47,6 +48,7 @@ from fila_worker.log.bodies import Leaves, Node
 from fila_worker.log.bodies import decode_body as decode_log_body
 from fila_worker.log.member import Member
 from fila_worker.log.memory import MemoryLog, MemoryPartition
+from fila_worker.log.partition import Replicas
 from fila_worker.log.placement import PlacementLimits, Placing
 from fila_worker.log.records import Kind, Record, decode
 from fila_worker.replicated import FOLLOW_MS, MustEnd, ReplicatedShards, ReplicatedSlot
@@ -412,6 +414,9 @@ def test_each_host_says_what_it_leads_and_follows_and_how_far_it_is(town: Town) 
     assert leads.confirm_ns is not None
     assert sum(leads.confirm_ns.counts) > 0
     assert follows.confirm_ns is None, "it has written nothing"
+    assert leads.log is None, "this log says nothing of its own copies"
+    town.one.partitions[0].replicas = Replicas(2, 3, 2)
+    assert copy_of(town.one).log == LogReplicas(2, 3, 2)
 
 
 def test_a_copy_that_cannot_read_on_says_how_far_it_is_behind(town: Town) -> None:

@@ -36,7 +36,7 @@ from fila_worker.log.leadership import (
     State,
     StopServing,
 )
-from fila_worker.log.partition import Partition, Report, Tail
+from fila_worker.log.partition import Partition, Replicas, Report, Tail
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import Counted, FencedError, Position, Rule, UnknownOutcomeError, Writer
 
@@ -176,6 +176,11 @@ class Member:
     def end(self) -> int | None:
         """The offset behind the last record, as a follower last heard; None: not known, or it leads."""
         return self._tail.end if self._reign is None else None
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """What the log last said of its own copies; None: nothing lately."""
+        return self._partition.replicas
 
     def unanswered_ms(self, now_ms: int) -> int:
         """Return how long the partition has not answered a follower."""

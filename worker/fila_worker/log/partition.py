@@ -33,6 +33,17 @@ class Report(NamedTuple):
     """Why it failed, or why its outcome is unknown: its writer must end. Empty: the record is in the log."""
 
 
+class Replicas(NamedTuple):
+    """The log's own copies of a partition."""
+
+    in_sync: int
+    """The brokers that have all of it."""
+    wanted: int
+    """The brokers that should."""
+    in_sync_min: int
+    """With fewer in sync, nothing is confirmed."""
+
+
 class Appender(Protocol):
     """Appends to one partition, in order. It sends nothing behind an append that failed."""
 
@@ -79,6 +90,10 @@ class Tail(Protocol):
 
 class Partition(Protocol):
     """One partition of the log."""
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """What the log last said of its own copies; None: nothing lately, or it does not say."""
 
     def appender(self) -> Appender:
         """Return a new appender. It connects in the background."""

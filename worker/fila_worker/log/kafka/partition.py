@@ -5,11 +5,13 @@ from time import monotonic_ns
 
 from fila_worker.log.kafka.appender import KafkaAppender
 from fila_worker.log.kafka.clients import new_admin
+from fila_worker.log.kafka.copies import Copies
 from fila_worker.log.kafka.library import admin, kafka
 from fila_worker.log.kafka.questions import Questions
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.tail import KafkaTail
 from fila_worker.log.kafka.trimming import Trimmer
+from fila_worker.log.partition import Replicas
 
 
 def steady_ms() -> int:
@@ -31,13 +33,20 @@ class KafkaPartition:
         wake: Callable[[], None],
         now_ms: Callable[[], int] = steady_ms,
         client: admin.AdminClient | None = None,
+        copies: Copies | None = None,
     ) -> None:
-        """``client``: for questions; by default one of its own."""
+        """``client``: for questions; by default one of its own. ``copies``: what is known of the log's own; by default nothing."""
         assert 0 <= number < settings.partitions, f"the topic has no partition {number}"
         self._settings, self._number = settings, number
         self._wake, self._now_ms = wake, now_ms
         self._client = client or new_admin(settings)  # kept: its questions fail with it
         self._trimmer = Trimmer(settings, number, self._client)
+        self._copies = copies
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """What Kafka last said of its replicas; None: nothing lately."""
+        return None if self._copies is None else self._copies.of(self._number)
 
     def appender(self) -> KafkaAppender:
         """Return a new appender."""
@@ -60,7 +69,12 @@ class KafkaLog:
     def __init__(self, settings: KafkaSettings, wake: Callable[[], None]) -> None:
         """``wake``: see :class:`KafkaPartition`."""
         self._settings, self._wake, self._client = settings, wake, new_admin(settings)
+        self._copies = Copies(settings, self._client, steady_ms)
 
     def partition(self, number: int) -> KafkaPartition:
         """Return one of them."""
-        return KafkaPartition(self._settings, number, self._wake, client=self._client)
+        return KafkaPartition(self._settings, number, self._wake, client=self._client, copies=self._copies)
+
+    def look(self) -> None:
+        """Ask for the replicas of all partitions, if the last question is old."""
+        self._copies.look()

@@ -1,0 +1,71 @@
+"""What Kafka says of its own copies is asked for at times, and forgotten when it is old."""
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection
+
+from fila_worker.log.kafka.copies import KNOWN_MS_MAX, LOOK_MS, Copies
+from fila_worker.log.kafka.settings import KafkaSettings
+from fila_worker.log.partition import Replicas
+
+SETTINGS = KafkaSettings(bootstrap_servers="kafka:9092", topic="log", partitions=2, answer_ms_max=500)
+NOW_MS = 1_000_000
+
+
+class Asker:
+    """Copies whose client stands in for the library's."""
+
+    def __init__(self) -> None:
+        self.questions: list[Future[Any]] = []
+        self.now_ms = NOW_MS
+        self.copies = Copies(SETTINGS, self, lambda: self.now_ms)
+
+    def describe_topics(self, topics: TopicCollection, request_timeout: float) -> dict[str, Future[Any]]:
+        assert (topics.topic_names, request_timeout) == (["log"], 0.5)
+        self.questions.append(Future())
+        return {"log": self.questions[-1]}
+
+    def answer(self, *in_sync: int) -> None:
+        found = [
+            SimpleNamespace(id=number, isr=[*range(brokers)], replicas=[1, 2, 3]) for number, brokers in enumerate(in_sync)
+        ]
+        self.questions[-1].set_result(SimpleNamespace(partitions=found))
+
+    def look_after(self, pause_ms: int) -> int:
+        """Look after a pause; return how many questions were asked."""
+        before = len(self.questions)
+        self.now_ms += pause_ms
+        self.copies.look()
+        return len(self.questions) - before
+
+
+def test_each_partition_has_its_brokers() -> None:
+    asker = Asker()
+    assert asker.copies.of(0) is None
+    asker.copies.look()
+    asker.answer(3, 2)
+    assert [asker.copies.of(partition) for partition in range(3)] == [Replicas(3, 3, 2), Replicas(2, 3, 2), None]
+
+
+def test_one_question_at_a_time_and_not_too_often() -> None:
+    asker = Asker()
+    assert (asker.look_after(0), asker.look_after(LOOK_MS)) == (1, 0)
+    asker.answer(3, 3)
+    assert asker.look_after(0) == 1
+    asker.answer(3, 3)
+    assert (asker.look_after(LOOK_MS - 1), asker.look_after(1)) == (0, 1)
+
+
+def test_without_an_answer_the_last_one_holds_for_some_time() -> None:
+    asker = Asker()
+    asker.copies.look()
+    asker.answer(3, 2)
+    asker.look_after(LOOK_MS)
+    asker.questions[-1].set_exception(KafkaException())
+    asker.now_ms = NOW_MS + KNOWN_MS_MAX - 1
+    assert asker.copies.of(1) == Replicas(2, 3, 2)
+    asker.now_ms += 1
+    assert asker.copies.of(1) is None
+    assert asker.look_after(0) == 1, "it asks again"
