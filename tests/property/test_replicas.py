@@ -44,7 +44,12 @@ def crash_image(path: Path, target: Path) -> None:
 
 
 def sizes(path: Path) -> dict[str, int]:
-    return {name: (path / name).stat().st_size if (path / name).exists() else 0 for name in os.listdir(path)}
+    """The files of a directory; RocksDB may remove one meanwhile."""
+    found = {}
+    for name in os.listdir(path):
+        with suppress(FileNotFoundError):
+            found[name] = (path / name).stat().st_size
+    return found
 
 
 class Lives:

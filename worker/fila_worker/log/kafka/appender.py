@@ -91,9 +91,11 @@ class KafkaAppender:
                     self._fail_all(self._out_of_patience())
         except Exception as error:  # whatever the library raises, the worker has to know
             self._fail_all(self._text_of(error))
-        producer.purge()
-        producer.poll(0)
-        producer.close()
+        for last in (producer.purge, partial(producer.poll, 0), producer.close):
+            with suppress(
+                kafka.KafkaException
+            ):  # what is purged on its way to a broker is a fatal error of a gapless producer
+                last()
 
     def _fail_all(self, reason: str) -> None:
         if self._outcomes.fail_all(reason):

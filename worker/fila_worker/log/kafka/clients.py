@@ -1,5 +1,6 @@
 """What librdkafka's clients are told. The reasons are here, once; each value is part of what the log promises."""
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -11,6 +12,7 @@ Property = str | int | bool
 Listener = Callable[[kafka.KafkaError], None]
 REFUSED: Final = frozenset({kafka.KafkaError._AUTHENTICATION, kafka.KafkaError.SASL_AUTHENTICATION_FAILED})
 _Client = TypeVar("_Client")
+_SILENT: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)
 
 RECONNECT: Final[dict[str, Property]] = {
     "reconnect.backoff.ms": 50,
@@ -54,7 +56,8 @@ def _common(settings: KafkaSettings, listener: Listener | None) -> dict[str, Any
         "socket.connection.setup.timeout.ms": max(1_000, settings.request_ms_max),
         "allow.auto.create.topics": False,  # a topic that was deleted must not come back with the brokers' defaults
         "message.max.bytes": settings.record_bytes_max,
-        "log_level": 0,  # it would write to stderr; errors come through error_cb
+        "log_level": 0,  # errors come through error_cb
+        "logger": _SILENT,  # or it would write fatal ones to stderr as well
     }
 
 

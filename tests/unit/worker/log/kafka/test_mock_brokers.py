@@ -52,6 +52,23 @@ def test_what_has_no_report_is_limited(settings: KafkaSettings) -> None:
         each.close()
 
 
+def test_an_appender_that_is_closed_with_records_on_their_way_says_nothing(
+    settings: KafkaSettings, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """For the library that is a fatal error more often than not, so ten times are enough."""
+    for _ in range(10):
+        appender = KafkaPartition(settings, 0, lambda: None).appender()
+        appender.append(b"connected")
+        collect(appender, 1)
+        for _ in range(50):
+            appender.append(b"x" * 100_000)
+        appender.close()
+    for thread in threading.enumerate():
+        if thread.name == "reports of log/0":
+            thread.join(PATIENCE_S)
+    assert capfd.readouterr().err == ""
+
+
 def test_nobody_is_woken_after_a_close() -> None:
     """What is under way ends without a report."""
     nowhere = KafkaSettings(bootstrap_servers="127.0.0.1:1", topic="closed", partitions=1)
