@@ -12,6 +12,7 @@ from benchmarks.harness.results import Result, read
 from benchmarks.names import MODULES
 from tests.support.cluster import environment
 from tests.support.machine import JAVA, NETWORK, PEERS, require
+from tests.support.spark_java import quick_java
 
 ROOT = Path(__file__).parents[2]
 RUN_S_MAX = 600
@@ -35,11 +36,11 @@ HOSTS = {"hosts", "cuts", "restarts"}
 pytestmark = pytest.mark.timeout(RUN_S_MAX + 60)
 
 
-def result_of(name: str, folder: Path, *options: str) -> Result:
+def result_of(name: str, folder: Path, *options: str, **more_environment: str) -> Result:
     """What a benchmark finds out at its tiny size."""
     command = [sys.executable, "-m", "benchmarks", name, "--size", "tiny", "--results", str(folder), *options]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=RUN_S_MAX, check=False
+        command, cwd=ROOT, env=environment(**more_environment), capture_output=True, text=True, timeout=RUN_S_MAX, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
@@ -89,7 +90,7 @@ def test_hosts_lose_nothing_in_the_short_form(name: str, tmp_path: Path) -> None
 
 def test_the_benchmark_of_spark_runs(tmp_path: Path) -> None:
     require(JAVA)
-    assert_sound(result_of("spark", tmp_path), "spark")
+    assert_sound(result_of("spark", tmp_path, SPARK_SUBMIT_OPTS=quick_java()), "spark")
 
 
 def test_numbers_of_a_size_are_options(tmp_path: Path) -> None:

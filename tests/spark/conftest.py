@@ -11,15 +11,13 @@ from pyspark.sql import SparkSession
 from fila_cluster.spark import register
 from tests.support.cluster import environment
 from tests.support.machine import JAVA, require
+from tests.support.spark_java import QUICK, quick_java
 
 MASTER = "local[2,4]"
 """Two cores, and a task may fail three times before its job does."""
 
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Tests run for seconds: a JVM that optimises nothing for later is done a third sooner."""
-
 CONFIG = {
-    "spark.executor.extraJavaOptions": QUICK_JVM,
+    "spark.executor.extraJavaOptions": QUICK,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
@@ -34,7 +32,7 @@ CONFIG = {
 def _java() -> None:
     """All tests of this directory need it, those too that only start programs."""
     require(JAVA)
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_java())
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +50,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     register(session)
     yield session
+    streams = session._jsparkSession.streams()
+    for listener in streams.listListeners():
+        streams.removeListener(listener)  # what has not been told yet waits 5 s for each batch of a cluster that is gone
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # py4j leaves its sockets to the garbage collector
         session.stop()

@@ -15,9 +15,9 @@ import pyarrow.dataset as ds
 import pytest
 
 from fila_cluster import Client
-from tests.spark.conftest import QUICK_JVM
 from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 from tests.support.spark import fail_some
+from tests.support.spark_java import quick_java
 
 LOG = Path(__file__).parents[1] / "data" / "apache_access.log"
 
@@ -37,7 +37,7 @@ def start_on() -> Iterator[Callable[..., subprocess.Popen]]:
         line = command("--endpoint", cluster.endpoint, "--json", "spark", *arguments)
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         started.append(
-            subprocess.Popen(line, env=environment(JDK_JAVA_OPTIONS=QUICK_JVM), text=True, start_new_session=True, **pipes)
+            subprocess.Popen(line, env=environment(JDK_JAVA_OPTIONS=quick_java()), text=True, start_new_session=True, **pipes)
         )
         return started[-1]
 

@@ -4,12 +4,11 @@ Each piece is made under another name and renamed when it is complete. A lock ke
 what is there is whole. A class archive (JDK 13 and later) holds parsed classes of an earlier run: a broker starts in half the time.
 """
 
-import fcntl
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -20,6 +19,7 @@ from tests.support.brokers import programs
 from tests.support.brokers.broker import TAIL_BYTES, Broker, BrokerError
 from tests.support.brokers.guard import Guard
 from tests.support.brokers.properties import identity, properties_of, reserve
+from tests.support.kept import draft_of, locked
 
 FETCH_S_MAX = 240.0
 FORMAT_S_MAX = 120.0
@@ -72,7 +72,7 @@ def kit() -> Kit:
     jars, formatted = programs.jars_folder(), folder / "formatted"
     archive = folder / f"classes-{sha256(programs.words_of(java).encode()).hexdigest()[:12]}.jsa"  # of one Java only
     if not (jars.is_dir() and formatted.is_dir() and archive.is_file()):
-        with _locked(folder / "lock"):
+        with locked(folder / "lock"):
             if not jars.is_dir():
                 _fetch_jars(jars)
             if not formatted.is_dir():
@@ -82,30 +82,10 @@ def kit() -> Kit:
     return Kit(java, jars, formatted, archive if archive.is_file() else None)
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Be the only process in here; the kernel ends the lock of a process that was killed."""
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _draft(target: Path) -> Iterator[Path]:
-    """An empty folder beside ``target``, without what a killed process has left of an earlier one."""
-    draft = target.with_name(f"{target.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
-    try:
-        yield draft
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
 def _fetch_jars(jars: Path) -> None:
     maven = programs.maven()
     assert maven is not None, "ask what_brokers_lack() before"
-    with _draft(jars) as draft:
+    with draft_of(jars) as draft:
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={draft}"]
         _run([maven, "--batch-mode", "--quiet", "--file", str(programs.POM), *goal], draft, FETCH_S_MAX)
         draft.rename(jars)
@@ -113,7 +93,7 @@ def _fetch_jars(jars: Path) -> None:
 
 def _format(java: str, jars: Path, formatted: Path) -> None:
     """Let Kafka format a folder. What differs between brokers is one text file; see :meth:`Kit.furnish`."""
-    with _draft(formatted) as draft, Guard() as guard, Ports() as ports:
+    with draft_of(formatted) as draft, Guard() as guard, Ports() as ports:
         broker = Broker(draft, "the broker to be formatted", guard)
         broker.configure(properties_of(1, broker.data, reserve(ports, [1]), {}))
         main = ["kafka.tools.StorageTool", "format", "--cluster-id", identity(), "--config", str(broker.properties)]
@@ -127,7 +107,7 @@ def _archive_classes(kit: Kit, archive: Path) -> None:
 
     Some builds of Java can't. Brokers start without an archive then.
     """
-    with _draft(archive) as draft, Guard() as guard, Ports() as ports:
+    with draft_of(archive) as draft, Guard() as guard, Ports() as ports:
         places = reserve(ports, [1])
         broker = Broker(draft, "the broker for the class archive", guard)
         kit.furnish(broker, identity(), properties_of(1, broker.data, places, {}))
