@@ -217,8 +217,10 @@ class HostedCluster(Cluster):
         world, nature = self.world, self.nature
 
         def make_log(kafka: KafkaSettings, wake: Callable[[], None]) -> SimpleNamespace:
-            machine = world.current.machine
-            return SimpleNamespace(partition=lambda number: SimPartition(machine, self.partitions[number], kafka, wake))
+            machine, partitions = world.current.machine, self.partitions
+            return SimpleNamespace(
+                partition=lambda number: SimPartition(machine, partitions[number], kafka, wake), look=lambda: None
+            )
 
         def exit_now(code: int) -> None:
             raise Killed

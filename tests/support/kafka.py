@@ -28,6 +28,15 @@ from tests.support.machine import KAFKA, require
 IN_SYNC_S_MAX = 60.0
 
 
+def stands_still(pid: int) -> bool:
+    """Whether all threads of a process are stopped."""
+    try:
+        stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread has just ended
+        return False
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 class Kafka:
     """A running cluster. Its brokers have the numbers from 1 on."""
 
@@ -48,8 +57,10 @@ class Kafka:
         self.brokers[broker].end(signal.SIGTERM)
 
     def pause(self, broker: int) -> None:
-        """Freeze a broker."""
-        self.brokers[broker].send(signal.SIGSTOP)
+        """Freeze a broker, and wait until each of its threads stands still: the signal alone lets some answer a last request."""
+        frozen = self.brokers[broker]
+        frozen.send(signal.SIGSTOP)
+        eventually(lambda: stands_still(frozen.pid), "the broker stands still")
 
     def resume(self, broker: int) -> None:
         """Let a frozen broker go on."""
