@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from benchmarks.faults.outages import MACHINE, Fault, away_s, percentile, probe
+from benchmarks.faults.outages import MACHINE, PROBE_TIMEOUT_S, Fault, away_s, percentile, probe
 from benchmarks.harness.results import Verified
 from benchmarks.harness.workload import Run
 from tests.support.books import Books, Load
@@ -89,10 +89,14 @@ class Clients:
             self._throttled.start(client)
 
     def strike(self, action: Callable[[], Strike]) -> Strike:
-        """Do something to the cluster, and wait until all is served and followed again."""
+        """Do something to the cluster, and wait until all is served and followed again, as clients see it, too."""
         with self.books.fault():
             strike = action()
             self.nodes.until_whole()
+            with self.nodes.client() as client:
+                for queue in self._probed:
+                    client.enqueue(queue, b"served again")
+            time.sleep(PROBE_TIMEOUT_S / 2)  # a probe may wait between two attempts
             strike.ended = time.monotonic()
         self.strikes.append(strike)
         return strike

@@ -51,6 +51,8 @@ class Placing:
         self._placement = Placement(node.name, node.host, range(shards_total), now_ms, self.limits)
         self._views: list[NodeView] = []
         """What was known when it last decided."""
+        self._heard: list[NodeView] = []
+        """What it has heard before it decides for the first time: not all that live."""
         self._retires = False
         self._hear_due_ms = self._decide_due_ms = now_ms
 
@@ -65,8 +67,11 @@ class Placing:
 
     @property
     def routers(self) -> set[str]:
-        """Where the routers of all hosts that are heard listen for workers."""
-        return {view.router for view in self._views if view.router}
+        """Where the routers of all hosts that are heard listen for workers.
+
+        A process that has just started joins each router as soon as it hears of it: clients there wait for the shards that it serves by then.
+        """
+        return {view.router for view in self._views or self._heard if view.router}
 
     @property
     def twin(self) -> Node | None:
@@ -85,6 +90,8 @@ class Placing:
             self._control.trim(now_ms)
         if not self._control.knows(now_ms):
             self._wish(None)
+            if not self._views:
+                self._heard = self._control.views(state, now_ms)
         elif now_ms >= self._decide_due_ms:
             self._decide_due_ms = now_ms + self.limits.decide_ms
             self._decide(state, now_ms)

@@ -79,6 +79,20 @@ def test_a_copy_that_does_not_know_how_far_it_is_behind_has_not_caught_up() -> N
     assert said.follows[2] > LIMITS.behind_max
 
 
+def test_routers_are_joined_as_soon_as_they_are_heard_and_kept_while_the_control_partition_is_lost() -> None:
+    stand = Stand()
+    stand.other = NodeState(Node("b", "b"), {}, dict.fromkeys(range(4), 0), router="tcp://b:5556")
+    stand.pass_ms(900)
+    assert stand.placing.routers == set()
+    stand.pass_ms(400)
+    assert stand.placing.routers == {"tcp://b:5556"}
+    assert min(stand.ranks) >= 6, "it decides nothing yet"
+    stand.pass_ms(3000)
+    stand.log.reachable = False
+    stand.pass_ms(10_000)
+    assert stand.placing.routers == {"tcp://b:5556"}
+
+
 def test_places_stay_and_nothing_is_asked_for_while_the_control_partition_is_lost() -> None:
     stand = Stand()
     stand.other = NodeState(Node("b", "b"), dict.fromkeys(range(4), 3))
