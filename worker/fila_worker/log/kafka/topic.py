@@ -96,7 +96,8 @@ class _Preparation:
         topics = kafka.TopicCollection([self._settings.topic])
         try:
             topic = self._ask(
-                lambda rest_s: _only(self._admin.describe_topics(topics, request_timeout=rest_s)).result(rest_s)
+                lambda rest_s: _only(self._admin.describe_topics(topics, request_timeout=rest_s)).result(rest_s),
+                is_there=True,
             )
         except kafka.KafkaException as error:
             raise self._refused(text_of(error)) from None
@@ -133,7 +134,8 @@ class _Preparation:
         settings = self._settings
         resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, settings.topic)
         entries: dict[str, Any] = self._ask(
-            lambda rest_s: _only(self._admin.describe_configs([resource], request_timeout=rest_s)).result(rest_s)
+            lambda rest_s: _only(self._admin.describe_configs([resource], request_timeout=rest_s)).result(rest_s),
+            is_there=True,
         )
         replicas = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
         checked = [
@@ -148,14 +150,17 @@ class _Preparation:
             details = {name: {"found": found, "wanted": wanted.value} for name, found, wanted in wrong}
             raise TopicError(f"the topic {settings.topic} can't keep a log: {listed}. {advice}", details=details)
 
-    def _ask(self, question: Callable[[float], _Answer]) -> _Answer:
-        """Return the answer to a question, which is asked again as long as no broker answers."""
+    def _ask(self, question: Callable[[float], _Answer], *, is_there: bool = False) -> _Answer:
+        """Return the answer to a question, which is asked again as long as no broker answers.
+
+        ``is_there``: some broker has the topic. Another one that was just started may not know it yet.
+        """
         while True:
             try:
                 rest_s = self._give_up_at - monotonic()
                 return question(max(0.001, min(rest_s, QUESTION_S_MAX)))
             except kafka.KafkaException as error:
-                if error.args[0].code() not in _NO_ANSWER:
+                if error.args[0].code() not in (_NO_ANSWER | _NOT_KNOWN_YET if is_there else _NO_ANSWER):
                     raise
                 self._wait(text_of(error))
             except TimeoutError:
@@ -179,6 +184,7 @@ _NO_ANSWER: Final = {
     kafka.KafkaError._TIMED_OUT_QUEUE, kafka.KafkaError.REQUEST_TIMED_OUT, kafka.KafkaError.NOT_CONTROLLER,
     kafka.KafkaError.COORDINATOR_NOT_AVAILABLE, kafka.KafkaError.BROKER_NOT_AVAILABLE, kafka.KafkaError.NETWORK_EXCEPTION,
 }  # fmt: skip
+_NOT_KNOWN_YET: Final = {kafka.KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
 def _only(futures: "dict[Any, Future[_Answer]]") -> "Future[_Answer]":
