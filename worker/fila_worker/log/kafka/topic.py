@@ -3,7 +3,7 @@
 Each setting is part of what a confirmed record means, so a wrong one is an error, and never changed here: the topic may have another user.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import Future
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple, TypeVar
@@ -17,6 +17,13 @@ LOOK_S: Final = 0.1
 """How long to wait before looking again whether all brokers know a new topic."""
 QUESTION_S_MAX: Final = 3.0
 """How long to wait for one answer before asking again. What a broker was asked to do is done nevertheless, and found the next time."""
+_NO_ANSWER: Final = frozenset({
+    kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._RESOLVE,
+    kafka.KafkaError._TIMED_OUT_QUEUE, kafka.KafkaError.REQUEST_TIMED_OUT, kafka.KafkaError.NOT_CONTROLLER,
+    kafka.KafkaError.COORDINATOR_NOT_AVAILABLE, kafka.KafkaError.BROKER_NOT_AVAILABLE, kafka.KafkaError.NETWORK_EXCEPTION,
+})  # fmt: skip
+_NOT_KNOWN_YET: Final = _NO_ANSWER | {kafka.KafkaError.UNKNOWN_TOPIC_OR_PART}
+"""Some broker has the topic. Another one that was just started may not know it yet."""
 
 _Answer = TypeVar("_Answer")
 
@@ -97,7 +104,7 @@ class _Preparation:
         try:
             topic = self._ask(
                 lambda rest_s: _only(self._admin.describe_topics(topics, request_timeout=rest_s)).result(rest_s),
-                is_there=True,
+                _NOT_KNOWN_YET,
             )
         except kafka.KafkaException as error:
             raise self._refused(text_of(error)) from None
@@ -135,7 +142,7 @@ class _Preparation:
         resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, settings.topic)
         entries: dict[str, Any] = self._ask(
             lambda rest_s: _only(self._admin.describe_configs([resource], request_timeout=rest_s)).result(rest_s),
-            is_there=True,
+            _NOT_KNOWN_YET,
         )
         replicas = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
         checked = [
@@ -150,17 +157,14 @@ class _Preparation:
             details = {name: {"found": found, "wanted": wanted.value} for name, found, wanted in wrong}
             raise TopicError(f"the topic {settings.topic} can't keep a log: {listed}. {advice}", details=details)
 
-    def _ask(self, question: Callable[[float], _Answer], *, is_there: bool = False) -> _Answer:
-        """Return the answer to a question, which is asked again as long as no broker answers.
-
-        ``is_there``: some broker has the topic. Another one that was just started may not know it yet.
-        """
+    def _ask(self, question: Callable[[float], _Answer], passing: Container[int] = _NO_ANSWER) -> _Answer:
+        """Return the answer to a question, which is asked again after errors that are ``passing``."""
         while True:
             try:
                 rest_s = self._give_up_at - monotonic()
                 return question(max(0.001, min(rest_s, QUESTION_S_MAX)))
             except kafka.KafkaException as error:
-                if error.args[0].code() not in (_NO_ANSWER | _NOT_KNOWN_YET if is_there else _NO_ANSWER):
+                if error.args[0].code() not in passing:
                     raise
                 self._wait(text_of(error))
             except TimeoutError:
@@ -177,14 +181,6 @@ class _Preparation:
     def _refused(self, problem: str) -> TopicError:
         problem = self._settings.without_secrets(problem)
         return TopicError(f"the topic {self._settings.topic} can't be made ready: {problem}")
-
-
-_NO_ANSWER: Final = {
-    kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._RESOLVE,
-    kafka.KafkaError._TIMED_OUT_QUEUE, kafka.KafkaError.REQUEST_TIMED_OUT, kafka.KafkaError.NOT_CONTROLLER,
-    kafka.KafkaError.COORDINATOR_NOT_AVAILABLE, kafka.KafkaError.BROKER_NOT_AVAILABLE, kafka.KafkaError.NETWORK_EXCEPTION,
-}  # fmt: skip
-_NOT_KNOWN_YET: Final = {kafka.KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
 def _only(futures: "dict[Any, Future[_Answer]]") -> "Future[_Answer]":
