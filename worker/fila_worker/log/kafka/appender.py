@@ -91,10 +91,9 @@ class KafkaAppender:
                     self._fail_all(self._out_of_patience())
         except Exception as error:  # whatever the library raises, the worker has to know
             self._fail_all(self._text_of(error))
+        # What is purged on its way to a broker is a fatal error of a gapless producer.
         for last in (producer.purge, partial(producer.poll, 0), producer.close):
-            with suppress(
-                kafka.KafkaException
-            ):  # what is purged on its way to a broker is a fatal error of a gapless producer
+            with suppress(kafka.KafkaException):
                 last()
 
     def _fail_all(self, reason: str) -> None:
