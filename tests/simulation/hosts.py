@@ -26,7 +26,7 @@ from tests.simulation.host_nature import HostsNature
 from tests.simulation.options import Options
 from tests.simulation.processes import RouterProcess, WorkerProcess
 from tests.simulation.replacing import replaced
-from tests.simulation.shared_log import ControlLog, SharedLog, SimPartition
+from tests.simulation.shared_log import ControlLog, SharedLog, SimLog
 from tests.simulation.world import Killed, Process, World
 
 LATE_MS = 4000
@@ -216,11 +216,8 @@ class HostedCluster(Cluster):
         """Let the product's replicated shards stand on the logs and copies of this cluster."""
         world, nature = self.world, self.nature
 
-        def make_log(kafka: KafkaSettings, wake: Callable[[], None]) -> SimpleNamespace:
-            machine, partitions = world.current.machine, self.partitions
-            return SimpleNamespace(
-                partition=lambda number: SimPartition(machine, partitions[number], kafka, wake), look=lambda: None
-            )
+        def make_log(kafka: KafkaSettings, wake: Callable[[], None]) -> SimLog:
+            return SimLog(world.current.machine, self.partitions, kafka, wake)
 
         def exit_now(code: int) -> None:
             raise Killed

@@ -6,7 +6,7 @@ may be in the log twice, or be reported without its place. A partition that has 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +157,22 @@ class SimPartition(MemoryPartition):
     def blocked_us(self) -> int:
         """How long no broker answers here."""
         return max(self.log.stalled_until_us, self.machine.off_log_until_us) - self.log.world.now_us
+
+
+class SimLog:
+    """A process's way to the logs of all shards."""
+
+    def __init__(
+        self, machine: "Machine", logs: Sequence[SharedLog], settings: KafkaSettings, wake: Callable[[], None]
+    ) -> None:
+        self._machine, self._logs, self._settings, self._wake = machine, logs, settings, wake
+
+    def partition(self, number: int) -> SimPartition:
+        """Return one of them."""
+        return SimPartition(self._machine, self._logs[number], self._settings, self._wake)
+
+    def look(self) -> None:
+        """Ask nothing: this log does not say which copies it has."""
 
 
 class SimAppender(MemoryAppender):

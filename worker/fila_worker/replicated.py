@@ -246,7 +246,7 @@ class ReplicatedShards:
         make_slot: Callable[[int, Placing], ReplicatedSlot],
         make_placing: Callable[[Callable[[], dict[int, Member]]], Placing],
         steady_ms: Callable[[], int],
-        look_at_log: Callable[[], None] = lambda: None,
+        look_at_log: Callable[[], None],
     ) -> None:
         """A slot's members have to join the placing; ``make_placing`` gets a function that returns those that are open.
 

@@ -82,7 +82,7 @@ class Machine:
             town = self.town
             return Placing(self._node, len(self.partitions), members, self.control, town.clock(), town.placement)
 
-        shards = ReplicatedShards(range(len(self.partitions)), self._slot, make_placing, self.town.clock)
+        shards = ReplicatedShards(range(len(self.partitions)), self._slot, make_placing, self.town.clock, lambda: None)
         place = Place(self.name, f"{self.name}.example")
         self.host = Host([], SHARDS_TOTAL, self.town.clock(), self.name, replicated=shards, place=place)
 
