@@ -102,13 +102,18 @@ class ShardCopies:
     @property
     def log(self) -> LogReplicas | None:
         """The log's own copies, as the leader last heard, or else a standby; None: no host knows them."""
-        held = [*([self.leader] if self.leader else []), *self.others]
+        held = self.others if self.leader is None else [self.leader, *self.others]
         return next((each.copy.log for each in held if each.copy.log is not None), None)
 
     @property
     def ready(self) -> list[Held]:
         """The standbys that have caught up."""
         return [held for held in self.others if held.is_ready]
+
+
+def in_sync(log: LogReplicas) -> str:
+    """Return on how many brokers the log is in sync, for people: ``2 of 3``."""
+    return f"{log.in_sync} of {log.wanted}"
 
 
 def shard_copies(hosts: HostList) -> list[ShardCopies]:
@@ -229,7 +234,7 @@ def _under_replicated(led: Sequence[ShardCopies]) -> Iterator[Risk]:
     for log, shards in sorted(short.items(), key=lambda item: item[0].in_sync - item[0].in_sync_min):
         more = log.in_sync - log.in_sync_min
         then = f"{more} more may be lost" if more > 0 else "one more lost, and nothing is confirmed"
-        text = f"{log.in_sync} of {log.wanted} brokers of the log are in sync for {_which(shards)}: {then}"
+        text = f"{in_sync(log)} brokers of the log are in sync for {_which(shards)}: {then}"
         yield Risk(
             LOG_UNDER_REPLICATED, text, "start the broker that is missing, or wait until it has caught up", tuple(shards)
         )
@@ -273,8 +278,8 @@ def _log_waits(shards: Sequence[ShardCopies]) -> str:
     copies = [held.copy for each in shards for held in ([each.leader] if each.leader else each.others)]
     worst = max(copies, key=lambda copy: (bool(copy.problem), copy.proof_age or 0.0))
     why = worst.problem or "the log has confirmed nothing for too long"
-    logs = [log for each in shards if (log := each.log) is not None and log.in_sync < log.in_sync_min]
-    few = f"; {logs[0].in_sync} of {logs[0].wanted} brokers are in sync, and {logs[0].in_sync_min} must be" if logs else ""
+    stopped = [each.log for each in shards if each.log is not None and each.log.in_sync < each.log.in_sync_min]
+    few = f"; {in_sync(stopped[0])} brokers are in sync, and {stopped[0].in_sync_min} must be" if stopped else ""
     return f"{_named(shards)} wait{'s' if len(shards) == 1 else ''} for the log: {why}{few}"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 
 from fila_cluster.analysis.attention import KINDS
-from fila_cluster.analysis.hosts import ShardCopies, host_rows, risks, shard_copies
+from fila_cluster.analysis.hosts import ShardCopies, host_rows, in_sync, risks, shard_copies
 from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.client.views import HostList
 from fila_cluster.figures import aged, counted, lasted, sized
@@ -56,7 +56,7 @@ def _shards(hosts: HostList) -> RenderableType:
             str(each.shard),
             _leader(each),
             ", ".join(_follower(each)) or "–",
-            "–" if each.log is None else f"{each.log.in_sync} of {each.log.wanted}",
+            "–" if each.log is None else in_sync(each.log),
             "–" if copy is None else counted(copy.position),
             "–" if copy is None or copy.confirm_p99 is None else lasted(copy.confirm_p99 * 1e9),
             "–" if copy is None or copy.proof_age is None else f"{aged(copy.proof_age)} ago",

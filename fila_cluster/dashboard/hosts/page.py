@@ -4,7 +4,7 @@ from typing import Any
 
 from nicegui import ui
 
-from fila_cluster.analysis.hosts import CODES, Held, HostRow, ShardCopies, host_rows, shard_copies
+from fila_cluster.analysis.hosts import CODES, Held, HostRow, ShardCopies, host_rows, in_sync, shard_copies
 from fila_cluster.client.views import HostList
 from fila_cluster.dashboard.shell.context import Context, Visits
 from fila_cluster.dashboard.shell.frame import frame
@@ -131,7 +131,7 @@ def _row(each: ShardCopies) -> dict[str, Any]:
         "state": state.replace("_", " "),
         "followers": ", ".join(map(_copy, each.others)) or None,
         "ready": f"{len(each.ready)} of {len(each.others)}",
-        "log": f"{each.log.in_sync} of {each.log.wanted}" if each.log else None,
+        "log": in_sync(each.log) if each.log else None,
         "position": copy.position if copy else None,
         "unconfirmed": copy.unconfirmed_bytes if copy else None,
         "p50_ns": copy.confirm_p50 * 1e9 if copy and copy.confirm_p50 is not None else None,
