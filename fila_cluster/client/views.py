@@ -103,7 +103,10 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class LogReplicas:
-    """The log's own copies of a shard's part: the brokers that have all of it, those that should, and how many the log needs to go on."""
+    """The log's own copies of a shard's part. ``in_sync``: the brokers that have all of it; ``wanted``: those that should.
+
+    With fewer than ``in_sync_min`` in sync, the log confirms nothing.
+    """
 
     in_sync: int
     wanted: int

@@ -21,11 +21,14 @@ LEAVES: Final = "leaves"
 
 
 class LogReplicas(Struct):
-    """How safe a shard's part of the log is: on how many brokers it is in sync, on how many it should be, and with how many it goes on."""
+    """The log's own copies of a shard's part."""
 
     in_sync: int
+    """The brokers that have all of it."""
     wanted: int
+    """The brokers that should."""
     in_sync_min: int
+    """With fewer in sync, the log confirms nothing."""
 
 
 class HostCopy(Struct):

@@ -9,12 +9,13 @@ from itertools import count
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from fila_proto_zmq.commands import LogReplicas
 from fila_worker.log.kafka.clients import new_admin
 from fila_worker.log.kafka.copies import LOOK_MS, Copies
 from fila_worker.log.kafka.partition import KafkaPartition
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.topic import prepare_topic
-from fila_worker.log.partition import Appender, Replicas, Report, Tail
+from fila_worker.log.partition import Appender, Report, Tail
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import FencedError, Position, Writer
 from tests.support.cluster import PATIENCE_S, eventually
@@ -126,7 +127,7 @@ def test_the_log_says_how_many_brokers_are_in_sync(three: Kafka) -> None:
 
     def are_in_sync(brokers: int) -> bool:
         copies.look()
-        return copies.of(0) == Replicas(brokers, 3, 2)
+        return copies.of(0) == LogReplicas(brokers, 3, 2)
 
     eventually(lambda: are_in_sync(3), "all brokers have the new partition")
     three.kill(2)

@@ -48,7 +48,6 @@ from fila_worker.log.bodies import Leaves, Node
 from fila_worker.log.bodies import decode_body as decode_log_body
 from fila_worker.log.member import Member
 from fila_worker.log.memory import MemoryLog, MemoryPartition
-from fila_worker.log.partition import Replicas
 from fila_worker.log.placement import PlacementLimits, Placing
 from fila_worker.log.records import Kind, Record, decode
 from fila_worker.replicated import FOLLOW_MS, MustEnd, ReplicatedShards, ReplicatedSlot
@@ -415,7 +414,7 @@ def test_each_host_says_what_it_leads_and_follows_and_how_far_it_is(town: Town) 
     assert sum(leads.confirm_ns.counts) > 0
     assert follows.confirm_ns is None, "it has written nothing"
     assert leads.log is None, "this log says nothing of its own copies"
-    town.one.partitions[0].replicas = Replicas(2, 3, 2)
+    town.one.partitions[0].replicas = LogReplicas(2, 3, 2)
     assert copy_of(town.one).log == LogReplicas(2, 3, 2)
 
 

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from fila_proto_zmq.commands import LogReplicas
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.measures import Histogram
 from fila_worker.core.store import Store
@@ -36,7 +37,7 @@ from fila_worker.log.leadership import (
     State,
     StopServing,
 )
-from fila_worker.log.partition import Partition, Replicas, Report, Tail
+from fila_worker.log.partition import Partition, Report, Tail
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import Counted, FencedError, Position, Rule, UnknownOutcomeError, Writer
 
@@ -178,7 +179,7 @@ class Member:
         return self._tail.end if self._reign is None else None
 
     @property
-    def replicas(self) -> Replicas | None:
+    def replicas(self) -> LogReplicas | None:
         """What the log last said of its own copies; None: nothing lately."""
         return self._partition.replicas
 

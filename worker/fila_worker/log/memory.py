@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from fila_worker.log.partition import Entry, Replicas, Report, TrimmedError
+from fila_proto_zmq.commands import LogReplicas
+from fila_worker.log.partition import Entry, Report, TrimmedError
 from fila_worker.log.rule import LostError
 
 RECORD_BYTES_MAX: Final = 1024 * 1024
@@ -106,7 +107,7 @@ class MemoryPartition:
         self.appenders: list[MemoryAppender] = []
         self.tails: list[MemoryTail] = []
         self._reachable = True
-        self.replicas: Replicas | None = None
+        self.replicas: LogReplicas | None = None
         log.join(self)
 
     @property

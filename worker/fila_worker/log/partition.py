@@ -8,6 +8,7 @@ All times are milliseconds of a steady clock of this process.
 
 from typing import NamedTuple, Protocol
 
+from fila_proto_zmq.commands import LogReplicas
 from fila_proto_zmq.errors import StorageError
 
 
@@ -31,17 +32,6 @@ class Report(NamedTuple):
     """Where the record is; None: the log does not say."""
     error: str = ""
     """Why it failed, or why its outcome is unknown: its writer must end. Empty: the record is in the log."""
-
-
-class Replicas(NamedTuple):
-    """The log's own copies of a partition."""
-
-    in_sync: int
-    """The brokers that have all of it."""
-    wanted: int
-    """The brokers that should."""
-    in_sync_min: int
-    """With fewer in sync, nothing is confirmed."""
 
 
 class Appender(Protocol):
@@ -92,7 +82,7 @@ class Partition(Protocol):
     """One partition of the log."""
 
     @property
-    def replicas(self) -> Replicas | None:
+    def replicas(self) -> LogReplicas | None:
         """What the log last said of its own copies; None: nothing lately, or it does not say."""
 
     def appender(self) -> Appender:

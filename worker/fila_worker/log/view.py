@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from fila_proto_zmq.commands import HostCopy, LogReplicas
+from fila_proto_zmq.commands import HostCopy
 from fila_proto_zmq.commands.hosts import CLAIMS, FOLLOWS, LEADS, LEAVES, RECOVERS, WAITS
 from fila_worker.log.leadership import State
 from fila_worker.log.member import Member
@@ -49,5 +49,5 @@ def copy_view(member: Member, shard: int, now_ms: int, *, is_open: bool, queues:
         queues,
         problem(member, now_ms),
         copy.confirm_ns.wire() if any(copy.confirm_ns.counts) else None,
-        None if member.replicas is None else LogReplicas(*member.replicas),
+        member.replicas,
     )  # fmt: skip

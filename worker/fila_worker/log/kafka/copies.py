@@ -5,9 +5,9 @@ from concurrent.futures import Future
 from threading import Lock
 from typing import Final
 
+from fila_proto_zmq.commands import LogReplicas
 from fila_worker.log.kafka.library import admin, kafka
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.log.partition import Replicas
 
 LOOK_MS: Final = 5_000
 """Between two questions. Each is one small request of the process, whatever the number of partitions."""
@@ -28,7 +28,7 @@ class Copies:
         self._lock = Lock()
         self._is_asking = False
         self._asked_ms: int | None = None
-        self._known: dict[int, Replicas] = {}
+        self._known: dict[int, LogReplicas] = {}
         self._known_ms = 0
 
     def look(self) -> None:
@@ -43,7 +43,7 @@ class Copies:
         (future,) = self._client.describe_topics(self._topics, request_timeout=self._settings.answer_ms_max / 1000).values()
         future.add_done_callback(lambda done: self._take(done, now_ms))
 
-    def of(self, partition: int) -> Replicas | None:
+    def of(self, partition: int) -> LogReplicas | None:
         """Return how many brokers have a partition; None: not known lately."""
         with self._lock:
             is_known = self._now_ms() - self._known_ms < KNOWN_MS_MAX
@@ -54,5 +54,5 @@ class Copies:
             self._is_asking = False
             if future.exception() is None:
                 in_sync_min, found = self._settings.in_sync, future.result().partitions
-                self._known = {each.id: Replicas(len(each.isr), len(each.replicas), in_sync_min) for each in found}
+                self._known = {each.id: LogReplicas(len(each.isr), len(each.replicas), in_sync_min) for each in found}
                 self._known_ms = asked_ms

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from time import monotonic_ns
 
+from fila_proto_zmq.commands import LogReplicas
 from fila_worker.log.kafka.appender import KafkaAppender
 from fila_worker.log.kafka.clients import new_admin
 from fila_worker.log.kafka.copies import Copies
@@ -11,7 +12,6 @@ from fila_worker.log.kafka.questions import Questions
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.tail import KafkaTail
 from fila_worker.log.kafka.trimming import Trimmer
-from fila_worker.log.partition import Replicas
 
 
 def steady_ms() -> int:
@@ -44,7 +44,7 @@ class KafkaPartition:
         self._copies = copies
 
     @property
-    def replicas(self) -> Replicas | None:
+    def replicas(self) -> LogReplicas | None:
         """What Kafka last said of its replicas; None: nothing lately."""
         return None if self._copies is None else self._copies.of(self._number)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
 
+from fila_proto_zmq.commands import LogReplicas
 from fila_worker.log.kafka.copies import KNOWN_MS_MAX, LOOK_MS, Copies
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.log.partition import Replicas
 
 SETTINGS = KafkaSettings(bootstrap_servers="kafka:9092", topic="log", partitions=2, answer_ms_max=500)
 NOW_MS = 1_000_000
@@ -46,7 +46,7 @@ def test_each_partition_has_its_brokers() -> None:
     assert asker.copies.of(0) is None
     asker.copies.look()
     asker.answer(3, 2)
-    assert [asker.copies.of(partition) for partition in range(3)] == [Replicas(3, 3, 2), Replicas(2, 3, 2), None]
+    assert [asker.copies.of(partition) for partition in range(3)] == [LogReplicas(3, 3, 2), LogReplicas(2, 3, 2), None]
 
 
 def test_one_question_at_a_time_and_not_too_often() -> None:
@@ -65,7 +65,7 @@ def test_without_an_answer_the_last_one_holds_for_some_time() -> None:
     asker.look_after(LOOK_MS)
     asker.questions[-1].set_exception(KafkaException())
     asker.now_ms = NOW_MS + KNOWN_MS_MAX - 1
-    assert asker.copies.of(1) == Replicas(2, 3, 2)
+    assert asker.copies.of(1) == LogReplicas(2, 3, 2)
     asker.now_ms += 1
     assert asker.copies.of(1) is None
     assert asker.look_after(0) == 1, "it asks again"
