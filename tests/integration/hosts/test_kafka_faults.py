@@ -23,6 +23,9 @@ from tests.support.kafka import Kafka, kafka_cluster
 from tests.support.partition_contract import collect, end_of, read
 
 NUMBERS = count()
+NO_LEADER = -1
+ANSWER_S_MAX = 7.0
+"""A client of Kafka forgets after 15 s by itself who led."""
 STALL_S = 2.5
 """A dead or frozen leader is missed for longer than this."""
 
@@ -51,8 +54,8 @@ def open_partition(settings: KafkaSettings) -> KafkaPartition:
     return KafkaPartition(settings, 0, lambda: None)
 
 
-def leader_of(settings: KafkaSettings) -> int:
-    admin = AdminClient({"bootstrap.servers": settings.bootstrap_servers, "log_level": 0})
+def leader_of(settings: KafkaSettings, asker: AdminClient | None = None) -> int:
+    admin = asker or AdminClient({"bootstrap.servers": settings.bootstrap_servers, "log_level": 0})
     return admin.list_topics(settings.topic, PATIENCE_S).topics[settings.topic].partitions[0].leader
 
 
@@ -134,6 +137,26 @@ def test_the_log_says_how_many_brokers_are_in_sync(three: Kafka) -> None:
     eventually(lambda: are_in_sync(2), "one is missed")
     three.start(2)
     eventually(lambda: are_in_sync(3), "it is back, and has all")
+
+
+def test_questions_are_answered_by_the_next_leader(three: Kafka) -> None:
+    settings = new_log(three, 3)
+    tail = open_partition(settings).tail(0)
+    assert end_of(tail) == 0
+    killed = leader_of(settings)
+    three.kill(killed)
+    tail.ask()
+    asker = new_admin(settings)
+    eventually(lambda: leader_of(settings, asker) not in {killed, NO_LEADER}, "another broker leads")
+
+    def is_answered() -> bool:
+        if tail.asked_ms is None:
+            tail.ask()
+        return tail.asked_ms is not None
+
+    eventually(is_answered, "a question has reached it", ANSWER_S_MAX)
+    tail.close()
+    three.start(killed)
 
 
 def test_appends_wait_until_stopped_brokers_are_back(three: Kafka) -> None:

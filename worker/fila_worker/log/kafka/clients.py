@@ -114,7 +114,13 @@ def new_admin(settings: KafkaSettings, listener: Listener | None = None) -> admi
     """
     # A question for a broker that is down keeps two threads of the library busy while it waits: they wake each other, to connect and to
     # say that there is no connection (seen with librdkafka 2.16, half a core for each client). With a connection to each broker nothing is asked for.
-    config = {**_common(settings, listener), "enable.sparse.connections": False}
+    config = {
+        **_common(settings, listener),
+        "enable.sparse.connections": False,
+        # A question goes to the partition's leader as the cache has it, and one that fails does not renew the cache. By default the
+        # questions for a partition whose leader was killed went to the dead broker for 15 s, long after another one led it.
+        "metadata.max.age.ms": 1_000,
+    }
     return _made(admin.AdminClient, config, settings)
 
 
