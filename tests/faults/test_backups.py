@@ -20,7 +20,7 @@ from fila_cluster.backup.taking import take
 from fila_cluster.backup.target import target_at
 from fila_cluster.errors import BatchError, FilaError
 from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running, settling_may_fail
-from tests.support.faults import check_disk, processes, queue_on
+from tests.support.faults import check_disk, queue_on, running_parts
 
 BACKUPS = 4
 WORKERS = 2
@@ -81,7 +81,7 @@ class Killing:
 
     def __init__(self, cluster: Cluster, choice: random.Random) -> None:
         self._cluster = cluster
-        victim = processes(cluster)[f"worker-{choice.randrange(WORKERS)}"]
+        (victim,) = running_parts(cluster, f"worker-{choice.randrange(WORKERS)}")
         self._timer = threading.Timer(choice.uniform(0, 0.5), victim.kill)
 
     def __enter__(self) -> None:

@@ -15,7 +15,7 @@ from fila_proto_zmq.codec import encode_command
 from fila_proto_zmq.commands import Browse, Hello, Receive, Subscribe
 from fila_proto_zmq.errors import LeaseExpiredError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
-from tests.support.faults import check_disk, processes
+from tests.support.faults import check_disk, running_parts
 
 QUEUE = "shared"
 TIMEOUT_S = 1.5
@@ -89,7 +89,7 @@ def test_a_thousand_clients_come_and_go(tmp_path: Path) -> None:
     taken: list[bytes] = []
     with running(tmp_path / "data", *impatient(tmp_path), workers=2) as cluster, cluster.client() as client:
         client.create_queue(QUEUE, visibility_timeout=2.0)
-        router = processes(cluster)["router"]
+        router = running_parts(cluster, "router")[0]
         descriptors = router.num_fds()
 
         def come_and_go(first: int) -> None:
@@ -146,7 +146,7 @@ def beside_deaf_clients(tmp_path: Path, context: "zmq.Context[zmq.Socket[bytes]]
             socket.close(linger=0)
         assert len(drained(client)) == 2000, "what they were sent comes again when they are gone"
         assert cluster.worker_of(0).pid == worker
-        assert processes(cluster)["router"].memory_info().rss < 300 << 20
+        assert running_parts(cluster, "router")[0].memory_info().rss < 300 << 20
 
 
 def deaf_client(context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str) -> "zmq.Socket[bytes]":

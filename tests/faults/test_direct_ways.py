@@ -19,7 +19,7 @@ from fila_proto_zmq.frames import epoch_tag
 from fila_router.core.worker_state import SILENCE_MS_MAX
 from tests.support.books import Books, Load
 from tests.support.cluster import Cluster, eventually, running, settling_may_fail
-from tests.support.faults import check_disk, kill, paused, processes, queue_on, wait_until_served
+from tests.support.faults import check_disk, kill, paused, queue_on, running_parts, wait_until_served
 
 PAUSE_S = SILENCE_MS_MAX / 1000 + 0.7
 """Longer than the router's patience with a silent worker, shorter than the supervisor's."""
@@ -76,7 +76,7 @@ def test_a_worker_goes_away_under_load(cluster: Cluster, fault: str) -> None:
             with paused(cluster, "worker-0"):
                 threading.Event().wait(PAUSE_S)  # the length of the pause is what is being tried
         else:
-            processes(cluster)["worker-0"].send_signal(signal.SIGTERM)
+            running_parts(cluster, "worker-0")[0].send_signal(signal.SIGTERM)
         wait_until_served(cluster, *queues)
     moved_on(load)
     load.stop()
@@ -105,7 +105,7 @@ def test_calls_that_wait_survive_a_restart_in_good_order(cluster: Cluster, *, di
         thread.start()
         with client.consume(queue, prefetch=10) as consumer:
             next(consumer).ack()
-            processes(cluster)["worker-0"].send_signal(signal.SIGTERM)
+            running_parts(cluster, "worker-0")[0].send_signal(signal.SIGTERM)
             for number in range(1, 40):
                 client.enqueue(queue, str(number).encode())
             numbers = []

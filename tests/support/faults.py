@@ -28,17 +28,23 @@ def processes(cluster: Cluster) -> dict[str, psutil.Process]:
     return found
 
 
+def running_parts(cluster: Cluster, *names: str) -> list[psutil.Process]:
+    """Wait until parts of a cluster run, and return their processes. One that is just started has the command line of its supervisor."""
+    eventually(lambda: {*names} <= processes(cluster).keys(), f"{', '.join(names)} run")
+    running = processes(cluster)
+    return [running[name] for name in names]
+
+
 def kill(cluster: Cluster, *names: str) -> None:
     """kill -9 some processes at once."""
-    running = processes(cluster)
-    for name in names:
-        running[name].kill()
+    for victim in running_parts(cluster, *names):
+        victim.kill()
 
 
 @contextmanager
 def paused(cluster: Cluster, *names: str) -> Iterator[None]:
     """SIGSTOP some processes for a block, then let those go on that still live."""
-    victims = [processes(cluster)[name] for name in names]
+    victims = running_parts(cluster, *names)
     for victim in victims:
         victim.send_signal(signal.SIGSTOP)
     try:

@@ -48,6 +48,8 @@ def test_a_host_that_drains_gives_up_one_shard_after_the_other_and_gets_its_part
     with three_hosts(tmp_path) as hosts, hosts.client() as client:
         client.request(DrainWorker("worker-a", undo=False))
         eventually(lambda: "a" not in hosts.leaders().values() and hosts.spread() == [3, 3], "it leads nothing")
+        # The next leader may serve before this host has written the line.
+        eventually(lambda: len(hosts.workers["a"].events("shard.followed")) == 2, "it says what it gave up")
         first, second = hosts.workers["a"].events("shard.followed")
         (again,) = (
             event
