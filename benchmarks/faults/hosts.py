@@ -116,5 +116,4 @@ def measure(run: Run[Scale]) -> None:
     run.promise(f"the hosts end with {codes}, all 0", not any(codes))
 
 
-# Of the short form the first kills are of each kind: a worker, a router, and hosts before and after another one has taken over.
-BENCHMARK = Benchmark("hosts", measure, Scale(4, hosts=2, brokers=1, shards=2, seed=2), Scale(30), Scale(100))
+BENCHMARK = Benchmark("hosts", measure, Scale(10, hosts=2, brokers=1, shards=2), Scale(30), Scale(100))
