@@ -4,8 +4,9 @@ A due time is carried out in one batch: the schedule's progress and the enqueue,
 (:mod:`core.settle.remote_enqueues`). A schedule has at most one message under way. So a queue that is full, or a shard that is
 away, makes the schedule wait, and its due times meanwhile are those of an outage.
 
-A due time is *missed* if it is later than a restart takes (``Limits.schedule_grace_ms``). Then the schedule's ``catch_up``
-decides about all due times up to now.
+A due time is *missed* if it is later than its jitter and a restart take (``Limits.schedule_grace_ms``). Then the schedule's
+``catch_up`` decides about all due times up to now. The whole jitter counts, not the part that this due time has: with a jitter
+longer than the interval, a due time also waits for those before it.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -47,7 +48,7 @@ def _carry_out(state: "State", table: ScheduleTable, schedule: Schedule, now_ms:
     assert times is not None, "a schedule without due times is not planned"
     due_ms = times.after(progress.handled_ms)
     assert due_ms is not None, "a planned schedule has a due time"
-    if now_ms - schedule.at_ms <= state.settings.limits.schedule_grace_ms:
+    if now_ms - due_ms - schedule.record.jitter_ms <= state.settings.limits.schedule_grace_ms:
         progress.in_a_row = 0
         _send(state, table, schedule, due_ms, now_ms)
         return 0

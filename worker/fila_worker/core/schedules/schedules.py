@@ -69,8 +69,10 @@ def put_schedule(state: "State", call: "Call", command: PutSchedule) -> Schedule
     times = due_times(state.calendar, record.cron, record.every_ms, record.timezone, record.anchor_ms)
     _check_room(state, table, old, record.size_bytes)
     progress = replace(old.progress) if old is not None else Progress(now_ms)
-    if not goes_on:  # a message that is on its way is not waited for
-        progress.handled_ms, progress.under_way_ms, progress.fault, progress.in_a_row = now_ms, 0, None, 0
+    if not goes_on:
+        progress.handled_ms, progress.in_a_row = now_ms, 0
+    if old is not None and not (goes_on and old.record.queue == record.queue):
+        progress.under_way_ms, progress.fault = 0, None  # not waited for: the other queue may be full for ever
     batch, family = state.batch, state.store.families.state
     batch.put(SCHEDULE + name.encode(), encode(record), family)
     batch.put(MESSAGE + name.encode(), encode(command.enqueue), family)
