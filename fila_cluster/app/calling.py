@@ -1,14 +1,14 @@
 """One call of a handler: its arguments made, within its time limit, in a thread or awaited.
 
 A coroutine that is out of time is cancelled. A function cannot be stopped: its message is settled as timed out while it goes on, and
-whoever called it is told to keep its slot taken until it ends (:class:`HandlerTimeoutError.still_running`). The same holds for a
-coroutine that does not end when it is cancelled.
+whoever called it is told to keep its slot taken until it ends (``going_on``). The same holds for a coroutine that does not end when it
+is cancelled, and for a call that middleware waits for no longer. What middleware makes of an exception changes nothing about that.
 """
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -39,17 +39,34 @@ class HandlerExitError(RuntimeError):
     """A handler, or a dependency of it, called ``sys.exit``: that ends no process here, or one message could end them all."""
 
 
-async def call(handler: Handler, delivery: Delivery, shared: Values, overrides: Overrides, threads: Threads | None) -> Any:
-    """Call a handler for one delivery. ``shared``: the app-wide dependencies; ``threads`` None: functions are called here."""
+async def call(
+    handler: Handler,
+    delivery: Delivery,
+    shared: Values,
+    overrides: Overrides,
+    threads: Threads | None,
+    going_on: "list[asyncio.Future[Any]]",
+) -> Any:
+    """Call a handler for one delivery. ``shared``: the app-wide dependencies; ``threads`` None: functions are called here.
+
+    ``going_on`` gets the call if it goes on when this one has ended.
+    """
+    work: Awaitable[Any]
     if handler.is_coroutine:
-        work: Awaitable[Any] = _awaited(handler.recipe, delivery, shared, overrides)
+        work = _awaited(handler.recipe, delivery, shared, overrides)
+        if handler.timeout is None:
+            return await work
     elif threads is None:
         return _called(handler.recipe, delivery, shared, overrides)
     else:
         work = threads.start(partial(_called, handler.recipe, delivery, shared, overrides))
-    if handler.timeout is None:
-        return await work
-    return await _within(handler.timeout, asyncio.ensure_future(work), is_coroutine=handler.is_coroutine)
+    running = asyncio.ensure_future(work)
+    try:
+        return await _within(handler.timeout, running, is_coroutine=handler.is_coroutine)
+    finally:
+        if not running.done():
+            running.add_done_callback(_look)
+            going_on.append(running)
 
 
 async def make_shared(stack: AsyncExitStack, needs: list[Need], overrides: Overrides) -> Values:
@@ -61,9 +78,11 @@ async def make_shared(stack: AsyncExitStack, needs: list[Need], overrides: Overr
     return shared
 
 
-async def _within(seconds: float, running: "asyncio.Future[Any]", *, is_coroutine: bool) -> Any:
+async def _within(seconds: float | None, running: "asyncio.Future[Any]", *, is_coroutine: bool) -> Any:
     try:
         done, _ = await asyncio.wait({running}, timeout=seconds)
+        if seconds is None:
+            return running.result()
         if not done and is_coroutine:
             running.cancel()
             done, _ = await asyncio.wait({running}, timeout=CANCEL_S)
@@ -77,6 +96,12 @@ async def _within(seconds: float, running: "asyncio.Future[Any]", *, is_coroutin
     if not done:
         raise HandlerTimeoutError(seconds, running)
     return running.result()
+
+
+def _look(running: "asyncio.Future[Any]") -> None:
+    """Look at the exception of a call that went on: what becomes of its message was decided before."""
+    with suppress(asyncio.CancelledError):
+        running.exception()
 
 
 def _called(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overrides) -> Any:

@@ -38,15 +38,20 @@ class StuckError(Exception):
 
 
 class Stop:
-    """When to stop. Asked once: drain. Asked again: at once. Made anywhere; asked in the event loop."""
+    """When to stop. Asked once: drain. Asked again: at once. Made anywhere; asked in the event loop.
+
+    A drain that began by itself, because a handler is stuck or the supervisor is gone, is not hurried by the first one who asks.
+    """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hurried = asyncio.Event()
+        self._was_asked = False
 
     def ask(self) -> None:
         """Ask to stop; a second time: to give back what is in hand, too."""
-        (self.hurried if self.asked.is_set() else self.asked).set()
+        (self.hurried if self._was_asked else self.asked).set()
+        self._was_asked = True
 
 
 class Line:
@@ -111,15 +116,15 @@ class Line:
 
     async def _serve(self, delivery: AsyncDelivery) -> None:
         try:
-            _, still_running = await self._work.serve(delivery)
+            _, going_on = await self._work.serve(delivery)
         except asyncio.CancelledError:
             self.left.append(delivery)
             raise
-        if still_running is not None:
-            await self._outlast(still_running)
+        if going_on:
+            await self._outlast(going_on)
 
-    async def _outlast(self, still_running: "asyncio.Future[Any]") -> None:
-        """Keep this slot taken until a call has ended, whose message is settled."""
+    async def _outlast(self, going_on: "list[asyncio.Future[Any]]") -> None:
+        """Keep this slot taken until calls have ended whose message is settled."""
         handler, task = self.handler, asyncio.current_task()
         assert task is not None
         handler.tally.overdue += 1
@@ -129,7 +134,7 @@ class Line:
             self._stuck(handler)
         try:
             if not self._stop.asked.is_set():
-                await asyncio.wait({still_running})
+                await asyncio.wait(going_on)
         finally:
             self.waiting.discard(task)
             handler.tally.overdue -= 1
@@ -179,8 +184,8 @@ async def serve(
 
     def note_stuck(handler: Handler) -> None:
         _log.error(
-            "queue %r: all %d slots of %s are taken by calls that are over their limit of %g s and go on: it gets no more messages here",
-            handler.queue, handler.concurrency, handler.name, handler.timeout,
+            "queue %r: all %d slots of %s are taken by calls that are over their time limit and go on: it gets no more messages here",
+            handler.queue, handler.concurrency, handler.name,
         )  # fmt: skip
         if end_when_stuck:
             stuck.append(handler)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from structlog.contextvars import bound_contextvars
@@ -52,8 +51,8 @@ class Work:
         verdict, _ = await self.serve(delivery)
         return verdict
 
-    async def serve(self, delivery: Delivery) -> "tuple[Verdict | None, asyncio.Future[Any] | None]":
-        """Do what :meth:`handle` does; return also the call that is over its time limit and goes on, if it is."""
+    async def serve(self, delivery: Delivery) -> "tuple[Verdict | None, list[asyncio.Future[Any]]]":
+        """Do what :meth:`handle` does; return also the calls that go on. Middleware may have made several."""
         handler = self._handlers.get(delivery.queue)
         if handler is None:
             known = ", ".join(self._handlers) or "no queue"
@@ -63,9 +62,10 @@ class Work:
         tally.in_hand += 1
         meters.in_hand.add(1, labels)
         outcome = "given_back"
+        going_on: list[asyncio.Future[Any]] = []
         try:
             with bound_contextvars(message_id=delivery.id, queue=handler.queue, handler=handler.name):
-                judged, error = await self._outcome(handler, delivery)
+                judged, error = await self._outcome(handler, delivery, going_on)
                 verdict = None if delivery._settled else judged
                 if verdict is None:  # by the handler, or it was delivered at most once
                     outcome = "own"
@@ -80,12 +80,14 @@ class Work:
             ended = labels | {"outcome": outcome}
             meters.messages.add(1, ended)
             meters.seconds.record(time.monotonic() - began, ended)
-        return verdict, _still_running(error)
+        return verdict, going_on
 
-    async def _outcome(self, handler: Handler, delivery: Delivery) -> tuple[Verdict, BaseException | None]:
+    async def _outcome(
+        self, handler: Handler, delivery: Delivery, going_on: "list[asyncio.Future[Any]]"
+    ) -> tuple[Verdict, BaseException | None]:
         try:
             with span_of(handler, delivery):
-                await self._through_middleware(handler, delivery)
+                await self._through_middleware(handler, delivery, going_on)
         except Exception as error:  # whatever a handler raises is an answer
             return judge(error, delivery.attempts, handler.retry), error
         except (
@@ -97,19 +99,19 @@ class Work:
             return judge(error, delivery.attempts, handler.retry), error
         return ACK, None
 
-    async def _call(self, handler: Handler, delivery: Delivery) -> Any:
+    async def _call(self, handler: Handler, delivery: Delivery, going_on: "list[asyncio.Future[Any]]") -> Any:
         if handler.is_coroutine:
             given = for_coroutine(delivery)
         else:
             given = delivery if self._threads is None else for_thread(delivery)
-        return await call(handler, given, self._shared, self._overrides, self._threads)
+        return await call(handler, given, self._shared, self._overrides, self._threads, going_on)
 
-    async def _through_middleware(self, handler: Handler, delivery: Delivery) -> Any:
+    async def _through_middleware(self, handler: Handler, delivery: Delivery, going_on: "list[asyncio.Future[Any]]") -> Any:
         if not self._middleware:
-            return await self._call(handler, delivery)
+            return await self._call(handler, delivery, going_on)
 
         async def last(of: Call) -> Any:
-            return await self._call(handler, delivery)
+            return await self._call(handler, delivery, going_on)
 
         step = last
         for middleware in reversed(self._middleware):
@@ -124,19 +126,6 @@ def _is_to_end(error: BaseException) -> bool:
     """Return whether somebody has cancelled the task that runs, which is no answer of its handler."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-def _still_running(error: BaseException | None) -> "asyncio.Future[Any] | None":
-    """Return the call that goes on. Its exception, should it end with one, is nobody's: what it means was decided."""
-    running = error.still_running if isinstance(error, HandlerTimeoutError) else None
-    if running is not None:
-        running.add_done_callback(_look)
-    return running
-
-
-def _look(running: "asyncio.Future[Any]") -> None:
-    with suppress(asyncio.CancelledError):
-        running.exception()
 
 
 def _tell(handler: Handler, delivery: Delivery, verdict: Verdict, error: BaseException | None) -> None:

@@ -3,11 +3,12 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from fila_cluster.app import App, Stop
+from fila_cluster.app import App, Call, CallNext, Stop
 from fila_cluster.app.serving import StuckError
 from fila_cluster.errors import FilaError, PermissionDeniedError, QueueNotFoundError, ShardUnavailableError
 from fila_proto_zmq.commands import Verb
@@ -198,6 +199,33 @@ def test_a_function_over_its_limit_keeps_its_slot_until_it_ends(app: App, desk: 
     run(test())
 
 
+@pytest.mark.parametrize("limit", ["the handler's", "the middleware's"])
+def test_a_call_that_goes_on_keeps_its_slot_whatever_middleware_makes_of_it(app: App, desk: Desk, limit: str) -> None:
+    may_end, calls = threading.Event(), []
+
+    @app.middleware
+    async def hush(call: Call, call_next: CallNext) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if limit == "the handler's" else 0.01):
+                await call_next(call)
+
+    @app.handler("orders", concurrency=2, timeout=0.01 if limit == "the handler's" else None)
+    def order(payload: bytes) -> None:
+        calls.append(payload)
+        may_end.wait(PATIENCE_S)
+
+    desk.put("orders", *[b"%d" % number for number in range(9)])
+
+    async def test() -> None:
+        with pytest.raises(StuckError):
+            await working(app, desk, Stop(), end_when_stuck=True)[1]
+
+    run(test())
+    may_end.set()
+    assert calls == [b"0", b"1"]
+    assert desk.verbs() == [(b"0", Verb.ACK), (b"1", Verb.ACK)]
+
+
 def test_a_process_whose_slots_all_hang_ends_if_another_one_can_take_over(app: App, desk: Desk) -> None:
     may_end = threading.Event()
 
@@ -215,6 +243,37 @@ def test_a_process_whose_slots_all_hang_ends_if_another_one_can_take_over(app: A
     run(test())
     may_end.set()
     assert desk.verbs() == [(b"hang", Verb.NACK)]
+
+
+def test_the_first_request_to_stop_does_not_hurry_the_drain_of_a_process_that_is_stuck(app: App, desk: Desk) -> None:
+    may_end, go_on = threading.Event(), asyncio.Event()
+
+    @app.handler("orders", timeout=0.01)
+    def order(payload: bytes) -> None:
+        may_end.wait(PATIENCE_S)
+
+    @app.handler("mail")
+    async def mail(payload: bytes) -> None:
+        await go_on.wait()
+
+    desk.queues["orders"].clear()  # there is one
+    desk.put("mail", b"letter")
+
+    async def test() -> None:
+        stop = Stop()
+        _, task = working(app, desk, stop, end_when_stuck=True)
+        await until(lambda: app.handlers[1].tally.in_hand == 1)
+        desk.put("orders", b"hang")
+        await stop.asked.wait()
+        stop.ask()
+        await turns()
+        go_on.set()
+        with pytest.raises(StuckError):
+            await task
+
+    run(test())
+    may_end.set()
+    assert desk.verbs() == [(b"hang", Verb.NACK), (b"letter", Verb.ACK)]
 
 
 @pytest.mark.parametrize("error", [QueueNotFoundError("queue 'orders' does not exist"), PermissionDeniedError("not yours")])
