@@ -88,16 +88,23 @@ class Work:
         try:
             with span_of(handler, delivery):
                 await self._through_middleware(handler, delivery, going_on)
-        except Exception as error:  # whatever a handler raises is an answer
-            return judge(error, delivery.attempts, handler.retry), error
-        except (
-            asyncio.CancelledError,
-            SystemExit,
-        ) as error:  # a task that the handler awaited was cancelled; middleware has exited
-            if _is_to_end(error):
+        except BaseException as error:
+            if not self._is_an_answer(error):
                 raise
             return judge(error, delivery.attempts, handler.retry), error
         return ACK, None
+
+    def _is_an_answer(self, error: BaseException) -> bool:
+        """Return whether an error is what became of a message: whatever a handler raises, or one message could end all processes.
+
+        Extensions raise errors that are no ``Exception``: pyo3's for a panic in Rust. In a test pytest does, to end it.
+        """
+        if isinstance(error, asyncio.CancelledError):  # of a task that the handler awaited; or somebody cancels ours
+            task = asyncio.current_task()
+            return task is None or task.cancelling() == 0
+        if isinstance(error, (Exception, SystemExit)):
+            return True
+        return self._threads is not None and not isinstance(error, (KeyboardInterrupt, GeneratorExit))
 
     async def _call(self, handler: Handler, delivery: Delivery, going_on: "list[asyncio.Future[Any]]") -> Any:
         if handler.is_coroutine:
@@ -120,12 +127,6 @@ class Work:
                 return await middleware(of, following)
 
         return await step(Call(handler, for_coroutine(delivery)))
-
-
-def _is_to_end(error: BaseException) -> bool:
-    """Return whether somebody has cancelled the task that runs, which is no answer of its handler."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _tell(handler: Handler, delivery: Delivery, verdict: Verdict, error: BaseException | None) -> None:

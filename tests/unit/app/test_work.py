@@ -137,6 +137,41 @@ def test_an_exit_or_a_cancelled_task_within_a_handler_ends_its_message_alone(
     ]
 
 
+@pytest.mark.parametrize("is_coroutine", [True, False])
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_an_error_that_is_no_exception_ends_its_message_alone(
+    app: App, desk: Desk, timeout: float | None, is_coroutine: bool
+) -> None:
+    def order(payload: bytes) -> None:
+        raise PanicError("called `Option::unwrap()` on a `None` value")
+
+    async def awaited(payload: bytes) -> None:
+        order(payload)
+
+    app.handler("orders", retry=backoff(first=5), timeout=timeout)(awaited if is_coroutine else order)
+    desk.put("orders", b"a")
+    assert work_off(app, FakeAsyncClient(desk)) == 1
+    [(_, how)] = desk.settled
+    assert (how.verb, how.error) == (Verb.RETRY, "PanicError: called `Option::unwrap()` on a `None` value")
+
+
+def test_an_error_that_is_no_exception_ends_a_test(app: App, desk: Desk) -> None:
+    @app.handler("orders")
+    def order(payload: bytes) -> None:
+        pytest.fail("not this one")
+
+    desk.put("orders", b"a")
+    client = FakeClient(desk)
+    with pytest.raises(pytest.fail.Exception, match="not this one"):
+        work_off(app, client)
+    assert desk.settled == []
+    client.closed = True  # it gives back what is in hand
+
+
+class PanicError(BaseException):
+    """Stands for what pyo3 raises."""
+
+
 def test_an_error_without_a_policy_is_a_nack_and_comes_again(app: App, desk: Desk) -> None:
     seen = []
 
