@@ -114,10 +114,7 @@ def _called(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overr
             result = recipe.make(**arguments)
         except SystemExit as error:
             raise HandlerExitError(f"the handler called sys.exit({error.code!r})") from error
-        if inspect.iscoroutine(result):
-            result.close()
-            raise TypeError(f"{name_of(recipe.make)} is no coroutine function, but returned a coroutine: make it async def")
-        return result
+        return _ended(recipe, result)
 
 
 async def _awaited(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overrides) -> Any:
@@ -127,9 +124,23 @@ async def _awaited(recipe: Recipe, delivery: Delivery, shared: Values, overrides
             values: Values = {}
             for need in recipe.needs:
                 arguments[need.parameter] = await _make_async(stack, need, delivery, shared, overrides, values)
-            return await recipe.make(**arguments)
+            return _ended(recipe, await recipe.make(**arguments))
         except SystemExit as error:
             raise HandlerExitError(f"the handler called sys.exit({error.code!r})") from error
+
+
+def _ended(recipe: Recipe, result: Any) -> Any:
+    """Return a handler's result. :class:`TypeError` if its work has not begun: a decorator has hidden what kind of function it is."""
+    if inspect.iscoroutine(result):
+        result.close()
+    elif not inspect.isawaitable(result) and not inspect.isgenerator(result) and not inspect.isasyncgen(result):
+        return result
+    name, kind = name_of(recipe.make), type(result).__name__
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(f"{name} returned a {kind}, and nothing of it was run: a handler returns, it does not yield")
+    if recipe.is_async:
+        raise TypeError(f"{name} returned a {kind}, which nobody awaits: await it in the handler, or in its decorator")
+    raise TypeError(f"{name} is no coroutine function, but returned a {kind}: make it async def")
 
 
 def _plain_arguments(recipe: Recipe, delivery: Delivery | None) -> dict[str, Any]:

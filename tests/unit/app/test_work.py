@@ -571,6 +571,50 @@ def test_a_function_that_returns_a_coroutine_is_told_and_its_message_not_acked(a
     assert "is no coroutine function, but returned a coroutine" in desk.settled[0][1].error
 
 
+@pytest.mark.parametrize("kind", [FakeClient, FakeAsyncClient])
+@pytest.mark.parametrize("awaited", [False, True])
+def test_work_that_has_not_begun_is_not_acked(app: App, desk: Desk, kind: type[FakeClient], awaited: bool) -> None:
+    async def order(payload: bytes) -> None: ...
+
+    def steps(payload: bytes) -> Any:
+        yield
+
+    async def async_steps(payload: bytes) -> Any:
+        yield
+
+    def hidden(function: Any) -> Any:
+        """Hide what kind of function it is, as decorators do."""
+
+        async def awaiting(payload: bytes) -> Any:
+            return function(payload)
+
+        def calling(payload: bytes) -> Any:
+            return function(payload)
+
+        return awaiting if awaited else calling
+
+    for queue, function in {"orders": order, "steps": steps, "async steps": async_steps}.items():
+        app.handler(queue.replace(" ", "-"), retry=backoff())(hidden(function))
+        desk.put(queue.replace(" ", "-"), b"a")
+    assert work_off(app, kind(desk)) == 3
+    assert [how.verb for _, how in desk.settled] == [Verb.RETRY] * 3
+    said = ["which nobody awaits" if awaited else "make it async def", "does not yield", "does not yield"]
+    assert all(words in how.error for words, (_, how) in zip(said, desk.settled, strict=True))
+
+
+def test_a_delivery_may_be_annotated_with_more_words(app: App, desk: Desk) -> None:
+    seen: list[Delivery | None] = []
+
+    @app.handler("orders")
+    def order(first: Annotated[Delivery, "this one"], payload: bytes, second: Delivery | None = None) -> None:
+        seen.extend((first, second))
+
+    desk.put("orders", b"a")
+    work_off(app, FakeClient(desk))
+    assert seen[0] is not None
+    assert seen[0] is seen[1]
+
+
 def test_annotations_of_a_partial_function_count(app: App, desk: Desk) -> None:
     got: list[Any] = []
 
