@@ -22,7 +22,7 @@ from fila_cluster.client.asynchronous.consumer import AsyncConsumer
 from fila_cluster.client.calls.request import Request
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_proto_zmq.commands import DescribeQueue
-from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.errors import FilaError, QueueNotFoundError
 
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Between tries to consume a queue that cannot be consumed now; the last one again and again."""
@@ -31,6 +31,11 @@ END_S: Final = 6.0
 """How long cancelled handlers may take to end: a little more than one call has to."""
 
 _log = logging.getLogger("fila_cluster.app")
+
+
+def is_made_later(error: FilaError) -> bool:
+    """Return whether an error says that a queue does not exist because it had no message yet: a template makes it then."""
+    return isinstance(error, QueueNotFoundError) and "template" in error.details
 
 
 class StuckError(Exception):
@@ -75,12 +80,17 @@ class Line:
         """What was in hand when its slot was cancelled. Kept until the client has given it back."""
 
     async def check(self) -> None:
-        """Return once the broker knows the queue. An error that does not pass is raised: a wrong name, a missing permission."""
+        """Return once the broker knows the queue, or a template that will make it.
+
+        An error that does not pass is raised: a wrong name, a missing permission.
+        """
         failures = 0
         while not self._stop.asked.is_set():
             try:
                 await self._client.request(Request(self.handler.queue, DescribeQueue()))
             except FilaError as error:
+                if is_made_later(error):
+                    return
                 if not error.retryable:
                     raise
                 await self._pause(failures, error)
@@ -159,7 +169,14 @@ class Line:
 
     async def _pause(self, failures: int, error: FilaError) -> None:
         seconds = PAUSES_S[min(failures, len(PAUSES_S) - 1)]
-        _log.warning("queue %r cannot be consumed now: %s; trying again in %g s", self.handler.queue, error, seconds)
+        if not is_made_later(error):
+            _log.warning("queue %r cannot be consumed now: %s; trying again in %g s", self.handler.queue, error, seconds)
+        elif failures == 0:
+            _log.info(
+                "queue %r does not exist yet: its first message makes it, and is then taken within %g s",
+                self.handler.queue,
+                PAUSES_S[-1],
+            )
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stop.asked.wait()

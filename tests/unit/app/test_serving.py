@@ -11,6 +11,7 @@ import pytest
 from fila_cluster.app import App, Call, CallNext, Stop
 from fila_cluster.app.serving import StuckError
 from fila_cluster.errors import FilaError, PermissionDeniedError, QueueNotFoundError, ShardUnavailableError
+from fila_cluster.testing import broker
 from fila_proto_zmq.commands import Verb
 from tests.support.handled import Desk, FakeAsyncClient
 
@@ -287,6 +288,51 @@ def test_what_does_not_pass_by_itself_is_raised_at_the_start(app: App, desk: Des
             await working(app, desk, Stop())[1]
 
     run(test())
+
+
+def test_a_queue_that_a_template_makes_later_is_waited_for(app: App, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "fila_cluster.app")
+    app.handler("tenant-acme")(lambda payload: None)
+    desk.templates["tenant-"] = "tenant-*"
+
+    async def test() -> None:
+        stop, ready = Stop(), asyncio.Event()
+        client, task = working(app, desk, stop, ready=ready.set)
+        await ready.wait()
+        await until(lambda: len(client.consumers) > 3)
+        desk.put("tenant-acme", b"a")
+        await until(lambda: desk.settled)
+        stop.ask()
+        await task
+
+    run(test())
+    assert desk.verbs() == [(b"a", Verb.ACK)]
+    assert [each.levelname for each in caplog.records] == ["INFO"]
+    assert "its first message makes it" in caplog.text
+
+
+def test_until_idle_passes_over_queues_that_a_template_makes_later(app: App) -> None:
+    seen = []
+    with broker() as fila:
+        fila.put_template("tenant-*")
+
+        @app.handler("tenant-acme")
+        def acme(payload: bytes) -> None:
+            seen.append(payload)
+            fila.enqueue("tenant-ajax", b"from acme")
+
+        @app.handler("tenant-ajax")
+        def ajax(payload: bytes) -> None:
+            seen.append(payload)
+
+        assert app.run_until_idle(fila) == 0
+        fila.enqueue("tenant-acme", b"a")
+        assert app.run_until_idle(fila) == 2
+        fila.delete_template("tenant-*")
+        fila.delete_queue("tenant-ajax")
+        with pytest.raises(QueueNotFoundError):
+            app.run_until_idle(fila)
+    assert seen == [b"a", b"from acme"]
 
 
 def test_a_broker_that_is_away_at_the_start_is_waited_for(app: App, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
