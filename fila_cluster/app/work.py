@@ -9,7 +9,7 @@ from typing import Any
 from structlog.contextvars import bound_contextvars
 
 from fila_cluster.app.calling import HandlerTimeoutError, Overrides, Values, call
-from fila_cluster.app.decisions import ACK, Defer, Fail, RetryAfter, Verdict, judge
+from fila_cluster.app.decisions import ACK, Defer, Fail, RetryAfter, Verdict, in_dead_letter_queue, judge
 from fila_cluster.app.deliveries import for_coroutine, for_thread
 from fila_cluster.app.handlers import Call, Handler, Middleware
 from fila_cluster.app.payloads import PayloadError
@@ -18,6 +18,7 @@ from fila_cluster.app.telemetry import instruments, span_of
 from fila_cluster.app.threads import Threads
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_proto_zmq.commands import Verb
+from fila_proto_zmq.names import is_dead_letter
 
 _log = logging.getLogger("fila_cluster.app")
 
@@ -91,7 +92,8 @@ class Work:
         except BaseException as error:
             if not self._is_an_answer(error):
                 raise
-            return judge(error, delivery.attempts, handler.retry), error
+            verdict = judge(error, delivery.attempts, handler.retry)
+            return in_dead_letter_queue(verdict) if is_dead_letter(handler.queue) else verdict, error
         return ACK, None
 
     def _is_an_answer(self, error: BaseException) -> bool:
@@ -137,7 +139,7 @@ def _tell(handler: Handler, delivery: Delivery, verdict: Verdict, error: BaseExc
     said = "message %s of %r, attempt %d: %s"
     what = delivery.id, handler.queue, delivery.attempts + 1, verb
     if isinstance(error, PayloadError):
-        _log.error(f"{said}: its payload is not what %s takes; the dead letter's error says where", *what, handler.name)
+        _log.error(f"{said}: its payload is not what %s takes; the message's error says where", *what, handler.name)
     elif isinstance(error, (RetryAfter, Defer)):
         _log.info(f"{said}, as %s asks", *what, handler.name)
     elif isinstance(error, (Fail, HandlerTimeoutError)):

@@ -172,6 +172,22 @@ class PanicError(BaseException):
     """Stands for what pyo3 raises."""
 
 
+def test_a_dead_letter_that_fails_does_not_come_again_at_once(app: App, desk: Desk) -> None:
+    """A .dlq has no dead letter queue of its own: what is nacked or failed there is pending again."""
+
+    def fail(payload: bytes) -> None:
+        raise {b"fail": Fail("no"), b"retry": RetryAfter(7)}.get(payload, OSError("x"))
+
+    app.handler("orders.dlq")(fail)
+    desk.put("orders.dlq", b"fail", b"retry", b"error")
+    assert work_off(app, FakeClient(desk)) == 3
+    assert [(how.verb, how.error, how.after_ms) for _, how in desk.settled] == [
+        (Verb.RETRY, "no", 300_000),
+        (Verb.RETRY, "", 7_000),
+        (Verb.RETRY, "OSError: x", 300_000),
+    ]
+
+
 def test_an_error_without_a_policy_is_a_nack_and_comes_again(app: App, desk: Desk) -> None:
     seen = []
 
