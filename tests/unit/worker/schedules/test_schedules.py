@@ -21,8 +21,10 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedError, PayloadTooLargeError
 from fila_proto_zmq.ids import format_id
-from fila_proto_zmq.record import open_envelope, seal_envelope
+from fila_proto_zmq.limits import HEADERS_BYTES_MAX
+from fila_proto_zmq.record import headers_length, open_envelope, seal_envelope
 from fila_worker.core.metrics.meter import report
+from fila_worker.core.schedules.firing import ADDED_BYTES_MAX
 from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.carrier import Carrier, name_on
 from tests.support.shard import ShardHarness, limited
@@ -138,6 +140,20 @@ def test_a_jitter_that_is_longer_than_the_interval_misses_no_due_time(harness: S
     harness.restart()
     harness.pass_time(0)
     assert (get(harness).skipped > 0) is (catch_up != "all")
+
+
+def test_headers_leave_room_for_the_schedules_own(harness: ShardHarness) -> None:
+    name, most = name_on(3, "n" * 190), HEADERS_BYTES_MAX - ADDED_BYTES_MAX
+
+    def message(length: int) -> Enqueue:
+        return Enqueue([seal_envelope(b"", {"h": "x" * length})])
+
+    least = headers_length(message(most).envelopes[0]) - most  # of its length and name
+    with pytest.raises(InvalidArgumentError, match=f"those of a schedule's message may have {most}"):
+        put(harness, name, enqueue=message(most - least + 1), cron="* * * * *")
+    put(harness, name, enqueue=message(most - least), cron="* * * * *")
+    harness.pass_time(MINUTE_MS)
+    assert (get(harness, name).fired, get(harness, name).failed) == (1, 0)
 
 
 # --- restarts, outages, clocks ----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.events import ScheduleCaughtUp, ScheduleFailed
+from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.record import open_envelope, seal_envelope
 from fila_worker.core.model.outbox import Owner
 from fila_worker.core.schedules.rules import ALL, SKIP, Interval
@@ -28,6 +29,9 @@ NAME_HEADER: Final = "fila-schedule"
 DUE_HEADER: Final = "fila-due-at"
 HEADERS: Final = (NAME_HEADER, DUE_HEADER)
 """The headers that a schedule adds to its messages: its name, and the due time as ISO 8601 in UTC."""
+
+ADDED_BYTES_MAX: Final = QUEUE_NAME_BYTES_MAX + 128
+"""The bytes of these headers: names, values, and their lengths."""
 
 
 def carry_out_due(state: "State", table: ScheduleTable, now_ms: int) -> None:

@@ -18,14 +18,14 @@ from fila_proto_zmq.commands import (
     ScheduleView,
 )
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, PayloadTooLargeError
-from fila_proto_zmq.limits import LIST_SCHEDULES_MAX
+from fila_proto_zmq.limits import HEADERS_BYTES_MAX, LIST_SCHEDULES_MAX
 from fila_proto_zmq.names import check_new_queue_name, check_schedule_name, matches
-from fila_proto_zmq.record import open_envelope
+from fila_proto_zmq.record import headers_length, open_envelope
 from fila_worker.core.enqueue.dedup import check_window
 from fila_worker.core.enqueue.one_by_one import check_enqueue
 from fila_worker.core.metrics.meter import ReportState
 from fila_worker.core.model.component import Component, InvariantBroken, Steps
-from fila_worker.core.schedules.firing import FEATURE, HEADERS, carry_out_due, take_outcome
+from fila_worker.core.schedules.firing import ADDED_BYTES_MAX, FEATURE, HEADERS, carry_out_due, take_outcome
 from fila_worker.core.schedules.rules import check_rest, due_times
 from fila_worker.core.schedules.table import (
     MESSAGE,
@@ -97,6 +97,11 @@ def _check_message(state: "State", command: PutSchedule, now_ms: int) -> None:
     if message.dedup_window_ms:
         check_window(message.dedup_window_ms)
     check_enqueue(message, state.settings.max_payload_bytes, now_ms)
+    headers_bytes, most = headers_length(message.envelopes[0]), HEADERS_BYTES_MAX - ADDED_BYTES_MAX
+    if headers_bytes > most:
+        raise InvalidArgumentError(
+            f"headers of {headers_bytes} bytes: those of a schedule's message may have {most}, because the broker adds some"
+        )
     headers, _ = open_envelope(message.envelopes[0])
     for header in HEADERS:
         if header in headers:
