@@ -62,6 +62,8 @@ async def call(
         work = threads.start(partial(_called, handler.recipe, delivery, shared, overrides))
     running = asyncio.ensure_future(work)
     try:
+        if handler.timeout is None:
+            return await asyncio.shield(running)  # whoever stops waiting does not stop the thread
         return await _within(handler.timeout, running, is_coroutine=handler.is_coroutine)
     finally:
         if not running.done():
@@ -78,11 +80,9 @@ async def make_shared(stack: AsyncExitStack, needs: list[Need], overrides: Overr
     return shared
 
 
-async def _within(seconds: float | None, running: "asyncio.Future[Any]", *, is_coroutine: bool) -> Any:
+async def _within(seconds: float, running: "asyncio.Future[Any]", *, is_coroutine: bool) -> Any:
     try:
         done, _ = await asyncio.wait({running}, timeout=seconds)
-        if seconds is None:
-            return running.result()
         if not done and is_coroutine:
             running.cancel()
             done, _ = await asyncio.wait({running}, timeout=CANCEL_S)
@@ -131,6 +131,8 @@ async def _awaited(recipe: Recipe, delivery: Delivery, shared: Values, overrides
 
 def _ended(recipe: Recipe, result: Any) -> Any:
     """Return a handler's result. :class:`TypeError` if its work has not begun: a decorator has hidden what kind of function it is."""
+    if result is None:  # as usual
+        return None
     if inspect.iscoroutine(result):
         result.close()
     elif not inspect.isawaitable(result) and not inspect.isgenerator(result) and not inspect.isasyncgen(result):
