@@ -11,11 +11,12 @@ from typing import Any, Final, TypeVar
 from fila_cluster.app.calling import Overrides, make_shared
 from fila_cluster.app.decisions import Backoff
 from fila_cluster.app.handlers import Handler, Middleware, handler_of
-from fila_cluster.app.serving import Stop, serve
+from fila_cluster.app.serving import Stop, is_made_later, serve
 from fila_cluster.app.threads import Threads
 from fila_cluster.app.work import Work
 from fila_cluster.client.asynchronous.client import AsyncClient
 from fila_cluster.client.blocking.client import Client
+from fila_proto_zmq.errors import QueueNotFoundError
 
 GRACE_S: Final = 25.0
 """How long handlers may go on after a SIGTERM: a little less than the 30 s that container platforms give by default."""
@@ -203,10 +204,17 @@ class App:
         handled, wanted = 0, dict.fromkeys(self.queues, 1)
         async with self.opened(threads=inspect.iscoroutinefunction(client.receive_any)) as work:
             while wanted:
-                found = client.receive_any(wanted)
-                deliveries = await found if inspect.isawaitable(found) else found
+                try:
+                    found = client.receive_any(wanted)
+                    deliveries = await found if inspect.isawaitable(found) else found
+                except QueueNotFoundError as error:
+                    if not is_made_later(error):
+                        raise
+                    del wanted[error.details["queue"]]
+                    continue
                 if not deliveries:
                     break
+                wanted = dict.fromkeys(self.queues, 1)  # a handler may have made one
                 for delivery in deliveries:
                     await work.handle(delivery)
                 handled += len(deliveries)

@@ -1,14 +1,14 @@
 """One call of a handler: its arguments made, within its time limit, in a thread or awaited.
 
 A coroutine that is out of time is cancelled. A function cannot be stopped: its message is settled as timed out while it goes on, and
-whoever called it is told to keep its slot taken until it ends (:class:`HandlerTimeoutError.still_running`). The same holds for a
-coroutine that does not end when it is cancelled.
+whoever called it is told to keep its slot taken until it ends (``going_on``). The same holds for a coroutine that does not end when it
+is cancelled, and for a call that middleware waits for no longer. What middleware makes of an exception changes nothing about that.
 """
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -39,17 +39,36 @@ class HandlerExitError(RuntimeError):
     """A handler, or a dependency of it, called ``sys.exit``: that ends no process here, or one message could end them all."""
 
 
-async def call(handler: Handler, delivery: Delivery, shared: Values, overrides: Overrides, threads: Threads | None) -> Any:
-    """Call a handler for one delivery. ``shared``: the app-wide dependencies; ``threads`` None: functions are called here."""
+async def call(
+    handler: Handler,
+    delivery: Delivery,
+    shared: Values,
+    overrides: Overrides,
+    threads: Threads | None,
+    going_on: "list[asyncio.Future[Any]]",
+) -> Any:
+    """Call a handler for one delivery. ``shared``: the app-wide dependencies; ``threads`` None: functions are called here.
+
+    ``going_on`` gets the call if it goes on when this one has ended.
+    """
+    work: Awaitable[Any]
     if handler.is_coroutine:
-        work: Awaitable[Any] = _awaited(handler.recipe, delivery, shared, overrides)
+        work = _awaited(handler.recipe, delivery, shared, overrides)
+        if handler.timeout is None:
+            return await work
     elif threads is None:
         return _called(handler.recipe, delivery, shared, overrides)
     else:
         work = threads.start(partial(_called, handler.recipe, delivery, shared, overrides))
-    if handler.timeout is None:
-        return await work
-    return await _within(handler.timeout, asyncio.ensure_future(work), is_coroutine=handler.is_coroutine)
+    running = asyncio.ensure_future(work)
+    try:
+        if handler.timeout is None:
+            return await asyncio.shield(running)  # whoever stops waiting does not stop the thread
+        return await _within(handler.timeout, running, is_coroutine=handler.is_coroutine)
+    finally:
+        if not running.done():
+            running.add_done_callback(_look)
+            going_on.append(running)
 
 
 async def make_shared(stack: AsyncExitStack, needs: list[Need], overrides: Overrides) -> Values:
@@ -79,6 +98,12 @@ async def _within(seconds: float, running: "asyncio.Future[Any]", *, is_coroutin
     return running.result()
 
 
+def _look(running: "asyncio.Future[Any]") -> None:
+    """Look at the exception of a call that went on: what becomes of its message was decided before."""
+    with suppress(asyncio.CancelledError):
+        running.exception()
+
+
 def _called(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overrides) -> Any:
     with ExitStack() as stack:
         try:
@@ -89,10 +114,7 @@ def _called(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overr
             result = recipe.make(**arguments)
         except SystemExit as error:
             raise HandlerExitError(f"the handler called sys.exit({error.code!r})") from error
-        if inspect.iscoroutine(result):
-            result.close()
-            raise TypeError(f"{name_of(recipe.make)} is no coroutine function, but returned a coroutine: make it async def")
-        return result
+        return _ended(recipe, result)
 
 
 async def _awaited(recipe: Recipe, delivery: Delivery, shared: Values, overrides: Overrides) -> Any:
@@ -102,9 +124,25 @@ async def _awaited(recipe: Recipe, delivery: Delivery, shared: Values, overrides
             values: Values = {}
             for need in recipe.needs:
                 arguments[need.parameter] = await _make_async(stack, need, delivery, shared, overrides, values)
-            return await recipe.make(**arguments)
+            return _ended(recipe, await recipe.make(**arguments))
         except SystemExit as error:
             raise HandlerExitError(f"the handler called sys.exit({error.code!r})") from error
+
+
+def _ended(recipe: Recipe, result: Any) -> Any:
+    """Return a handler's result. :class:`TypeError` if its work has not begun: a decorator has hidden what kind of function it is."""
+    if result is None:  # as usual
+        return None
+    if inspect.iscoroutine(result):
+        result.close()
+    elif not inspect.isawaitable(result) and not inspect.isgenerator(result) and not inspect.isasyncgen(result):
+        return result
+    name, kind = name_of(recipe.make), type(result).__name__
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(f"{name} returned a {kind}, and nothing of it was run: a handler returns, it does not yield")
+    if recipe.is_async:
+        raise TypeError(f"{name} returned a {kind}, which nobody awaits: await it in the handler, or in its decorator")
+    raise TypeError(f"{name} is no coroutine function, but returned a {kind}: make it async def")
 
 
 def _plain_arguments(recipe: Recipe, delivery: Delivery | None) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fila_cluster.client import checks
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.limits import DELAY_MS_MAX
+
+DEAD_LETTER_PAUSE_S: Final = 300.0
+"""How long a message stays in a ``.dlq`` whose handler has failed, before the handler gets it again."""
 
 
 class RetryAfter(Exception):  # noqa: N818  # it is an answer, not an error
@@ -108,6 +111,13 @@ def judge(error: BaseException, attempts: int, policy: Backoff | None) -> Verdic
         return Verdict(Verb.FAIL, error.reason)
     text = text_of(error)
     return Verdict(Verb.NACK, text) if policy is None else policy.verdict(attempts, text)
+
+
+def in_dead_letter_queue(verdict: Verdict) -> Verdict:
+    """Return what becomes of a dead letter. It can go nowhere else: given back, it would come again at once, and for ever."""
+    if verdict.verb in (Verb.NACK, Verb.FAIL):
+        return Verdict(Verb.RETRY, verdict.error, DEAD_LETTER_PAUSE_S)
+    return verdict
 
 
 def text_of(error: BaseException) -> str:

@@ -8,7 +8,7 @@ value wherever the library lets us.
 import sys
 from collections.abc import Callable
 from inspect import Parameter
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
 
 import msgspec
 
@@ -24,12 +24,12 @@ class PayloadError(Fail):
 
 def reader_of(annotation: Any) -> Reader:
     """Return how to read payloads for this annotation; none is ``bytes``. :class:`TypeError` if there is no way."""
-    if annotation in (bytes, Parameter.empty):
-        return _as_it_is
-    if annotation is str:
-        return _text
-    if _is_model(annotation):
-        return _model_reader(annotation)
+    kind, *notes = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    if kind in (bytes, Parameter.empty, str):
+        read = _text if kind is str else _as_it_is
+        return _checked(read, annotation) if any(isinstance(note, msgspec.Meta) for note in notes) else read
+    if _is_model(kind):
+        return _model_reader(kind)
     try:
         custom = isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType)
         decoder = msgspec.json.Decoder(annotation, dec_hook=_hook)
@@ -51,6 +51,18 @@ def _text(payload: bytes) -> str:
         return payload.decode()
     except UnicodeDecodeError as error:
         raise PayloadError(f"the payload is no UTF-8 text: byte {error.start} of {len(payload)} is wrong") from None
+
+
+def _checked(read: Reader, annotation: Any) -> Reader:
+    """Check what ``read`` returns against the constraints of a ``msgspec.Meta``."""
+
+    def checked(payload: bytes) -> Any:
+        try:
+            return msgspec.convert(read(payload), annotation)
+        except msgspec.ValidationError as error:
+            raise PayloadError(f"the payload is no {_name(annotation)}: {error}") from None
+
+    return checked
 
 
 def _json_reader(decoder: msgspec.json.Decoder[Any], annotation: Any) -> Reader:

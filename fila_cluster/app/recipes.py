@@ -3,7 +3,8 @@
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from fila_cluster.app.dependencies import ASYNC, Depends, Making, making_of
 from fila_cluster.app.payloads import Reader, reader_of
@@ -136,4 +137,10 @@ def _depends_of(annotation: Any) -> Depends | None:
 
 
 def _is_delivery(annotation: Any) -> bool:
+    """Return whether this is a delivery, or says so with more words: ``Delivery | None``, ``Annotated[Delivery, …]``."""
+    if get_origin(annotation) is Annotated:
+        return _is_delivery(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+        return all(_is_delivery(kind) for kind in kinds)
     return annotation is Delivery or annotation is AsyncDelivery

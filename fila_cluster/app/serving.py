@@ -22,7 +22,7 @@ from fila_cluster.client.asynchronous.consumer import AsyncConsumer
 from fila_cluster.client.calls.request import Request
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_proto_zmq.commands import DescribeQueue
-from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.errors import FilaError, QueueNotFoundError
 
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Between tries to consume a queue that cannot be consumed now; the last one again and again."""
@@ -33,20 +33,30 @@ END_S: Final = 6.0
 _log = logging.getLogger("fila_cluster.app")
 
 
+def is_made_later(error: FilaError) -> bool:
+    """Return whether an error says that a queue does not exist because it had no message yet: a template makes it then."""
+    return isinstance(error, QueueNotFoundError) and "template" in error.details
+
+
 class StuckError(Exception):
     """All slots of a handler are taken by calls that are over their time limit and go on: this process can do no more for its queue."""
 
 
 class Stop:
-    """When to stop. Asked once: drain. Asked again: at once. Made anywhere; asked in the event loop."""
+    """When to stop. Asked once: drain. Asked again: at once. Made anywhere; asked in the event loop.
+
+    A drain that began by itself, because a handler is stuck or the supervisor is gone, is not hurried by the first one who asks.
+    """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hurried = asyncio.Event()
+        self._was_asked = False
 
     def ask(self) -> None:
         """Ask to stop; a second time: to give back what is in hand, too."""
-        (self.hurried if self.asked.is_set() else self.asked).set()
+        (self.hurried if self._was_asked else self.asked).set()
+        self._was_asked = True
 
 
 class Line:
@@ -70,12 +80,17 @@ class Line:
         """What was in hand when its slot was cancelled. Kept until the client has given it back."""
 
     async def check(self) -> None:
-        """Return once the broker knows the queue. An error that does not pass is raised: a wrong name, a missing permission."""
+        """Return once the broker knows the queue, or a template that will make it.
+
+        An error that does not pass is raised: a wrong name, a missing permission.
+        """
         failures = 0
         while not self._stop.asked.is_set():
             try:
                 await self._client.request(Request(self.handler.queue, DescribeQueue()))
             except FilaError as error:
+                if is_made_later(error):
+                    return
                 if not error.retryable:
                     raise
                 await self._pause(failures, error)
@@ -111,15 +126,15 @@ class Line:
 
     async def _serve(self, delivery: AsyncDelivery) -> None:
         try:
-            _, still_running = await self._work.serve(delivery)
+            _, going_on = await self._work.serve(delivery)
         except asyncio.CancelledError:
             self.left.append(delivery)
             raise
-        if still_running is not None:
-            await self._outlast(still_running)
+        if going_on:
+            await self._outlast(going_on)
 
-    async def _outlast(self, still_running: "asyncio.Future[Any]") -> None:
-        """Keep this slot taken until a call has ended, whose message is settled."""
+    async def _outlast(self, going_on: "list[asyncio.Future[Any]]") -> None:
+        """Keep this slot taken until calls have ended whose message is settled."""
         handler, task = self.handler, asyncio.current_task()
         assert task is not None
         handler.tally.overdue += 1
@@ -129,7 +144,7 @@ class Line:
             self._stuck(handler)
         try:
             if not self._stop.asked.is_set():
-                await asyncio.wait({still_running})
+                await asyncio.wait(going_on)
         finally:
             self.waiting.discard(task)
             handler.tally.overdue -= 1
@@ -154,7 +169,14 @@ class Line:
 
     async def _pause(self, failures: int, error: FilaError) -> None:
         seconds = PAUSES_S[min(failures, len(PAUSES_S) - 1)]
-        _log.warning("queue %r cannot be consumed now: %s; trying again in %g s", self.handler.queue, error, seconds)
+        if not is_made_later(error):
+            _log.warning("queue %r cannot be consumed now: %s; trying again in %g s", self.handler.queue, error, seconds)
+        elif failures == 0:
+            _log.info(
+                "queue %r does not exist yet: its first message makes it, and is then taken within %g s",
+                self.handler.queue,
+                PAUSES_S[-1],
+            )
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stop.asked.wait()
@@ -179,8 +201,8 @@ async def serve(
 
     def note_stuck(handler: Handler) -> None:
         _log.error(
-            "queue %r: all %d slots of %s are taken by calls that are over their limit of %g s and go on: it gets no more messages here",
-            handler.queue, handler.concurrency, handler.name, handler.timeout,
+            "queue %r: all %d slots of %s are taken by calls that are over their time limit and go on: it gets no more messages here",
+            handler.queue, handler.concurrency, handler.name,
         )  # fmt: skip
         if end_when_stuck:
             stuck.append(handler)

@@ -59,4 +59,8 @@ def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | 
     if error is None:
         future.set_result(result)
     else:
-        future.set_exception(RuntimeError(f"the function raised {error!r}") if isinstance(error, StopIteration) else error)
+        future.set_exception(RuntimeError(f"the function raised {error!r}") if isinstance(error, _OF_THE_LOOP) else error)
+
+
+_OF_THE_LOOP = (StopIteration, GeneratorExit, KeyboardInterrupt)
+"""What would end the coroutine that waits for the function, or the event loop."""

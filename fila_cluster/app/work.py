@@ -4,13 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from structlog.contextvars import bound_contextvars
 
 from fila_cluster.app.calling import HandlerTimeoutError, Overrides, Values, call
-from fila_cluster.app.decisions import ACK, Defer, Fail, RetryAfter, Verdict, judge
+from fila_cluster.app.decisions import ACK, Defer, Fail, RetryAfter, Verdict, in_dead_letter_queue, judge
 from fila_cluster.app.deliveries import for_coroutine, for_thread
 from fila_cluster.app.handlers import Call, Handler, Middleware
 from fila_cluster.app.payloads import PayloadError
@@ -19,6 +18,7 @@ from fila_cluster.app.telemetry import instruments, span_of
 from fila_cluster.app.threads import Threads
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_proto_zmq.commands import Verb
+from fila_proto_zmq.names import is_dead_letter
 
 _log = logging.getLogger("fila_cluster.app")
 
@@ -52,8 +52,8 @@ class Work:
         verdict, _ = await self.serve(delivery)
         return verdict
 
-    async def serve(self, delivery: Delivery) -> "tuple[Verdict | None, asyncio.Future[Any] | None]":
-        """Do what :meth:`handle` does; return also the call that is over its time limit and goes on, if it is."""
+    async def serve(self, delivery: Delivery) -> "tuple[Verdict | None, list[asyncio.Future[Any]]]":
+        """Do what :meth:`handle` does; return also the calls that go on. Middleware may have made several."""
         handler = self._handlers.get(delivery.queue)
         if handler is None:
             known = ", ".join(self._handlers) or "no queue"
@@ -63,9 +63,10 @@ class Work:
         tally.in_hand += 1
         meters.in_hand.add(1, labels)
         outcome = "given_back"
+        going_on: list[asyncio.Future[Any]] = []
         try:
             with bound_contextvars(message_id=delivery.id, queue=handler.queue, handler=handler.name):
-                judged, error = await self._outcome(handler, delivery)
+                judged, error = await self._outcome(handler, delivery, going_on)
                 verdict = None if delivery._settled else judged
                 if verdict is None:  # by the handler, or it was delivered at most once
                     outcome = "own"
@@ -80,36 +81,46 @@ class Work:
             ended = labels | {"outcome": outcome}
             meters.messages.add(1, ended)
             meters.seconds.record(time.monotonic() - began, ended)
-        return verdict, _still_running(error)
+        return verdict, going_on
 
-    async def _outcome(self, handler: Handler, delivery: Delivery) -> tuple[Verdict, BaseException | None]:
+    async def _outcome(
+        self, handler: Handler, delivery: Delivery, going_on: "list[asyncio.Future[Any]]"
+    ) -> tuple[Verdict, BaseException | None]:
         try:
             with span_of(handler, delivery):
-                await self._through_middleware(handler, delivery)
-        except Exception as error:  # whatever a handler raises is an answer
-            return judge(error, delivery.attempts, handler.retry), error
-        except (
-            asyncio.CancelledError,
-            SystemExit,
-        ) as error:  # a task that the handler awaited was cancelled; middleware has exited
-            if _is_to_end(error):
+                await self._through_middleware(handler, delivery, going_on)
+        except BaseException as error:
+            if not self._is_an_answer(error):
                 raise
-            return judge(error, delivery.attempts, handler.retry), error
+            verdict = judge(error, delivery.attempts, handler.retry)
+            return in_dead_letter_queue(verdict) if is_dead_letter(handler.queue) else verdict, error
         return ACK, None
 
-    async def _call(self, handler: Handler, delivery: Delivery) -> Any:
+    def _is_an_answer(self, error: BaseException) -> bool:
+        """Return whether an error is what became of a message: whatever a handler raises, or one message could end all processes.
+
+        Extensions raise errors that are no ``Exception``: pyo3's for a panic in Rust. In a test pytest does, to end it.
+        """
+        if isinstance(error, asyncio.CancelledError):  # of a task that the handler awaited; or somebody cancels ours
+            task = asyncio.current_task()
+            return task is None or task.cancelling() == 0
+        if isinstance(error, (Exception, SystemExit)):
+            return True
+        return self._threads is not None and not isinstance(error, (KeyboardInterrupt, GeneratorExit))
+
+    async def _call(self, handler: Handler, delivery: Delivery, going_on: "list[asyncio.Future[Any]]") -> Any:
         if handler.is_coroutine:
             given = for_coroutine(delivery)
         else:
             given = delivery if self._threads is None else for_thread(delivery)
-        return await call(handler, given, self._shared, self._overrides, self._threads)
+        return await call(handler, given, self._shared, self._overrides, self._threads, going_on)
 
-    async def _through_middleware(self, handler: Handler, delivery: Delivery) -> Any:
+    async def _through_middleware(self, handler: Handler, delivery: Delivery, going_on: "list[asyncio.Future[Any]]") -> Any:
         if not self._middleware:
-            return await self._call(handler, delivery)
+            return await self._call(handler, delivery, going_on)
 
         async def last(of: Call) -> Any:
-            return await self._call(handler, delivery)
+            return await self._call(handler, delivery, going_on)
 
         step = last
         for middleware in reversed(self._middleware):
@@ -120,25 +131,6 @@ class Work:
         return await step(Call(handler, for_coroutine(delivery)))
 
 
-def _is_to_end(error: BaseException) -> bool:
-    """Return whether somebody has cancelled the task that runs, which is no answer of its handler."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-def _still_running(error: BaseException | None) -> "asyncio.Future[Any] | None":
-    """Return the call that goes on. Its exception, should it end with one, is nobody's: what it means was decided."""
-    running = error.still_running if isinstance(error, HandlerTimeoutError) else None
-    if running is not None:
-        running.add_done_callback(_look)
-    return running
-
-
-def _look(running: "asyncio.Future[Any]") -> None:
-    with suppress(asyncio.CancelledError):
-        running.exception()
-
-
 def _tell(handler: Handler, delivery: Delivery, verdict: Verdict, error: BaseException | None) -> None:
     """Log what was not simply acked. Texts of payload errors stay out of the log: they may quote a payload."""
     if error is None:
@@ -147,7 +139,7 @@ def _tell(handler: Handler, delivery: Delivery, verdict: Verdict, error: BaseExc
     said = "message %s of %r, attempt %d: %s"
     what = delivery.id, handler.queue, delivery.attempts + 1, verb
     if isinstance(error, PayloadError):
-        _log.error(f"{said}: its payload is not what %s takes; the dead letter's error says where", *what, handler.name)
+        _log.error(f"{said}: its payload is not what %s takes; the message's error says where", *what, handler.name)
     elif isinstance(error, (RetryAfter, Defer)):
         _log.info(f"{said}, as %s asks", *what, handler.name)
     elif isinstance(error, (Fail, HandlerTimeoutError)):

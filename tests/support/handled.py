@@ -32,6 +32,8 @@ class Desk:
     """What stands in for a broker. ``settled``: each settlement that it took, in order; ``refusals``: errors for the next ones."""
 
     queues: dict[str, deque[Stored]] = field(default_factory=lambda: defaultdict(deque))
+    templates: dict[str, str] = field(default_factory=dict)
+    """Patterns by what the names that match them begin with."""
     settled: list[tuple[bytes, Settlement]] = field(default_factory=list)
     refusals: deque[FilaError] = field(default_factory=deque)
     dead: list[Stored] = field(default_factory=list)
@@ -68,6 +70,14 @@ class Desk:
         delivery = kind(Lease(queue, batch, owner, renewed=False), 0, packed, self.at_most_once)
         owner.held[id(delivery)] = (delivery, stored)
         return delivery
+
+    def missing(self, queue: str) -> QueueNotFoundError:
+        """Return the error for a queue that does not exist."""
+        for beginning, pattern in self.templates.items():
+            if queue.startswith(beginning):
+                text = f"no queue {queue!r}: its first message makes it"
+                return QueueNotFoundError(text, details={"queue": queue, "template": pattern})
+        return QueueNotFoundError(f"queue {queue!r} does not exist: create it first")
 
     def settle(self, delivery: Delivery, how: Settlement, stored: Stored) -> None:
         """Take a settlement, or raise the next refusal."""
@@ -122,7 +132,7 @@ class FakeClient:
     def _check(self, *queues: str) -> None:
         for queue in queues:
             if queue not in self.desk.queues:
-                raise QueueNotFoundError(f"queue {queue!r} does not exist: create it first")
+                raise self.desk.missing(queue)
 
 
 class FakeAsyncClient(FakeClient):
@@ -176,7 +186,7 @@ class FakeConsumer:
     async def __anext__(self) -> AsyncDelivery:
         while not self._closed:
             if self._queue not in self._client.desk.queues:
-                raise QueueNotFoundError(f"queue {self._queue!r} was deleted")
+                raise self._client.desk.missing(self._queue)
             if self._client.desk.queues[self._queue]:
                 return self._client.desk.take(self._queue, self._client, AsyncDelivery)  # type: ignore[return-value]
             self._event.clear()

@@ -8,7 +8,7 @@ from fila_cluster.client.calls.request import Request
 from fila_cluster.client.message import Message
 from fila_cluster.client.protocol.encoding import seal_message, seal_rows
 from fila_proto_zmq.commands import AbandonBatch, OpenBatch, SealBatch
-from fila_proto_zmq.errors import BatchError, FilaError, InvalidArgumentError
+from fila_proto_zmq.errors import BatchError, InvalidArgumentError
 from fila_proto_zmq.names import BATCH_TOKEN_BYTES, batch_id
 
 
@@ -53,9 +53,9 @@ class BatchTerms:
 
 
 def check_open(stage: str) -> None:
-    """Raise :class:`FilaError` if a batch takes no messages. ``stage``: what it is, empty if it is open."""
+    """Raise :class:`InvalidArgumentError` if a batch takes no messages. ``stage``: what it is, empty if it is open."""
     if stage:
-        raise FilaError(f"this batch is {stage}: enqueue its messages inside its with block")
+        raise InvalidArgumentError(f"this batch is {stage}: enqueue its messages inside its with block")
 
 
 def only_error(error: BatchError) -> Exception:

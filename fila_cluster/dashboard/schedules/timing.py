@@ -44,7 +44,7 @@ class Timing(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A due time, and when its message comes: up to the jitter later."""
+    """A due time, and when its message comes: up to the jitter later, and not before the one of the due time before."""
 
     due_ms: int
     at_ms: int
@@ -72,9 +72,10 @@ def next_due(name: str, timing: Timing, now_ms: int, before: Schedule | None = N
             start_ms = round(1000 * before.next_due_at.timestamp()) - 1
     times = due_times(CALENDAR, timing.cron, timing.every_ms, timing.timezone, anchor_ms)
     found: list[Due] = []
-    due_ms = times.after(start_ms)
+    due_ms, at_ms = times.after(start_ms), 0
     while due_ms is not None and len(found) < SHOWN:
-        found.append(Due(due_ms, due_ms + jitter_of(name, due_ms, timing.jitter_ms)))
+        at_ms = max(at_ms, due_ms + jitter_of(name, due_ms, timing.jitter_ms))
+        found.append(Due(due_ms, at_ms))
         due_ms = times.after(due_ms)
     return found
 

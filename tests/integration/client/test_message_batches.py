@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fila_cluster import Client, Message
-from fila_cluster.errors import BatchError, FilaError, InvalidArgumentError, QueueNotFoundError
+from fila_cluster.errors import BatchError, InvalidArgumentError, QueueNotFoundError
 from tests.support.cluster import PATIENCE_S
 
 
@@ -86,7 +86,7 @@ def test_bad_arguments_are_refused_at_once(client: Client, queue: str, done: str
     with pytest.raises(InvalidArgumentError, match="queue name"):
         client.batch(Message(b""), "no good name")
     batch = client.batch(Message(b""), done)
-    with pytest.raises(FilaError, match="not open"):
+    with pytest.raises(InvalidArgumentError, match="not open"):
         batch.enqueue(queue, b"too early")
 
 
@@ -102,7 +102,7 @@ def test_errors_of_single_messages_are_their_own(client: Client, queue: str, don
             batch.enqueue_many(queue, [Message(b"good"), Message("bad")])  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             batch.enqueue(queue, b"x", colour="red")  # type: ignore[call-arg]
-    with pytest.raises(FilaError, match="sealed"):
+    with pytest.raises(InvalidArgumentError, match="sealed"):
         batch.enqueue(queue, b"too late")
     settle(client, queue)
     (callback,) = client.receive(done, wait=PATIENCE_S)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pydantic
@@ -44,6 +44,10 @@ ORDER = b'{"id": 7, "customer": "acme"}'
         (Order | None, b"null", None),
         (Plain, b'{"id": 1}', Plain(1)),
         (Model, ORDER, Model(id=7, customer="acme")),
+        (Annotated[bytes, "raw"], b"\xff", b"\xff"),
+        (Annotated[str, "mail"], b"7", "7"),
+        (Annotated[str, msgspec.Meta(max_length=2)], b"ab", "ab"),
+        (Annotated[Model, "checked"], ORDER, Model(id=7, customer="acme")),
         (list[Model], b"[" + ORDER + b"]", [Model(id=7, customer="acme")]),
     ],
 )
@@ -55,6 +59,7 @@ def test_a_payload_that_fits(annotation: Any, payload: bytes, value: Any) -> Non
     ("annotation", "payload", "said"),
     [
         (str, b"ok \xff", "no UTF-8 text: byte 3 of 4"),
+        (Annotated[str, msgspec.Meta(max_length=2)], b"abc", "Expected `str` of length <= 2"),
         (dict, b"", "no dict: "),
         (dict, b"[]", "no dict: Expected `object`, got `array`"),
         (Order, b'{"id": "secret", "customer": "acme"}', r"no Order: Expected `int`, got `str` - at `\$.id`"),

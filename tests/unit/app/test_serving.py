@@ -3,13 +3,15 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from fila_cluster.app import App, Stop
+from fila_cluster.app import App, Call, CallNext, Stop
 from fila_cluster.app.serving import StuckError
 from fila_cluster.errors import FilaError, PermissionDeniedError, QueueNotFoundError, ShardUnavailableError
+from fila_cluster.testing import broker
 from fila_proto_zmq.commands import Verb
 from tests.support.handled import Desk, FakeAsyncClient
 
@@ -198,6 +200,33 @@ def test_a_function_over_its_limit_keeps_its_slot_until_it_ends(app: App, desk: 
     run(test())
 
 
+@pytest.mark.parametrize("limit", ["the handler's", "the middleware's"])
+def test_a_call_that_goes_on_keeps_its_slot_whatever_middleware_makes_of_it(app: App, desk: Desk, limit: str) -> None:
+    may_end, calls = threading.Event(), []
+
+    @app.middleware
+    async def hush(call: Call, call_next: CallNext) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if limit == "the handler's" else 0.01):
+                await call_next(call)
+
+    @app.handler("orders", concurrency=2, timeout=0.01 if limit == "the handler's" else None)
+    def order(payload: bytes) -> None:
+        calls.append(payload)
+        may_end.wait(PATIENCE_S)
+
+    desk.put("orders", *[b"%d" % number for number in range(9)])
+
+    async def test() -> None:
+        with pytest.raises(StuckError):
+            await working(app, desk, Stop(), end_when_stuck=True)[1]
+
+    run(test())
+    may_end.set()
+    assert calls == [b"0", b"1"]
+    assert desk.verbs() == [(b"0", Verb.ACK), (b"1", Verb.ACK)]
+
+
 def test_a_process_whose_slots_all_hang_ends_if_another_one_can_take_over(app: App, desk: Desk) -> None:
     may_end = threading.Event()
 
@@ -217,6 +246,37 @@ def test_a_process_whose_slots_all_hang_ends_if_another_one_can_take_over(app: A
     assert desk.verbs() == [(b"hang", Verb.NACK)]
 
 
+def test_the_first_request_to_stop_does_not_hurry_the_drain_of_a_process_that_is_stuck(app: App, desk: Desk) -> None:
+    may_end, go_on = threading.Event(), asyncio.Event()
+
+    @app.handler("orders", timeout=0.01)
+    def order(payload: bytes) -> None:
+        may_end.wait(PATIENCE_S)
+
+    @app.handler("mail")
+    async def mail(payload: bytes) -> None:
+        await go_on.wait()
+
+    desk.queues["orders"].clear()  # there is one
+    desk.put("mail", b"letter")
+
+    async def test() -> None:
+        stop = Stop()
+        _, task = working(app, desk, stop, end_when_stuck=True)
+        await until(lambda: app.handlers[1].tally.in_hand == 1)
+        desk.put("orders", b"hang")
+        await stop.asked.wait()
+        stop.ask()
+        await turns()
+        go_on.set()
+        with pytest.raises(StuckError):
+            await task
+
+    run(test())
+    may_end.set()
+    assert desk.verbs() == [(b"hang", Verb.NACK), (b"letter", Verb.ACK)]
+
+
 @pytest.mark.parametrize("error", [QueueNotFoundError("queue 'orders' does not exist"), PermissionDeniedError("not yours")])
 def test_what_does_not_pass_by_itself_is_raised_at_the_start(app: App, desk: Desk, error: Exception) -> None:
     app.handler("orders")(lambda payload: None)
@@ -228,6 +288,51 @@ def test_what_does_not_pass_by_itself_is_raised_at_the_start(app: App, desk: Des
             await working(app, desk, Stop())[1]
 
     run(test())
+
+
+def test_a_queue_that_a_template_makes_later_is_waited_for(app: App, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "fila_cluster.app")
+    app.handler("tenant-acme")(lambda payload: None)
+    desk.templates["tenant-"] = "tenant-*"
+
+    async def test() -> None:
+        stop, ready = Stop(), asyncio.Event()
+        client, task = working(app, desk, stop, ready=ready.set)
+        await ready.wait()
+        await until(lambda: len(client.consumers) > 3)
+        desk.put("tenant-acme", b"a")
+        await until(lambda: desk.settled)
+        stop.ask()
+        await task
+
+    run(test())
+    assert desk.verbs() == [(b"a", Verb.ACK)]
+    assert [each.levelname for each in caplog.records] == ["INFO"]
+    assert "its first message makes it" in caplog.text
+
+
+def test_until_idle_passes_over_queues_that_a_template_makes_later(app: App) -> None:
+    seen = []
+    with broker() as fila:
+        fila.put_template("tenant-*")
+
+        @app.handler("tenant-acme")
+        def acme(payload: bytes) -> None:
+            seen.append(payload)
+            fila.enqueue("tenant-ajax", b"from acme")
+
+        @app.handler("tenant-ajax")
+        def ajax(payload: bytes) -> None:
+            seen.append(payload)
+
+        assert app.run_until_idle(fila) == 0
+        fila.enqueue("tenant-acme", b"a")
+        assert app.run_until_idle(fila) == 2
+        fila.delete_template("tenant-*")
+        fila.delete_queue("tenant-ajax")
+        with pytest.raises(QueueNotFoundError):
+            app.run_until_idle(fila)
+    assert seen == [b"a", b"from acme"]
 
 
 def test_a_broker_that_is_away_at_the_start_is_waited_for(app: App, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:

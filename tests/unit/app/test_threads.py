@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import threading
+from functools import partial
 
 import pytest
 
@@ -41,18 +42,19 @@ def test_functions_at_once_have_threads_of_their_own_and_the_callers_context() -
 
 
 def test_errors_are_the_callers() -> None:
-    def stops() -> None:
-        raise StopIteration
+    def raises(error: BaseException) -> None:
+        raise error
 
     async def test() -> list[object]:
         threads = Threads()
-        found = await asyncio.gather(threads.start(lambda: 1 // 0), threads.start(stops), return_exceptions=True)
+        errors = (ZeroDivisionError(), StopIteration(), GeneratorExit(), KeyboardInterrupt())
+        found = await asyncio.gather(*(threads.start(partial(raises, error)) for error in errors), return_exceptions=True)
         threads.close()
         return list(found)
 
-    division, stopped = asyncio.run(test())
+    division, *others = asyncio.run(test())
     assert isinstance(division, ZeroDivisionError)
-    assert isinstance(stopped, RuntimeError)
+    assert [type(each) for each in others] == [RuntimeError, RuntimeError, RuntimeError]
 
 
 def test_a_result_that_nobody_waits_for_is_dropped() -> None:

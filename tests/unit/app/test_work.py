@@ -137,6 +137,57 @@ def test_an_exit_or_a_cancelled_task_within_a_handler_ends_its_message_alone(
     ]
 
 
+@pytest.mark.parametrize("is_coroutine", [True, False])
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_an_error_that_is_no_exception_ends_its_message_alone(
+    app: App, desk: Desk, timeout: float | None, is_coroutine: bool
+) -> None:
+    def order(payload: bytes) -> None:
+        raise PanicError("called `Option::unwrap()` on a `None` value")
+
+    async def awaited(payload: bytes) -> None:
+        order(payload)
+
+    app.handler("orders", retry=backoff(first=5), timeout=timeout)(awaited if is_coroutine else order)
+    desk.put("orders", b"a")
+    assert work_off(app, FakeAsyncClient(desk)) == 1
+    [(_, how)] = desk.settled
+    assert (how.verb, how.error) == (Verb.RETRY, "PanicError: called `Option::unwrap()` on a `None` value")
+
+
+def test_an_error_that_is_no_exception_ends_a_test(app: App, desk: Desk) -> None:
+    @app.handler("orders")
+    def order(payload: bytes) -> None:
+        pytest.fail("not this one")
+
+    desk.put("orders", b"a")
+    client = FakeClient(desk)
+    with pytest.raises(pytest.fail.Exception, match="not this one"):
+        work_off(app, client)
+    assert desk.settled == []
+    client.closed = True  # it gives back what is in hand
+
+
+class PanicError(BaseException):
+    """Stands for what pyo3 raises."""
+
+
+def test_a_dead_letter_that_fails_does_not_come_again_at_once(app: App, desk: Desk) -> None:
+    """A .dlq has no dead letter queue of its own: what is nacked or failed there is pending again."""
+
+    def fail(payload: bytes) -> None:
+        raise {b"fail": Fail("no"), b"retry": RetryAfter(7)}.get(payload, OSError("x"))
+
+    app.handler("orders.dlq")(fail)
+    desk.put("orders.dlq", b"fail", b"retry", b"error")
+    assert work_off(app, FakeClient(desk)) == 3
+    assert [(how.verb, how.error, how.after_ms) for _, how in desk.settled] == [
+        (Verb.RETRY, "no", 300_000),
+        (Verb.RETRY, "", 7_000),
+        (Verb.RETRY, "OSError: x", 300_000),
+    ]
+
+
 def test_an_error_without_a_policy_is_a_nack_and_comes_again(app: App, desk: Desk) -> None:
     seen = []
 
@@ -330,10 +381,9 @@ def test_a_function_out_of_time_goes_on_and_its_message_is_nacked(app: App, desk
         client = FakeAsyncClient(desk)
         [delivery] = await client.receive_any({"orders": 1})
         async with app.opened(threads=True) as work:
-            _, running = await work.serve(delivery)
+            _, (running,) = await work.serve(delivery)
             assert desk.verbs() == [(b"a", Verb.NACK)]
             assert "it goes on" in desk.settled[0][1].error
-            assert running is not None
             assert not running.done()
             may_end.set()
             await running
@@ -535,6 +585,50 @@ def test_a_function_that_returns_a_coroutine_is_told_and_its_message_not_acked(a
     work_off(app, FakeClient(desk))
     assert desk.settled[0][1].verb is Verb.RETRY
     assert "is no coroutine function, but returned a coroutine" in desk.settled[0][1].error
+
+
+@pytest.mark.parametrize("kind", [FakeClient, FakeAsyncClient])
+@pytest.mark.parametrize("awaited", [False, True])
+def test_work_that_has_not_begun_is_not_acked(app: App, desk: Desk, kind: type[FakeClient], awaited: bool) -> None:
+    async def order(payload: bytes) -> None: ...
+
+    def steps(payload: bytes) -> Any:
+        yield
+
+    async def async_steps(payload: bytes) -> Any:
+        yield
+
+    def hidden(function: Any) -> Any:
+        """Hide what kind of function it is, as decorators do."""
+
+        async def awaiting(payload: bytes) -> Any:
+            return function(payload)
+
+        def calling(payload: bytes) -> Any:
+            return function(payload)
+
+        return awaiting if awaited else calling
+
+    for queue, function in {"orders": order, "steps": steps, "async steps": async_steps}.items():
+        app.handler(queue.replace(" ", "-"), retry=backoff())(hidden(function))
+        desk.put(queue.replace(" ", "-"), b"a")
+    assert work_off(app, kind(desk)) == 3
+    assert [how.verb for _, how in desk.settled] == [Verb.RETRY] * 3
+    said = ["which nobody awaits" if awaited else "make it async def", "does not yield", "does not yield"]
+    assert all(words in how.error for words, (_, how) in zip(said, desk.settled, strict=True))
+
+
+def test_a_delivery_may_be_annotated_with_more_words(app: App, desk: Desk) -> None:
+    seen: list[Delivery | None] = []
+
+    @app.handler("orders")
+    def order(first: Annotated[Delivery, "this one"], payload: bytes, second: Delivery | None = None) -> None:
+        seen.extend((first, second))
+
+    desk.put("orders", b"a")
+    work_off(app, FakeClient(desk))
+    assert seen[0] is not None
+    assert seen[0] is seen[1]
 
 
 def test_annotations_of_a_partial_function_count(app: App, desk: Desk) -> None:

@@ -1,6 +1,7 @@
 """When a schedule that is not put yet would be due, in texts of a form and for people."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 
@@ -72,6 +73,12 @@ def test_a_jitter_is_the_one_that_the_message_will_have() -> None:
     assert 0 <= first.at_ms - first.due_ms <= 30_000
     late = Due(NOW_MS + 60_000, NOW_MS + 62_500)
     assert due_lines([late], "UTC", NOW) == "Mon 23 Nov 2026 12:01:00 UTC   in 60.0 s   comes 2.5 s later"
+
+
+def test_with_a_jitter_longer_than_the_interval_messages_come_in_their_order() -> None:
+    found = next_due("a", Timing("* * * * *", 0, "UTC", 600_000), NOW_MS)
+    assert [each.at_ms for each in found] == sorted(each.at_ms for each in found)
+    assert any(earlier.at_ms == later.at_ms for earlier, later in pairwise(found)), "one waits for the one before"
 
 
 def test_all_time_zones_are_offered() -> None:

@@ -1,11 +1,24 @@
 """The rates of namespaces: enqueues draw on a bucket of the whole cluster, and wait for its word."""
 
-from fila_proto_zmq.commands import DeleteQueue, Enqueue, Enqueued, Grant, Grants, PutConfig, Tokens
+import pytest
+
+from fila_proto_zmq.commands import (
+    DeleteQueue,
+    Enqueue,
+    Enqueued,
+    Grant,
+    Grants,
+    PutConfig,
+    PutTemplate,
+    QueueOptions,
+    Tokens,
+)
 from fila_proto_zmq.errors import FilaError, QueueNotFoundError, RateLimitedError, ShardUnavailableError
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import bucket_limit
 from fila_router.core.tokens.token_bank import TokenBank
 from fila_worker.core.enqueue import enqueue_rates
+from fila_worker.core.enqueue.enqueue import enqueue_one
 from fila_worker.core.settings import Limits
 from tests.support.shard import ShardHarness
 
@@ -178,6 +191,23 @@ def test_delays_count_from_when_the_enqueue_came() -> None:
     shard.grant(1)
     shard.harness.pass_time(4_000)
     assert shard.harness.counts("ns/q") == (1, 0, 0)
+
+
+def test_what_is_not_admitted_makes_no_queue_by_a_template() -> None:
+    shard = Namespace()
+    harness = shard.harness
+    harness.shard.set_config(PutTemplate("ns/*", QueueOptions()), harness.now_ms)
+    command = Enqueue([seal_envelope(b"0"), seal_envelope(b"1")])
+    requests = [harness.send(command, f"ns/new{number}") for number in range(3)]
+    assert "ns/new0" not in harness.shard.queues
+    shard.grant(3)
+    shard.grant(3, wait_ms=700)
+    replies = [shard.answer(request) for request in requests]
+    assert [(reply.count, len(reply.faults)) for reply in replies] == [(2, 0), (1, 1), (0, 2)]  # type: ignore[union-attr]
+    assert [name in harness.shard.queues for name in ("ns/new0", "ns/new1", "ns/new2")] == [True, True, False]
+    with pytest.raises(RateLimitedError):
+        enqueue_one(harness.shard, "ns/new3", command, harness.now_ms)
+    assert "ns/new3" not in harness.shard.queues
 
 
 def test_with_a_real_bank_the_rate_is_kept_and_everybody_is_answered() -> None:

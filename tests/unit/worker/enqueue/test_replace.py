@@ -198,6 +198,22 @@ def test_one_that_was_stored_for_good_is_found_by_its_fairness_key(shard: ShardH
     assert payloads(shard.receive(9)) == [b"3", b"2"]
 
 
+@pytest.mark.parametrize("cap", [None, 1])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_redriven_message_is_found_by_its_fairness_key(shard: ShardHarness, cap: int | None, restarted: bool) -> None:
+    shard.ask(UpdateQueue(QueueOptions(max_in_flight_per_key=cap), ["max_in_flight_per_key"]))
+    first = put(shard, b"1")
+    shard.settle(Verb.RETRY, shard.receive(1))
+    assert put(shard, b"2") == first  # with a cap of 1 it is in front of its lane
+    shard.settle(Verb.FAIL, shard.receive(1))
+    shard.redrive()
+    if restarted:
+        shard.restart()
+    assert put(shard, b"3") == first
+    assert put(shard, b"4") == first
+    assert payloads(shard.receive(9)) == [b"4"]
+
+
 def test_a_message_that_waits_for_a_retry_keeps_its_attempts(shard: ShardHarness) -> None:
     put(shard, b"1")
     shard.settle(Verb.RETRY, shard.receive(), after_ms=10_000, error="busy")

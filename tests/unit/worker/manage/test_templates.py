@@ -99,8 +99,9 @@ def test_the_longest_pattern_holds(shard: ShardHarness) -> None:
 @pytest.mark.parametrize("command", [Receive(1, 0), Subscribe(1, 10), GetQueueStats(), Browse(1), DeleteQueue()])
 def test_only_an_enqueue_makes_one(shard: ShardHarness, command: Command) -> None:
     put(shard)
-    with pytest.raises(QueueNotFoundError, match=r"its first message makes it, by the template 't-\*'"):
+    with pytest.raises(QueueNotFoundError, match=r"its first message makes it, by the template 't-\*'") as caught:
         shard.ask(command, "t-1")
+    assert caught.value.details == {"queue": "t-1", "template": "t-*"}
     assert "t-1" not in shard.shard.queues
 
 

@@ -1,6 +1,8 @@
 """Schedules of a shard: one message for each due time, whatever is restarted."""
 
 from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,8 +21,10 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedError, PayloadTooLargeError
 from fila_proto_zmq.ids import format_id
-from fila_proto_zmq.record import open_envelope, seal_envelope
+from fila_proto_zmq.limits import HEADERS_BYTES_MAX
+from fila_proto_zmq.record import headers_length, open_envelope, seal_envelope
 from fila_worker.core.metrics.meter import report
+from fila_worker.core.schedules.firing import ADDED_BYTES_MAX
 from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.carrier import Carrier, name_on
 from tests.support.shard import ShardHarness, limited
@@ -119,6 +123,37 @@ def test_jitter_is_the_same_after_a_restart(harness: ShardHarness) -> None:
     assert [view.next_due_ms for view in before] == [START_MS + number * MINUTE_MS for number in range(1, 6)]
     harness.restart()
     assert get(harness).next_at_ms == before[-1].next_at_ms
+
+
+@pytest.mark.parametrize("catch_up", ["skip", "once", "all"])
+def test_a_jitter_that_is_longer_than_the_interval_misses_no_due_time(harness: ShardHarness, catch_up: str) -> None:
+    put(harness, cron="* * * * *", jitter_ms=10 * MINUTE_MS, catch_up=catch_up)
+    for _ in range(120):
+        view = get(harness)
+        assert view.next_at_ms >= harness.now_ms, "a message that waits for the one before comes after it"
+        harness.pass_time(10_000)
+    assert get(harness).skipped == 0
+    due = [datetime.fromisoformat(each) for each in due_headers(harness)]
+    assert all(later - earlier == timedelta(minutes=1) for earlier, later in pairwise(due))
+    assert len(due) >= 10
+    harness.now_ms += 30 * MINUTE_MS
+    harness.restart()
+    harness.pass_time(0)
+    assert (get(harness).skipped > 0) is (catch_up != "all")
+
+
+def test_headers_leave_room_for_the_schedules_own(harness: ShardHarness) -> None:
+    name, most = name_on(3, "n" * 190), HEADERS_BYTES_MAX - ADDED_BYTES_MAX
+
+    def message(length: int) -> Enqueue:
+        return Enqueue([seal_envelope(b"", {"h": "x" * length})])
+
+    least = headers_length(message(most).envelopes[0]) - most  # of its length and name
+    with pytest.raises(InvalidArgumentError, match=f"those of a schedule's message may have {most}"):
+        put(harness, name, enqueue=message(most - least + 1), cron="* * * * *")
+    put(harness, name, enqueue=message(most - least), cron="* * * * *")
+    harness.pass_time(MINUTE_MS)
+    assert (get(harness, name).fired, get(harness, name).failed) == (1, 0)
 
 
 # --- restarts, outages, clocks ----------------------------------------------------------------------------------------
@@ -260,6 +295,23 @@ def test_a_full_queue_makes_the_schedule_wait(harness: ShardHarness) -> None:
     for _ in range(3):
         harness.pass_time(1000)
     assert due_headers(harness) == ["2023-11-14T22:13:02Z"]
+
+
+def test_a_schedule_that_gets_another_queue_waits_no_longer_for_the_full_one() -> None:
+    harness = opened(ShardSettings(max_queue_messages=1))
+    harness.create(name_on(3, "other"))
+    put(harness, every_ms=1000)
+    for _ in range(3):
+        harness.pass_time(1000)
+    assert get(harness).under_way_ms
+    view = put(harness, every_ms=1000, queue=name_on(3, "other"))
+    assert (view.under_way_ms, view.fault, view.next_due_ms) == (0, None, START_MS + 3000)
+    harness.pass_time(0)
+    assert due_headers(harness, queue=name_on(3, "other")) == ["2023-11-14T22:13:03Z"]
+    harness.pass_time(5000)
+    assert due_headers(harness) == ["2023-11-14T22:13:01Z"]
+    harness.pass_time(30_000)
+    assert due_headers(harness) == []
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ from fila_worker.core.batches.callback import check_callback, enqueue_callback
 from fila_worker.core.batches.owned import BatchName, OwnedBatch, OwnedBatches, callback_key, decode_callback
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import quotas
-from fila_worker.core.enqueue.enqueue import queue_for
+from fila_worker.core.enqueue.enqueue import known_queue
 from fila_worker.core.keys import FIRST, LAST, lane_of
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Steps
 from fila_worker.core.model.due_index import parse_delayed
@@ -73,10 +73,10 @@ END_COST = 20
 
 def open_batch(state: "State", call: "Call", command: OpenBatch) -> BatchOpened:
     """Open a batch. If it is open already, the command is a repeated one."""
-    queue = queue_for(state, call.queue, call.now_ms)
+    queue = known_queue(state, call.queue)
     if len(command.token) != BATCH_TOKEN_BYTES:
         raise InvalidArgumentError(f"a batch's token of {len(command.token)} bytes: use {BATCH_TOKEN_BYTES} random ones")
-    name, owned = BatchName(queue.name, command.token), state.part(OwnedBatches)
+    name, owned = BatchName(call.queue, command.token), state.part(OwnedBatches)
     known = owned.find(*name)
     if known is None:
         if name in owned.ended:
@@ -84,6 +84,8 @@ def open_batch(state: "State", call: "Call", command: OpenBatch) -> BatchOpened:
         if state.disk_is_full:
             raise quotas.disk_full(state)
         check_callback(state, command.callback, command.name, call.now_ms)
+        if queue is None:
+            state.queue_by_template(call.queue, call.now_ms)
         known = owned.open(name, command.name, command.callback, call.now_ms, state.batch)
     return BatchOpened(max(0, known.record.until_ms - call.now_ms))
 

@@ -31,6 +31,7 @@ from fila_proto_zmq.limits import (
     PRIORITY_MIN,
     WEIGHT_MAX,
 )
+from fila_proto_zmq.names import is_dead_letter
 from fila_proto_zmq.record import FIXED_BYTES, PLAIN, pack_fixed
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.enqueue.dedup import Dedup, check_window
@@ -69,7 +70,7 @@ LANE_COST = 6
 
 def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. An invalid message gets a fault and no id. The others are stored."""
-    queue = queue_for(state, call.queue, call.now_ms)
+    queue = known_queue(state, call.queue)
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
         raise InvalidFrameError(
             f"{len(command.envelopes)} messages in one frame: send at most {FRAME_MESSAGES_MAX}, in several frames"
@@ -82,16 +83,27 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
         return None  # it goes on when the owner of its batch has agreed
     if "/" in call.queue and not state.part(EnqueueRates).admit(call, command, state.runtime.limits):
         return None  # its namespace has a rate: it goes on with the bank's word
-    return _take_in(state, call, queue, command)
+    return _take_in(state, call, queue or state.queue_by_template(call.queue, call.now_ms), command)
 
 
 def queue_for(state: "State", name: str, now_ms: int) -> "Queue":
-    """Return the queue that new messages name. A template may make it.
+    """Return the queue that new messages name. A template may make it: call this when they are admitted.
 
     Raise :class:`QueueNotFoundError`, or :class:`InvalidArgumentError` for a dead letter queue.
     """
-    queue = state.queues.get(name) or state.queue_by_template(name, now_ms)
-    if queue.is_dead_letter:
+    return known_queue(state, name) or state.queue_by_template(name, now_ms)
+
+
+def known_queue(state: "State", name: str) -> "Queue | None":
+    """Return the queue that new messages name; None: it is not there, and a template may make it.
+
+    Raise :class:`QueueNotFoundError`, or :class:`InvalidArgumentError` for a dead letter queue.
+    """
+    queue = state.queues.get(name)
+    if queue is None:
+        if is_dead_letter(name) or state.runtime.templates.find(name) is None:
+            raise state.queues.not_found(name)
+    elif queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
     return queue
 
@@ -101,12 +113,13 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
 
     Raise the errors of an enqueue. It may commit before it stores the message, not after.
     """
-    queue = queue_for(state, name, now_ms)
+    known_queue(state, name)
     if state.disk_is_full:
         raise quotas.disk_full(state)
-    state.touch(queue, now_ms)
     if "/" in name:
         state.part(EnqueueRates).admit_one(name, state.runtime.limits)
+    queue = queue_for(state, name, now_ms)
+    state.touch(queue, now_ms)
     command = policy.decide(state, queue, command, now_ms)
     lanes, high, first = queue.lanes, id_high(state, now_ms), state.counters.sequence + 1
     faults, known = _store(state, queue, command, state.counters, high, now_ms)
@@ -119,11 +132,12 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
 
 def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
     """Resume an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
+    refused = [] if error is None else [(index, to_fault(error)) for index in range(count, len(command.envelopes))]
+    if count == 0 and known_queue(state, call.queue) is None:  # nothing is admitted that a queue is to be made for
+        return Enqueued(id_high(state, call.now_ms), low_half(state.counters.sequence + 1), 0, refused)
     queue = queue_for(state, call.queue, call.now_ms)  # it may be deleted since
     outcome = _take_in(state, call, queue, policy.only(command, 0, count))
-    if error is None:
-        return outcome
-    return _with_refused(outcome, [(index, to_fault(error)) for index in range(count, len(command.envelopes))])
+    return _with_refused(outcome, refused) if refused else outcome
 
 
 def _with_refused(outcome: "Enqueued | Work", refused: Faults) -> "Work":

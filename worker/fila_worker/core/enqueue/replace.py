@@ -3,8 +3,9 @@
 The payload, the headers and the delay are replaced. The id, the place in line and all other options stay. A message that is leased or gone
 is left alone, and the producer gets its id as usual.
 
-The dedup id's record has the message's key if the first enqueue said that it may be replaced. Otherwise the message is looked up in the lanes
-of its fairness key. Rejected: a search of the whole queue, because a producer could ask for one with each message.
+The dedup id's record has the message's key if the first enqueue said that it may be replaced. Otherwise, and if it is not there because it was
+redriven, the message is looked up in the lanes of its fairness key. Rejected: a search of the whole queue, because a producer could ask for
+one with each message.
 """
 
 from collections.abc import Iterator
@@ -110,12 +111,12 @@ class Replacements:
     def _places(self, name: str, hint: Hint) -> "Iterator[tuple[Lane, bytes]]":
         """Return where the message may be."""
         known = self._dedup.places.get(name)
-        if known is None:
-            return islice(self._likely(self._dedup.seen[name], hint), PLACES_MAX)
-        lane = self._state.find_lane(lane_of(known))
-        if lane is None or lane.key.queue is not self._queue:
-            return iter(())
-        return iter(((lane, known), (lane, first_of_all(known))))
+        if known is not None:
+            lane = self._state.find_lane(lane_of(known))
+            if lane is not None and lane.key.queue is self._queue:
+                yield lane, known
+                yield lane, first_of_all(known)
+        yield from islice(self._likely(self._dedup.seen[name], hint), PLACES_MAX)  # it was redriven, or is of mode "first"
 
     def _likely(self, message_id: tuple[int, int], hint: Hint) -> "Iterator[tuple[Lane, bytes]]":
         queue = self._queue

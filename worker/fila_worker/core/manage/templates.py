@@ -85,7 +85,8 @@ def with_hint(state: "State", name: str, error: QueueNotFoundError) -> QueueNotF
     if template is None:
         return error
     return QueueNotFoundError(
-        f"no queue {name!r}: its first message makes it, by the template {template.pattern!r}; enqueue one, or create_queue()"
+        f"no queue {name!r}: its first message makes it, by the template {template.pattern!r}; enqueue one, or create_queue()",
+        details={"queue": name, "template": template.pattern},
     )
 
 

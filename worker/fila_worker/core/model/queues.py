@@ -333,8 +333,13 @@ class QueueTable(dict[str, Queue]):
         """Return the queue with this name. Raise :class:`QueueNotFoundError` if there is none."""
         queue = self.get(name)
         if queue is None:
-            raise QueueNotFoundError(f"no queue {name!r}: {_how_to_get(name)}")
+            raise self.not_found(name)
         return queue
+
+    @staticmethod
+    def not_found(name: str) -> QueueNotFoundError:
+        """Return the error for a queue that does not exist."""
+        return QueueNotFoundError(f"no queue {name!r}: {_how_to_get(name)}")
 
     def enter(self, queue: Queue) -> None:
         """Add a queue under its name."""

@@ -4,14 +4,16 @@ A due time is carried out in one batch: the schedule's progress and the enqueue,
 (:mod:`core.settle.remote_enqueues`). A schedule has at most one message under way. So a queue that is full, or a shard that is
 away, makes the schedule wait, and its due times meanwhile are those of an outage.
 
-A due time is *missed* if it is later than a restart takes (``Limits.schedule_grace_ms``). Then the schedule's ``catch_up``
-decides about all due times up to now.
+A due time is *missed* if it is later than its jitter and a restart take (``Limits.schedule_grace_ms``). Then the schedule's
+``catch_up`` decides about all due times up to now. The whole jitter counts, not the part that this due time has: with a jitter
+longer than the interval, a due time also waits for those before it.
 """
 
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.events import ScheduleCaughtUp, ScheduleFailed
+from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.record import open_envelope, seal_envelope
 from fila_worker.core.model.outbox import Owner
 from fila_worker.core.schedules.rules import ALL, SKIP, Interval
@@ -27,6 +29,9 @@ NAME_HEADER: Final = "fila-schedule"
 DUE_HEADER: Final = "fila-due-at"
 HEADERS: Final = (NAME_HEADER, DUE_HEADER)
 """The headers that a schedule adds to its messages: its name, and the due time as ISO 8601 in UTC."""
+
+ADDED_BYTES_MAX: Final = QUEUE_NAME_BYTES_MAX + 128
+"""The bytes of these headers: names, values, and their lengths."""
 
 
 def carry_out_due(state: "State", table: ScheduleTable, now_ms: int) -> None:
@@ -47,7 +52,7 @@ def _carry_out(state: "State", table: ScheduleTable, schedule: Schedule, now_ms:
     assert times is not None, "a schedule without due times is not planned"
     due_ms = times.after(progress.handled_ms)
     assert due_ms is not None, "a planned schedule has a due time"
-    if now_ms - schedule.at_ms <= state.settings.limits.schedule_grace_ms:
+    if now_ms - due_ms - schedule.record.jitter_ms <= state.settings.limits.schedule_grace_ms:
         progress.in_a_row = 0
         _send(state, table, schedule, due_ms, now_ms)
         return 0

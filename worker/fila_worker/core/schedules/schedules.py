@@ -18,14 +18,14 @@ from fila_proto_zmq.commands import (
     ScheduleView,
 )
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, PayloadTooLargeError
-from fila_proto_zmq.limits import LIST_SCHEDULES_MAX
+from fila_proto_zmq.limits import HEADERS_BYTES_MAX, LIST_SCHEDULES_MAX
 from fila_proto_zmq.names import check_new_queue_name, check_schedule_name, matches
-from fila_proto_zmq.record import open_envelope
+from fila_proto_zmq.record import headers_length, open_envelope
 from fila_worker.core.enqueue.dedup import check_window
 from fila_worker.core.enqueue.one_by_one import check_enqueue
 from fila_worker.core.metrics.meter import ReportState
 from fila_worker.core.model.component import Component, InvariantBroken, Steps
-from fila_worker.core.schedules.firing import FEATURE, HEADERS, carry_out_due, take_outcome
+from fila_worker.core.schedules.firing import ADDED_BYTES_MAX, FEATURE, HEADERS, carry_out_due, take_outcome
 from fila_worker.core.schedules.rules import check_rest, due_times
 from fila_worker.core.schedules.table import (
     MESSAGE,
@@ -69,8 +69,10 @@ def put_schedule(state: "State", call: "Call", command: PutSchedule) -> Schedule
     times = due_times(state.calendar, record.cron, record.every_ms, record.timezone, record.anchor_ms)
     _check_room(state, table, old, record.size_bytes)
     progress = replace(old.progress) if old is not None else Progress(now_ms)
-    if not goes_on:  # a message that is on its way is not waited for
-        progress.handled_ms, progress.under_way_ms, progress.fault, progress.in_a_row = now_ms, 0, None, 0
+    if not goes_on:
+        progress.handled_ms, progress.in_a_row = now_ms, 0
+    if old is not None and not (goes_on and old.record.queue == record.queue):
+        progress.under_way_ms, progress.fault = 0, None  # not waited for: the other queue may be full for ever
     batch, family = state.batch, state.store.families.state
     batch.put(SCHEDULE + name.encode(), encode(record), family)
     batch.put(MESSAGE + name.encode(), encode(command.enqueue), family)
@@ -95,6 +97,11 @@ def _check_message(state: "State", command: PutSchedule, now_ms: int) -> None:
     if message.dedup_window_ms:
         check_window(message.dedup_window_ms)
     check_enqueue(message, state.settings.max_payload_bytes, now_ms)
+    headers_bytes, most = headers_length(message.envelopes[0]), HEADERS_BYTES_MAX - ADDED_BYTES_MAX
+    if headers_bytes > most:
+        raise InvalidArgumentError(
+            f"headers of {headers_bytes} bytes: those of a schedule's message may have {most}, because the broker adds some"
+        )
     headers, _ = open_envelope(message.envelopes[0])
     for header in HEADERS:
         if header in headers:

@@ -92,7 +92,7 @@ class Schedule:
         self.due_ms: int | None = None
         """The next due time, if it is planned."""
         self.at_ms = 0
-        """When its message is to be enqueued: the due time and its jitter."""
+        """When its message is to be enqueued: the due time and its jitter, and not before the one of the due time before."""
 
     def save(self, batch: "Batch", family: object) -> None:
         """Make its progress durable with the batch."""
@@ -142,7 +142,7 @@ class ScheduleTable:
         if due_ms is None:
             return
         schedule.due_ms = due_ms
-        schedule.at_ms = due_ms + jitter_of(schedule.name, due_ms, schedule.record.jitter_ms)
+        schedule.at_ms = max(schedule.at_ms, due_ms + jitter_of(schedule.name, due_ms, schedule.record.jitter_ms))
         heappush(self._heap, (schedule.at_ms, schedule.name, due_ms))
         self.timer.by(schedule.at_ms)
         self._trim()
