@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -33,6 +34,7 @@ from fila_cluster.django.models import TaskRecord
 from fila_cluster.django.worker import UNSENT_AFTER, Worker
 from tests.django.conftest import NAMESPACE, RunWorker, backend
 from tests.support.cluster import PATIENCE_S, environment, eventually
+from tests.support.guarded import guarded_cluster
 
 DEFAULT, LETTERS = f"{NAMESPACE}/default", f"{NAMESPACE}/default.dlq"
 
@@ -192,6 +194,63 @@ def test_a_task_that_could_not_be_sent_is_sent_by_a_worker_and_once(
     assert worker.send_unsent(UNSENT_AFTER) == 1
     assert len(messages(client)) == 1
     assert worker.send_unsent(UNSENT_AFTER) == 0
+
+
+def test_a_task_waits_for_its_queue_or_key_and_holds_up_no_other_queue(tasks: ModuleType, tmp_path: Path) -> None:
+    with guarded_cluster(tmp_path / "data") as guarded:
+        options = {"endpoint": guarded.cluster.endpoint, "server_key": guarded.server_key, "namespace": "shop"}
+
+        def as_allowed(name: str, *allowed: str) -> Any:
+            key = guarded.key(name, *allowed)
+            return FilaBackend("default", {"QUEUES": ["default", "emails"], "OPTIONS": options | {"api_key": key}})
+
+        half = as_allowed("half", "admin:shop/default", "produce:shop/default")
+        half.enqueue(tasks.send_mail, ["a@example.com"], {})
+        half.enqueue(tasks.add, [1], {})
+        records().filter(queue_name="default").update(sent=False)
+        assert Worker(half, ["default"], threads=1, worker_id="half").send_unsent(timedelta(0)) == 1
+        found = records().values_list("queue_name", "sent", "status")
+        assert list(found) == [("emails", False, "READY"), ("default", True, "READY")]
+
+        whole = as_allowed("whole", "admin:shop/*", "produce:shop/*", "consume:shop/*")
+        assert Worker(whole, ["emails"], threads=1, worker_id="whole").send_unsent(timedelta(0)) == 1
+        assert whole.client.queue_stats("shop/emails").pending == 1
+        half.client.close()
+        whole.client.close()
+
+
+@pytest.mark.parametrize("options", [{"endpoint": "localhost"}, {"timeout": -1}])
+def test_a_task_waits_for_settings_that_work(tasks: ModuleType, options: dict[str, Any], work: RunWorker) -> None:
+    wrong = FilaBackend("default", {"OPTIONS": options})
+    enqueued: list[Any] = []
+
+    def note(task_result: Any, **_: Any) -> None:
+        enqueued.append(task_result.id)
+
+    task_signals.task_enqueued.connect(note)
+    try:
+        result = wrong.enqueue(tasks.add, [1], {})
+    finally:
+        task_signals.task_enqueued.disconnect(note)
+    assert (records().get().sent, enqueued) == (False, [result.id])
+    assert Worker(backend(), ["default"], threads=1, worker_id="tester").send_unsent(timedelta(0)) == 1
+    work()
+    assert records().get().return_value == 1
+
+
+def test_a_message_that_cannot_be_written_fails_its_task_only(tasks: ModuleType, client: Any) -> None:
+    refused = tasks.send_mail.enqueue("\ud800")
+    refused.refresh()
+    assert (refused.status, refused.errors[0].exception_class_path) == ("FAILED", "builtins.UnicodeEncodeError")
+    tasks.add.enqueue(1)
+    records().filter(queue_name="default").update(sent=False)
+    assert Worker(backend(), ["default"], threads=1, worker_id="tester").send_unsent(timedelta(0)) == 1
+
+
+@pytest.mark.parametrize("tenant", [7, UUID(int=7)])
+def test_a_primary_key_may_be_the_tenant(tasks: ModuleType, client: Any, tenant: Any) -> None:
+    tasks.add.using(fairness_key=tenant).enqueue(1)
+    assert messages(client)[0].fairness_key == str(tenant)
 
 
 def test_a_backend_may_be_given_a_client(tasks: ModuleType, client: Any) -> None:
