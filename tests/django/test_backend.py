@@ -438,6 +438,25 @@ def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
     assert len(results) == records().count()
 
 
+def test_processes_that_are_stopped_while_they_start_are_no_failure(project: dict[str, str], tmp_path: Path) -> None:
+    # A module that Python itself imports: the processes of the worker, and not the one that starts them, say that they are there and go no further.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, pathlib, time\n"
+        "if 'FILA_WORKER_PARENT' in os.environ:\n"
+        f"    pathlib.Path({str(tmp_path)!r}, f'{{os.getpid()}}.started').touch()\n"
+        "    time.sleep(600)\n"
+    )
+    env = environment(**project, PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+    command = [sys.executable, "-m", "django", "fila_worker", "--processes", "2"]
+    with subprocess.Popen(command, env=env) as started:
+        try:
+            eventually(lambda: len(list(tmp_path.glob("*.started"))) == 2, "both are starting")
+            started.send_signal(signal.SIGTERM)
+            assert started.wait(PATIENCE_S) == 0
+        finally:
+            started.kill()
+
+
 @pytest.mark.parametrize(
     ("missing", "advice"), [("django", "pip install 'fila-cluster[django]'"), ("django_tasks", "pip install django-tasks")]
 )

@@ -109,4 +109,5 @@ def _several(count: int, grace_s: float) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    return max((abs(process.returncode) for process in running), default=0)
+    # One that a signal ended was still starting: it had no task.
+    return max((abs(process.returncode) for process in running if -process.returncode not in SIGNALS), default=0)
