@@ -93,3 +93,14 @@ def test_arguments_of_queues_that_do_nothing_here_are_named(fila: Fila, caplog: 
         ["the argument x-max-age of queues is ignored", "fila:// has none like it"],
         ["the argument x-max-length of queues is ignored", "the broker's [limits] bound all queues"],
     ]
+
+
+def test_a_template_has_no_say_in_exchanges(fila: Fila) -> None:
+    fila.put_template("shop/*", default_ttl=60, idle_expiry=30)
+    queue = Queue("video", Exchange("media", "topic"), routing_key="video.#")
+    with Connection("fila:///shop") as connection:
+        queue(connection).declare()
+        fila.clock.advance(120)
+        connection.Producer().publish("x", exchange=queue.exchange, routing_key="video.new")
+    fila.assert_pending("shop/video", 1)
+    fila.assert_pending("shop/kombu.exchange.media", 1)
