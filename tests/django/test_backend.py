@@ -374,11 +374,23 @@ def test_what_is_no_task_here_is_refused(tasks: ModuleType) -> None:
         FilaBackend("any", {"OPTIONS": {"endpont": "tcp://127.0.0.1:5555"}})
     with pytest.raises(ImproperlyConfigured, match="max_attempts"):
         FilaBackend("any", {"OPTIONS": {"max_attempts": 0}})
+    with pytest.raises(ImproperlyConfigured, match=r"\['endpoint'\] is a list: use a str"):
+        FilaBackend("any", {"OPTIONS": {"endpoint": ["tcp://a:5555", "tcp://b:5555"]}})
     assert [each.id for each in FilaBackend("any", {"QUEUES": ["a/b/c"]}).check()] == ["fila.E002"]
+
+
+def test_the_command_takes_queues_with_spaces_between(tasks: ModuleType, client: Any) -> None:
+    mail, result = tasks.send_mail.enqueue("a@example.com"), tasks.add.enqueue(1)
+    call_command("fila_worker", "--batch", "--queues", "emails, default,", stderr=io.StringIO())
+    mail.refresh()
+    result.refresh()
+    assert mail.is_finished
+    assert result.is_finished
 
 
 def test_the_command_refuses_what_it_does_not_know(tasks: ModuleType) -> None:
     for arguments, text in {
+        ("--backend", "anywhere", "--queues", "a b"): "--queues a b: bad queue name",
         ("--queues", "default,other"): "'other' is not in the backend's QUEUES",
         ("--threads", "0"): "--threads 0: use 1 or more",
         ("--backend", "missing"): "--backend missing",
