@@ -394,7 +394,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             if queue in self._declared:
                 self._create(stored, self._declared[queue])
                 self._client.enqueue(stored, message.body, headers, **options)
-            elif not message.is_transient:  # nobody waits any more for a reply
+            elif not (message.is_transient or message.is_reply):  # nobody waits any more for a reply
                 raise NotFound(str(error), method_sig=(60, 40)) from error
 
     def _message(self, delivery: Delivery, consumer_tag: str | None, *, no_ack: bool) -> envelope.Message:

@@ -60,7 +60,8 @@ class Exchanges:
         if len(known) >= BINDINGS_MAX:
             raise ResourceError(f"the exchange {exchange!r} has {len(known)} bindings, at most {BINDINGS_MAX}: unbind some")
         name = self._names.exchange(exchange)
-        if not known:  # it may not be there, and a template that matches would make it of another kind, for bindings that expire, say
+        if not known:
+            # It may not be there. The first enqueue would make it as a template that matches says: with bindings that expire, for one.
             self._make(name)
         try:
             self._add(name, binding)
