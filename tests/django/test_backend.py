@@ -287,6 +287,14 @@ def test_what_was_done_is_not_done_again(tasks: ModuleType, client: Any, work: R
     assert messages(client) == []
 
 
+def test_a_slower_attempt_that_fails_does_not_undo_a_success(tasks: ModuleType, client: Any, work: RunWorker) -> None:
+    result = tasks.be_overtaken.enqueue()
+    work()
+    result.refresh()
+    assert (result.status, result.return_value, result.errors) == ("SUCCESSFUL", "done", [])
+    assert messages(client) == messages(client, LETTERS) == []
+
+
 def test_a_task_that_kills_its_workers_is_given_up(tasks: ModuleType, client: Any, work: RunWorker) -> None:
     result = tasks.add.enqueue(1)
     for _ in range(LOST_MAX + 1):
