@@ -39,6 +39,15 @@ TRANSIENT_TTL_S = 3600.0
 DECLARED_MAX = 10_000
 """Queues whose declarations and bindings a channel remembers, to make them again, and not twice."""
 
+ARGUMENTS = frozenset({"x-expires", "x-message-ttl", "x-max-priority", "x-queue-type"})
+"""The arguments of queues of RabbitMQ that are followed, or that need not be: all queues here have priorities, and are durable."""
+INSTEAD = (
+    dict.fromkeys(("x-max-length", "x-max-length-bytes", "x-overflow"), "the broker's [limits] bound all queues")
+    | dict.fromkeys(("x-dead-letter-exchange", "x-dead-letter-routing-key"), "dead letters go to <queue>.dlq")
+    | {"x-delivery-limit": "set max_attempts in broker_transport_options"}
+)
+"""What has the place of others."""
+
 Callback = Callable[[envelope.Message], object]
 
 
@@ -343,8 +352,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
     def _options(self, arguments: dict[str, Any], *, transient: bool) -> dict[str, Any]:
         """Return the options of ``create_queue``, given the arguments of RabbitMQ."""
         options: dict[str, Any] = {}
-        for name in arguments.keys() & {"x-max-length", "x-max-length-bytes"}:
-            _log.warning("%s is ignored: the broker's [limits] bound all queues", name)
+        for name in sorted(arguments.keys() - ARGUMENTS):
+            _log.warning("the argument %s of queues is ignored: %s", name, INSTEAD.get(name, "fila:// has none like it"))
         if (expires_ms := arguments.get("x-expires")) is not None:
             options["idle_expiry"] = expires_ms / 1000
         if (ttl_ms := arguments.get("x-message-ttl")) is not None:
@@ -385,7 +394,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             if queue in self._declared:
                 self._create(stored, self._declared[queue])
                 self._client.enqueue(stored, message.body, headers, **options)
-            elif not message.is_transient:  # nobody waits any more for a reply
+            elif not (message.is_transient or message.is_reply):  # nobody waits any more for a reply
                 raise NotFound(str(error), method_sig=(60, 40)) from error
 
     def _message(self, delivery: Delivery, consumer_tag: str | None, *, no_ack: bool) -> envelope.Message:

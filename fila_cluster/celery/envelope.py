@@ -62,6 +62,12 @@ class Outgoing:
         """Whether its producer does not want it kept (delivery mode 1): what has no reader now is not sent."""
         return self.properties.get("delivery_mode") == 1
 
+    @property
+    def is_reply(self) -> bool:
+        """Whether it answers a message and asks for no answer itself: it has the other's id, and is no task."""
+        properties = self.properties
+        return bool(properties.get("correlation_id")) and not properties.get("reply_to") and "task" not in self.headers
+
     def options(self, now: datetime) -> dict[str, Any]:
         """Return the options of ``enqueue``, without the queue's own. ``now``: by the clock by which Celery has made an ETA of a countdown."""
         options: dict[str, Any] = {"priority": -self.priority, "dedup_id": self.properties[_PUBLISHED]}

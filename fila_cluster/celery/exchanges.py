@@ -60,11 +60,13 @@ class Exchanges:
         if len(known) >= BINDINGS_MAX:
             raise ResourceError(f"the exchange {exchange!r} has {len(known)} bindings, at most {BINDINGS_MAX}: unbind some")
         name = self._names.exchange(exchange)
+        if not known:
+            # It may not be there. The first enqueue would make it as a template that matches says: with bindings that expire, for one.
+            self._make(name)
         try:
             self._add(name, binding)
-        except QueueNotFoundError:
-            with suppress(QueueExistsError):  # another process has made it just now
-                self._client.create_queue(name, dead_letter="discard", idle_expiry=IDLE_EXPIRY_S)
+        except QueueNotFoundError:  # it was deleted just now
+            self._make(name)
             self._add(name, binding)
         self._known.pop(exchange, None)
 
@@ -83,6 +85,10 @@ class Exchanges:
             self._client.delete_queue(self._names.exchange(exchange), force=True)
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _make(self, name: str) -> None:
+        with suppress(QueueExistsError):
+            self._client.create_queue(name, dead_letter="discard", idle_expiry=IDLE_EXPIRY_S)
 
     def _add(self, name: str, binding: Binding) -> None:
         self._client.enqueue(name, binding.packed(), fairness_key=binding.queue)

@@ -9,7 +9,9 @@ from fila_cluster.celery.envelope import COST, FAIRNESS_KEY, THROTTLE_KEYS, WEIG
 
 @dataclass(frozen=True, slots=True)
 class SentTask:
-    """A task on its way to the broker. ``headers`` are those of its message; the four of this library win over the function."""
+    """A task on its way to the broker. ``headers`` are those of its message, the caller's own included; the four of this library win over the
+    function.
+    """
 
     name: str
     id: str
@@ -32,15 +34,24 @@ class Share:
 def fair(app: Any, key: Callable[[SentTask], str | Share | None]) -> None:
     """Have ``key`` name the fairness key of each task that ``app`` sends, or a :class:`Share` with more; None: no word about it.
 
-    Call it once for an app, in each process that sends tasks. Headers that a caller has set are left as they are.
+    Call it once for an app, in each process that sends tasks, before its configuration or after it. Headers that a caller has set are left as they
+    are.
     """
-    send = app.amqp.send_task_message
+    amqp = app.amqp
+    if "send_task_message" in vars(amqp):  # made already, at the first task or by another call
+        amqp.send_task_message = _fairly(amqp.send_task_message, key)
+        return
+    # Celery makes it at the first task, and it keeps the configuration of that moment: to ask for it here would be too early.
+    make = amqp._create_task_sender
+    amqp._create_task_sender = lambda: _fairly(make(), key)
 
+
+def _fairly(send: Callable[..., Any], key: Callable[[SentTask], str | Share | None]) -> Callable[..., Any]:
     def send_fairly(producer: Any, name: str, message: Any, *arguments: Any, **options: Any) -> Any:
         _mark(message.headers, key(_sent(name, message, options)))
         return send(producer, name, message, *arguments, **options)
 
-    app.amqp.send_task_message = send_fairly
+    return send_fairly
 
 
 def _mark(headers: dict[str, Any], found: str | Share | None) -> None:
@@ -60,4 +71,5 @@ def _sent(name: str, message: Any, options: Mapping[str, Any]) -> SentTask:
         args, kwargs, task_id = body.get("args", ()), body.get("kwargs", {}), body.get("id", "")
     else:
         args, kwargs, task_id = body[0], body[1], message.headers.get("id", "")
-    return SentTask(name, task_id, args, kwargs, str(getattr(queue, "name", queue)), message.headers)
+    headers = {**message.headers, **(options.get("headers") or {})}  # Celery joins them later
+    return SentTask(name, task_id, args, kwargs, str(getattr(queue, "name", queue)), headers)

@@ -64,6 +64,10 @@ class Transport(base.Transport):  # type: ignore[misc]  # kombu has no types
             raise ImproperlyConfigured(
                 f"broker_transport_options has {', '.join(sorted(map(str, unknown)))}: fila:// takes {', '.join(sorted(OPTIONS))}"
             )
+        if info.ssl:
+            raise ImproperlyConfigured(
+                "broker_use_ssl is set: fila:// has no TLS; connections are encrypted if broker_transport_options names the server_key"
+            )
         queue_options = {
             name: options[name] for name in ("visibility_timeout", "max_attempts") if options.get(name) is not None
         }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 from django.conf import settings as project
@@ -30,7 +30,14 @@ from fila_cluster.django.framework import (
 )
 from fila_cluster.django.messages import ROW, TASK_HEADER, TaskMessage
 from fila_cluster.django.tasks import SCHEDULING, FilaTask
-from fila_cluster.errors import FilaError, InvalidArgumentError
+from fila_cluster.errors import (
+    FilaError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    UnauthenticatedError,
+    UnsupportedVersionError,
+)
 from fila_proto_zmq.names import check_new_queue_name
 
 _log = logging.getLogger("fila_cluster.django")
@@ -38,6 +45,8 @@ _log = logging.getLogger("fila_cluster.django")
 
 DELIVERIES_MAX: Final = 10_000
 """Of one ``run_until_idle``."""
+_OF_OPERATORS: Final = (QueueNotFoundError, PermissionDeniedError, UnauthenticatedError, UnsupportedVersionError)
+"""Errors of which an operator mends the cause, whatever the message is."""
 
 
 class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run time
@@ -138,13 +147,15 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
             raise TaskResultDoesNotExist(result_id) from None
 
     def send(self, record: Any) -> bool:
-        """Send the message of a row. False if that has to wait: a worker tries again. What can't be sent at all fails the task."""
+        """Send the message of a row. False if that has to wait: a worker tries again. A message that can't be sent at all fails the task."""
         from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
 
+        client: Client | None = None
         try:
-            self._enqueue(record)
-        except FilaError as error:
-            if error.retryable:
+            client = self.client
+            self._enqueue(record, client)
+        except Exception as error:
+            if client is None or not _is_of_the_message(error):
                 _log.warning("Task %s is not sent yet; a worker will send it: %s", record.id, error)
                 return False
             _log.exception("Task %s can't be sent", record.id)
@@ -185,13 +196,13 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _send_new(self, record: Any, result: Any) -> None:
-        if self.send(record):
-            task_signals.task_enqueued.send(type(self), task_result=result)
+        self.send(record)
+        task_signals.task_enqueued.send(type(self), task_result=result)  # a worker sends what has to wait, and says nothing
 
-    def _enqueue(self, record: Any) -> None:
+    def _enqueue(self, record: Any, client: Client) -> None:
         message = TaskMessage(**{name: getattr(record, name) for name in ROW}, on_commit=self.enqueue_on_commit)
         enqueue_making_queue(
-            self.client,
+            client,
             self.queue_of(record.queue_name),
             msgspec.json.encode(message),
             self.settings.queue_options,
@@ -215,8 +226,25 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
             if value is None and name in rules:
                 value = rules[name](task, args, kwargs)
             if value is not None:
-                found[name] = list(value) if name == "throttle_keys" and not isinstance(value, str) else value
+                found[name] = _as_option(name, value)
         return found
+
+
+def _as_option(name: str, value: Any) -> Any:
+    """Return an option as the row has it. A tenant is often named by its primary key, a number or a UUID."""
+    if name == "fairness_key" and isinstance(value, (int, UUID)):
+        return str(value)
+    return list(value) if name == "throttle_keys" and not isinstance(value, str) else value
+
+
+def _is_of_the_message(error: Exception) -> bool:
+    """Return whether a message itself is to blame for an error. Else it is the connection, the API key or the queue, and time or an operator
+    mends it.
+    """
+    if isinstance(error, FilaError):
+        of_the_client = type(error) is FilaError  # it was closed just now
+        return not (error.retryable or of_the_client or isinstance(error, _OF_OPERATORS))
+    return isinstance(error, (TypeError, ValueError, ArithmeticError))
 
 
 def _as_stored(moment: datetime | None) -> datetime | None:

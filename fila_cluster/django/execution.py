@@ -136,6 +136,11 @@ class Execution:
         task_signals.task_finished.send_robust(type(self._backend), task_result=result_of(record))
 
     def _failed(self, delivery: Delivery, record: TaskRecord, error: BaseException) -> None:
+        if TaskRecord.written().filter(id=record.id, status=TaskRecord.Status.SUCCESSFUL).exists():
+            # This worker was silent for so long that another one has done it, which may be why this attempt failed.
+            _log.warning("Task %s was done by another worker. Here it failed: %r", record.id, error)
+            self._client.ack_soon((delivery,))
+            return
         text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS_MAX:]
         failure = {"exception_class_path": f"{type(error).__module__}.{type(error).__qualname__}", "traceback": text}
         record.errors = [*record.errors, failure][-ERRORS_MAX:]

@@ -67,6 +67,12 @@ def read(alias: str, given: Mapping[str, Any]) -> Options:
             f"TASKS[{alias!r}]['OPTIONS'] has no option {unknown[0]!r}: there are {', '.join(sorted(known))}"
         )
     options = Options(**given)
+    for name in ("endpoint", "api_key", "server_key", "namespace"):
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, str):
+            raise ImproperlyConfigured(
+                f"TASKS[{alias!r}]['OPTIONS'][{name!r}] is a {type(value).__name__}: use a str; several endpoints have commas between"
+            )
     if not isinstance(options.max_attempts, int) or options.max_attempts < 1:
         raise ImproperlyConfigured(
             f"TASKS[{alias!r}]['OPTIONS']['max_attempts'] is {options.max_attempts!r}: use a whole number from 1"

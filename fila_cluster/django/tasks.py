@@ -14,7 +14,7 @@ SCHEDULING: Final = ("fairness_key", "weight", "throttle_keys", "cost")
 class FilaTask(Task):  # type: ignore[misc] # it is found at run time
     """A task with options for the scheduler, as in ``task.using(fairness_key=tenant)``; None: as the backend's functions say.
 
-    The decorator ``task`` of Django 6.0 takes none of them; that of the package ``django-tasks`` does.
+    The decorator ``task`` of Django 6.0 takes none of them; those of Django 6.1 and of the package ``django-tasks`` do.
     """
 
     fairness_key: str | None = None

@@ -154,8 +154,17 @@ class Worker:
             enqueued_at__lte=timezone.now() - after,
         )
         sent = 0
-        for record in unsent.order_by("enqueued_at")[:UNSENT_MAX]:
-            if self._stop.is_set() or not self._backend.send(record):
-                break
-            sent += 1
+        resting: set[str] = set()
+        """Queues of which a task has to wait: their others are not tried, and those of other queues are."""
+        while not self._stop.is_set():
+            oldest = unsent.exclude(queue_name__in=resting).order_by("enqueued_at")
+            for record in oldest[: UNSENT_MAX - sent]:
+                if self._stop.is_set():
+                    return sent
+                if not self._backend.send(record):
+                    resting.add(record.queue_name)
+                    break
+                sent += 1
+            else:
+                return sent
         return sent

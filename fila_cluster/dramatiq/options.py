@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from dramatiq import Message
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 Rule = Callable[["Message[Any]"], Any]
 """Returns an option's value for a message; None leaves it out."""
 
+KEY: Final = "fila_fairness_key"
 KEPT: Final = {
-    "fila_fairness_key": "fairness_key",
+    KEY: "fairness_key",
     "fila_weight": "weight",
     "fila_throttle_keys": "throttle_keys",
     "fila_cost": "cost",
@@ -53,14 +55,16 @@ def fair(
     draws on, ``cost`` how many tokens. None, from a function or for one, leaves it to the actor's options. What ``send_with_options``
     names wins over these functions. An error in one of them is the enqueue's error.
     """
-    rules = {"fila_fairness_key": key, "fila_weight": weight, "fila_throttle_keys": throttle_keys, "fila_cost": cost}
+    rules = {KEY: key, "fila_weight": weight, "fila_throttle_keys": throttle_keys, "fila_cost": cost}
     broker.rules.update({name: rule for name, rule in rules.items() if rule is not None})
 
 
 def ruled(message: "Message[Any]", rules: Mapping[str, Rule]) -> "Message[Any]":
     """Return the message with the options that the rules give it. It keeps them: a retry may be made where a rule can't know them."""
     added = {
-        name: value for name, rule in rules.items() if name not in message.options and (value := rule(message)) is not None
+        name: _written(name, value)
+        for name, rule in rules.items()
+        if name not in message.options and (value := rule(message)) is not None
     }
     return message.copy(options=added) if added else message
 
@@ -95,7 +99,7 @@ def arguments(message: "Message[Any]", actor: "Actor[..., Any] | None") -> dict[
     for name, argument in KEPT.items():
         value = options.get(name, defaults.get(name))
         if value is not None:
-            found[argument] = value
+            found[argument] = _written(name, value)
     for name, argument in ONCE.items():
         if options.get(name) is not None:
             found[argument] = options[name]
@@ -106,3 +110,8 @@ def arguments(message: "Message[Any]", actor: "Actor[..., Any] | None") -> dict[
         "dramatiq-message-id": message.message_id,
     }
     return found
+
+
+def _written(name: str, value: Any) -> Any:
+    """Return an option as a message has it. A tenant is often named by its primary key, a number or a UUID."""
+    return str(value) if name == KEY and isinstance(value, (int, UUID)) else value

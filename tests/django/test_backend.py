@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -33,6 +34,7 @@ from fila_cluster.django.models import TaskRecord
 from fila_cluster.django.worker import UNSENT_AFTER, Worker
 from tests.django.conftest import NAMESPACE, RunWorker, backend
 from tests.support.cluster import PATIENCE_S, environment, eventually
+from tests.support.guarded import guarded_cluster
 
 DEFAULT, LETTERS = f"{NAMESPACE}/default", f"{NAMESPACE}/default.dlq"
 
@@ -194,6 +196,63 @@ def test_a_task_that_could_not_be_sent_is_sent_by_a_worker_and_once(
     assert worker.send_unsent(UNSENT_AFTER) == 0
 
 
+def test_a_task_waits_for_its_queue_or_key_and_holds_up_no_other_queue(tasks: ModuleType, tmp_path: Path) -> None:
+    with guarded_cluster(tmp_path / "data") as guarded:
+        options = {"endpoint": guarded.cluster.endpoint, "server_key": guarded.server_key, "namespace": "shop"}
+
+        def as_allowed(name: str, *allowed: str) -> Any:
+            key = guarded.key(name, *allowed)
+            return FilaBackend("default", {"QUEUES": ["default", "emails"], "OPTIONS": options | {"api_key": key}})
+
+        half = as_allowed("half", "admin:shop/default", "produce:shop/default")
+        half.enqueue(tasks.send_mail, ["a@example.com"], {})
+        half.enqueue(tasks.add, [1], {})
+        records().filter(queue_name="default").update(sent=False)
+        assert Worker(half, ["default"], threads=1, worker_id="half").send_unsent(timedelta(0)) == 1
+        found = records().values_list("queue_name", "sent", "status")
+        assert list(found) == [("emails", False, "READY"), ("default", True, "READY")]
+
+        whole = as_allowed("whole", "admin:shop/*", "produce:shop/*", "consume:shop/*")
+        assert Worker(whole, ["emails"], threads=1, worker_id="whole").send_unsent(timedelta(0)) == 1
+        assert whole.client.queue_stats("shop/emails").pending == 1
+        half.client.close()
+        whole.client.close()
+
+
+@pytest.mark.parametrize("options", [{"endpoint": "localhost"}, {"timeout": -1}])
+def test_a_task_waits_for_settings_that_work(tasks: ModuleType, options: dict[str, Any], work: RunWorker) -> None:
+    wrong = FilaBackend("default", {"OPTIONS": options})
+    enqueued: list[Any] = []
+
+    def note(task_result: Any, **_: Any) -> None:
+        enqueued.append(task_result.id)
+
+    task_signals.task_enqueued.connect(note)
+    try:
+        result = wrong.enqueue(tasks.add, [1], {})
+    finally:
+        task_signals.task_enqueued.disconnect(note)
+    assert (records().get().sent, enqueued) == (False, [result.id])
+    assert Worker(backend(), ["default"], threads=1, worker_id="tester").send_unsent(timedelta(0)) == 1
+    work()
+    assert records().get().return_value == 1
+
+
+def test_a_message_that_cannot_be_written_fails_its_task_only(tasks: ModuleType, client: Any) -> None:
+    refused = tasks.send_mail.enqueue("\ud800")
+    refused.refresh()
+    assert (refused.status, refused.errors[0].exception_class_path) == ("FAILED", "builtins.UnicodeEncodeError")
+    tasks.add.enqueue(1)
+    records().filter(queue_name="default").update(sent=False)
+    assert Worker(backend(), ["default"], threads=1, worker_id="tester").send_unsent(timedelta(0)) == 1
+
+
+@pytest.mark.parametrize("tenant", [7, UUID(int=7)])
+def test_a_primary_key_may_be_the_tenant(tasks: ModuleType, client: Any, tenant: Any) -> None:
+    tasks.add.using(fairness_key=tenant).enqueue(1)
+    assert messages(client)[0].fairness_key == str(tenant)
+
+
 def test_a_backend_may_be_given_a_client(tasks: ModuleType, client: Any) -> None:
     given = FilaBackend("default", {"OPTIONS": {"client": client, "namespace": "given"}})
     given.enqueue(tasks.add, [1], {})
@@ -226,6 +285,14 @@ def test_what_was_done_is_not_done_again(tasks: ModuleType, client: Any, work: R
     result.refresh()
     assert result.attempts == 1
     assert messages(client) == []
+
+
+def test_a_slower_attempt_that_fails_does_not_undo_a_success(tasks: ModuleType, client: Any, work: RunWorker) -> None:
+    result = tasks.be_overtaken.enqueue()
+    work()
+    result.refresh()
+    assert (result.status, result.return_value, result.errors) == ("SUCCESSFUL", "done", [])
+    assert messages(client) == messages(client, LETTERS) == []
 
 
 def test_a_task_that_kills_its_workers_is_given_up(tasks: ModuleType, client: Any, work: RunWorker) -> None:
@@ -315,11 +382,23 @@ def test_what_is_no_task_here_is_refused(tasks: ModuleType) -> None:
         FilaBackend("any", {"OPTIONS": {"endpont": "tcp://127.0.0.1:5555"}})
     with pytest.raises(ImproperlyConfigured, match="max_attempts"):
         FilaBackend("any", {"OPTIONS": {"max_attempts": 0}})
+    with pytest.raises(ImproperlyConfigured, match=r"\['endpoint'\] is a list: use a str"):
+        FilaBackend("any", {"OPTIONS": {"endpoint": ["tcp://a:5555", "tcp://b:5555"]}})
     assert [each.id for each in FilaBackend("any", {"QUEUES": ["a/b/c"]}).check()] == ["fila.E002"]
+
+
+def test_the_command_takes_queues_with_spaces_between(tasks: ModuleType, client: Any) -> None:
+    mail, result = tasks.send_mail.enqueue("a@example.com"), tasks.add.enqueue(1)
+    call_command("fila_worker", "--batch", "--queues", "emails, default,", stderr=io.StringIO())
+    mail.refresh()
+    result.refresh()
+    assert mail.is_finished
+    assert result.is_finished
 
 
 def test_the_command_refuses_what_it_does_not_know(tasks: ModuleType) -> None:
     for arguments, text in {
+        ("--backend", "anywhere", "--queues", "a b"): "--queues a b: bad queue name",
         ("--queues", "default,other"): "'other' is not in the backend's QUEUES",
         ("--threads", "0"): "--threads 0: use 1 or more",
         ("--backend", "missing"): "--backend missing",
@@ -377,6 +456,25 @@ def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
     assert sorted(map(int, noted())) == list(range(150))
     assert set(records().values_list("status", flat=True)) == {"SUCCESSFUL"}
     assert len(results) == records().count()
+
+
+def test_processes_that_are_stopped_while_they_start_are_no_failure(project: dict[str, str], tmp_path: Path) -> None:
+    # A module that Python itself imports: the processes of the worker, and not the one that starts them, say that they are there and go no further.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, pathlib, time\n"
+        "if 'FILA_WORKER_PARENT' in os.environ:\n"
+        f"    pathlib.Path({str(tmp_path)!r}, f'{{os.getpid()}}.started').touch()\n"
+        "    time.sleep(600)\n"
+    )
+    env = environment(**project, PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+    command = [sys.executable, "-m", "django", "fila_worker", "--processes", "2"]
+    with subprocess.Popen(command, env=env) as started:
+        try:
+            eventually(lambda: len(list(tmp_path.glob("*.started"))) == 2, "both are starting")
+            started.send_signal(signal.SIGTERM)
+            assert started.wait(PATIENCE_S) == 0
+        finally:
+            started.kill()
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import dramatiq
 import pytest
 
-from fila_cluster.dramatiq import FilaBroker
+from fila_cluster.dramatiq import FilaBroker, fair
 from fila_cluster.errors import InvalidArgumentError
 from fila_cluster.testing import Fila, broker
 from tests.support.cluster import eventually
@@ -84,6 +85,19 @@ def test_coroutines_run_with_dramatiqs_middleware(fila: Fila, tasks: FilaBroker)
     work.send()
     assert fila.run_until_idle(tasks) == 1
     assert runs == ["ran"]
+
+
+@pytest.mark.parametrize("tenant", [7, UUID(int=7)])
+def test_a_primary_key_may_be_the_tenant(fila: Fila, tasks: FilaBroker, tenant: Any) -> None:
+    @dramatiq.actor(broker=tasks)
+    def work() -> None:
+        """Do nothing."""
+
+    work.send_with_options(fila_fairness_key=8)
+    fair(tasks, key=lambda message: tenant)
+    work.send()
+    assert {message.fairness_key for message in fila.browse("default")} == {"8", str(tenant)}
+    assert fila.run_until_idle(tasks) == 2
 
 
 def test_what_no_actor_takes_is_a_dead_letter(fila: Fila, tasks: FilaBroker) -> None:

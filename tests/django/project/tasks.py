@@ -87,6 +87,15 @@ def without_end() -> None:
     without_end.enqueue()
 
 
+@task(takes_context=True)
+def be_overtaken(context: Any) -> None:
+    from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # Django must be set up for it
+
+    # As another worker does while this one is silent.
+    TaskRecord.objects.filter(id=context.task_result.id).update(status="SUCCESSFUL", return_value="done")
+    raise LookupError("it is done already")
+
+
 @task
 def interrupt() -> None:
     raise KeyboardInterrupt

@@ -79,3 +79,28 @@ def test_a_consumer_of_a_connection_that_was_lost_ends_quietly(fila: Fila) -> No
     consumer.consume()
     connection.collect()  # what a worker does before it connects again
     consumer.cancel()
+
+
+def test_arguments_of_queues_that_do_nothing_here_are_named(fila: Fila, caplog: pytest.LogCaptureFixture) -> None:
+    followed = Queue("kept", expires=60, message_ttl=5, max_priority=9, queue_arguments={"x-queue-type": "quorum"})
+    ignored = Queue("other", max_length=5, queue_arguments={"x-dead-letter-exchange": "letters", "x-max-age": "1h"})
+    with Connection("fila://") as connection:
+        followed(connection).declare()
+        assert caplog.messages == []
+        ignored(connection).declare()
+    assert [message.split(": ", 1) for message in caplog.messages] == [
+        ["the argument x-dead-letter-exchange of queues is ignored", "dead letters go to <queue>.dlq"],
+        ["the argument x-max-age of queues is ignored", "fila:// has none like it"],
+        ["the argument x-max-length of queues is ignored", "the broker's [limits] bound all queues"],
+    ]
+
+
+def test_a_template_has_no_say_in_exchanges(fila: Fila) -> None:
+    fila.put_template("shop/*", default_ttl=60, idle_expiry=30)
+    queue = Queue("video", Exchange("media", "topic"), routing_key="video.#")
+    with Connection("fila:///shop") as connection:
+        queue(connection).declare()
+        fila.clock.advance(120)
+        connection.Producer().publish("x", exchange=queue.exchange, routing_key="video.new")
+    fila.assert_pending("shop/video", 1)
+    fila.assert_pending("shop/kombu.exchange.media", 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import zmq
-from celery import Celery, chain, chord
+from celery import Celery, Task, chain, chord
 from celery.bootsteps import StartStopStep
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import MaxRetriesExceededError, Reject
@@ -164,3 +164,19 @@ def test_a_worker_in_a_thread_of_its_own(fila: Fila, app: Celery) -> None:
         eventually(lambda: fila.queue_stats("celery").delayed == 1, "it waits for its retry")
         fila.clock.advance(HOUR)
         assert once.get(timeout=30) == 1
+
+
+def test_a_result_that_nobody_waits_for_any_more_fails_no_task(fila: Fila) -> None:
+    app = Celery("shop", broker="fila://", backend="rpc://", set_as_current=False)
+    app.conf.result_persistent = True
+    ended: list[str] = []
+
+    class Noted(Task):  # type: ignore[misc]  # Celery has no types
+        def on_success(self, *_: Any) -> None:
+            ended.append("well")
+
+    app.task(name="note", base=Noted, shared=False)(note)
+    app.send_task("note", ("x",), reply_to="gone")
+    assert fila.run_until_idle(InlineWorker(app)) == 1
+    assert ended == ["well"]
+    app.close()

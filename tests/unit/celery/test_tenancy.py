@@ -62,3 +62,30 @@ def test_headers_of_the_caller_win(app: Celery) -> None:
 def test_none_says_nothing(app: Celery) -> None:
     fair(app, key=lambda task: None)
     assert not [name for name in headers_of(app) if name.startswith("fila-")]
+
+
+def test_the_function_sees_headers_of_the_caller(app: Celery) -> None:
+    fair(app, key=lambda task: task.headers.get("tenant"))
+    headers = headers_of(app, headers={"tenant": "acme"})
+    assert (headers["tenant"], headers["fila-fairness-key"]) == ("acme", "acme")
+
+
+def test_the_app_may_be_configured_later() -> None:
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    fair(app, key=lambda task: task.args[0])
+    assert not app.configured
+    app.conf.update(task_serializer="yaml", task_create_missing_queues=False)
+    with Connection("memory://") as connection:
+        app.send_task("shop.pay", args=("acme", 7), connection=connection)
+        message = connection.default_channel.basic_get("celery")
+    assert message is not None
+    assert (message.content_type, message.headers["fila-fairness-key"]) == ("application/x-yaml", "acme")
+    app.close()
+
+
+def test_an_app_that_has_sent_tasks_becomes_fair(app: Celery) -> None:
+    headers_of(app)
+    fair(app, key=lambda task: Share("acme"))
+    fair(app, key=lambda task: Share("second", weight=2))
+    headers = headers_of(app)
+    assert (headers["fila-fairness-key"], headers["fila-weight"]) == ("second", 2)

@@ -1,6 +1,7 @@
 """Where a URL of kombu's leads."""
 
 import pytest
+from celery.exceptions import ImproperlyConfigured
 from kombu import Connection
 
 import fila_cluster.celery  # noqa: F401  # registers fila://
@@ -23,3 +24,8 @@ def test_a_url_without_a_host_leaves_it_to_the_environment(url: str, endpoint: s
     connection = Connection(url)
     assert _endpoint(connection) == endpoint
     assert _endpoint(connection.clone()) == endpoint
+
+
+def test_tls_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ImproperlyConfigured, match="server_key"), Connection("fila://broker", ssl=True) as connection:
+        connection.connect()

@@ -15,6 +15,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from fila_cluster.django.backend import FilaBackend
 from fila_cluster.django.framework import task_backends
 from fila_cluster.django.worker import Worker
+from fila_cluster.errors import InvalidArgumentError
+from fila_proto_zmq.names import check_new_queue_name
 
 PARENT: Final = "FILA_WORKER_PARENT"
 """In the environment of one of several processes: the process that started it."""
@@ -43,12 +45,18 @@ class Command(BaseCommand):  # type: ignore[misc] # Django is not typed
             if options[name] < 1:
                 raise CommandError(f"--{name} {options[name]}: use 1 or more")
         backend = _backend(options["backend"])
-        queues = options["queues"].split(",") if options["queues"] else sorted(backend.queues) or ["default"]
+        named = [name.strip() for name in (options["queues"] or "").split(",")]
+        queues = [name for name in named if name] or sorted(backend.queues) or ["default"]
         unknown = set(queues) - backend.queues
         if backend.queues and unknown:
             raise CommandError(
                 f"--queues {options['queues']}: {sorted(unknown)[0]!r} is not in the backend's QUEUES {sorted(backend.queues)}"
             )
+        for queue in queues:
+            try:
+                check_new_queue_name(backend.queue_of(queue))
+            except InvalidArgumentError as error:
+                raise CommandError(f"--queues {options['queues']}: {error}") from error
         if options["processes"] > 1:
             code = _several(options["processes"], options["grace"])
         else:
@@ -109,4 +117,5 @@ def _several(count: int, grace_s: float) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    return max((abs(process.returncode) for process in running), default=0)
+    # One that a signal ended was still starting: it had no task.
+    return max((abs(process.returncode) for process in running if -process.returncode not in SIGNALS), default=0)
