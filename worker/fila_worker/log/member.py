@@ -235,9 +235,14 @@ class Member:
             self.copy.tend(now_ms)
 
     def _follow(self, now_ms: int) -> None:
+        wish_failed = False
         for report in self._appender.reports():
             if report.append == self._marker:
                 self._take_marker(report, now_ms)
+            else:
+                wish_failed = wish_failed or bool(report.error)
+        if wish_failed and self._marker is None:  # or the next claim would fail with it
+            self._renew_appender()
         entries = [] if self.copy.wants_pause else self._tail.read(self._read_max)
         self._reads_on = len(entries) == self._read_max
         for entry in entries:

@@ -172,6 +172,21 @@ def test_a_host_that_wishes_for_a_shard_gets_it(made: Callable[[int], Town]) -> 
     assert (old.items, old.member.ended) == ([b"one"], "")
 
 
+def test_a_wish_that_failed_delays_no_claim(made: Callable[[int], Town]) -> None:
+    town = made(2)
+    old, new = town.sites
+    town.lead(old)
+    new.partition.held = True
+    new.member.leadership.wants = True
+    appender = new.partition.appenders[-1]
+    town.until(lambda: appender.on_the_way > 0)
+    appender.fail("timed out")
+    new.partition.held = new.member.leadership.wants = False
+    new.partition.tails[-1].answer()
+    town.pass_ms(1000)
+    assert town.until(lambda: new.member.serves, new) < 7_000
+
+
 def test_a_leader_asks_its_owner_before_it_gives_the_shard_away(made: Callable[[int], Town]) -> None:
     town = made(2)
     old, new = town.sites
