@@ -10,6 +10,7 @@ from benchmarks.faults.outages import MACHINE, PROBE_TIMEOUT_S, Fault, away_s, p
 from benchmarks.harness.results import Verified
 from benchmarks.harness.workload import Run
 from tests.support.books import Books, Load
+from tests.support.cluster import eventually
 from tests.support.faults import queue_on
 from tests.support.nodes import Nodes
 from tests.support.rules import OrderedLoad, ThrottledLoad
@@ -44,8 +45,16 @@ class Strike(Fault):
 
 
 def led_by(nodes: Nodes, kind: str, *victims: str) -> Strike:
-    """Begin a strike. ``victims``: how the names of the processes begin that it is done to."""
-    led = [shard for shard, leader in nodes.leaders().items() if victims and leader.startswith(victims)]
+    """Begin a strike, when no shard is on its way. ``victims``: how the names of the processes begin that it is done to."""
+    leaders: dict[int, str] = {}
+
+    def all_are_led() -> bool:
+        leaders.clear()
+        leaders.update(nodes.leaders())
+        return len(leaders) == nodes.shards
+
+    eventually(all_are_led, "all shards are led")
+    led = [shard for shard, leader in leaders.items() if victims and leader.startswith(victims)]
     return Strike(kind, victims, time.monotonic(), led=frozenset(led))
 
 
@@ -59,6 +68,8 @@ class Found:
     errors: list[str] = field(default_factory=list)
     """That clients saw."""
     verified: Verified = field(default_factory=Verified)
+    moments: dict[int, list[float]] = field(default_factory=dict)
+    """When each shard's probe had success."""
 
 
 class Clients:
@@ -116,7 +127,7 @@ class Clients:
         self._ordered.stop()
         self._load.stop(patience_s=120)
         books = self.books
-        found = Found(excess=self._throttled.excess(), errors=books.refused)
+        found = Found(excess=self._throttled.excess(), errors=books.refused, moments=moments)
         for strike in self.strikes:
             for shard, successes in moments.items():
                 found.away.setdefault(strike.whose(shard), []).append(away_s(successes, strike))

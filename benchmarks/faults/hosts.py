@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.faults.host_load import Strike, clients_of, led_by, promise_away, report
+from benchmarks.faults.stories import stories
 from benchmarks.harness.workload import Benchmark, Run, number
 from tests.support.nodes import Node, Nodes, cluster_of_nodes
 
@@ -110,6 +111,8 @@ def measure(run: Run[Scale]) -> None:
                 nodes.kafka.until_in_sync()
             found = clients.stop()
             codes = [node.stop() for node in nodes.nodes]
+            for story in stories(nodes.nodes, clients.strikes, found.moments):
+                run.note(story)
     found.counts = {"kills": scale.kills, **found.counts}
     report(run, found)
     promise_away(run, found, AWAY_S_MAX)

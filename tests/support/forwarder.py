@@ -15,15 +15,15 @@ class Forwarder:
     def __init__(self, endpoint: str) -> None:
         parts = urlsplit(endpoint)
         self._to = parts.hostname, parts.port
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.listening = socket.create_server(("127.0.0.1", 0))
         self._orders, self._ordered = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listening, selectors.EVENT_READ)
+        self._selector.register(self.listening, selectors.EVENT_READ)
         self._selector.register(self._ordered, selectors.EVENT_READ)
         self._other: dict[socket.socket, socket.socket] = {}
         self.accepted = 0
         """Connections so far."""
-        self.endpoint = f"tcp://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.endpoint = f"tcp://127.0.0.1:{self.listening.getsockname()[1]}"
         self._thread = threading.Thread(target=self._run, name="forwarder")
         self._thread.start()
 
@@ -35,7 +35,7 @@ class Forwarder:
     def kill(self) -> None:
         """Close everything at once, as the system does with a killed process."""
         self._stop()
-        for each in [self._listening, *self._other]:
+        for each in [self.listening, *self._other]:
             each.close()
         self._other.clear()
 
@@ -62,13 +62,13 @@ class Forwarder:
             for key, _ in self._selector.select():
                 if key.fileobj is self._ordered:
                     return
-                if key.fileobj is self._listening:
+                if key.fileobj is self.listening:
                     self._accept()
                 elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._other:
                     self._forward(key.fileobj)
 
     def _accept(self) -> None:
-        client, _ = self._listening.accept()
+        client, _ = self.listening.accept()
         try:
             router = socket.create_connection(self._to)
         except OSError:  # it is not there now

@@ -6,9 +6,12 @@ read-only answer may show what is not confirmed, so it waits for the shard's las
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from fila_proto_zmq.commands import ConfigTaken
+from fila_admission.refusals import unavailable
+from fila_proto_zmq.commands import ConfigTaken, Done
+from fila_proto_zmq.errors import FilaError
 from fila_worker.core.effects import Answer, Effect
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
@@ -82,7 +85,8 @@ class HeldForAll:
     def release(self, shards: Iterable[Shard]) -> list[Effect]:
         """Return the effects that may be sent by now. ``shards``: those that are open; nothing waits for another one.
 
-        What says that the log of such another shard has something is dropped, because that will not be known any more.
+        What such another shard had committed may be lost, and nobody will know here: an answer that may show it becomes an error, and what says that
+        its log has something is dropped.
         """
         released: list[Effect] = []
         is_open = {id(shard): shard for shard in shards}
@@ -92,10 +96,18 @@ class HeldForAll:
                 break
             self._entries.popleft()
             gone = {shard.index for shard, _ in waiting if id(shard) not in is_open}
-            released += [effect for effect in effects if not _speaks_of(effect, gone)] if gone else effects
+            released += _without(effects, gone) if gone else effects
         return released
 
 
-def _speaks_of(effect: Effect, shards: set[int]) -> bool:
-    taken = effect.reply if isinstance(effect, Answer) else None
-    return isinstance(taken, ConfigTaken) and not shards.isdisjoint(taken.shards)
+def _without(effects: list[Effect], gone: set[int]) -> list[Effect]:
+    """Return effects without what they may show of shards that are gone."""
+    left: list[Effect] = []
+    for effect in effects:
+        if not isinstance(effect, Answer) or isinstance(effect.reply, (Done, FilaError)):
+            left.append(effect)
+        elif not isinstance(effect.reply, ConfigTaken):
+            left.append(replace(effect, reply=unavailable(min(gone))))
+        elif gone.isdisjoint(effect.reply.shards):
+            left.append(effect)
+    return left

@@ -71,7 +71,11 @@ _LATER_MS = 3_600_000
 """When libzmq connects a link again that is made once: the link is dropped long before. With "never" (-1) libzmq takes the connection from the socket as
 soon as it is gone, and ends the process if a message was read only in part at that moment (libzmq 4.3.5, an assertion in fq.cpp)."""
 HEARTBEAT_MS = 200
-"""How often ZeroMQ asks the router for a sign of life, where there is another router to go to."""
+"""How often ZeroMQ asks the router for a sign of life, if it may be silent for half a second. With more patience it asks more seldom."""
+_PER_SILENCE = 6
+"""Signs of life that may be missing."""
+CONNECT_MS_MAX = 5_000
+"""How long libzmq tries to connect again before another attempt: the system's own ones come ever more seldom."""
 _EVENTS = (
     zmq.EVENT_DISCONNECTED
     | zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -127,8 +131,9 @@ class Link:
         if not self._again:
             self._socket.set(zmq.RECONNECT_IVL, _LATER_MS)
         if silence_s is not None:
-            self._socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+            self._socket.set(zmq.HEARTBEAT_IVL, max(HEARTBEAT_MS, round(1000 * silence_s / _PER_SILENCE)))
             self._socket.set(zmq.HEARTBEAT_TIMEOUT, round(1000 * silence_s))
+            self._socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS_MAX)
         if server_key is not None:
             public_key, secret_key = zmq.curve_keypair()  # of this connection: who the client is, its API key says
             self._socket.curve_serverkey = server_key.encode()

@@ -36,6 +36,9 @@ SILENCE_S_MIN: Final = 0.5
 SILENCE_S_MAX: Final = 8.0
 """How long a router may leave a heartbeat of ZeroMQ unanswered. A large frame on a slow network holds heartbeats up, so each link that
 was lost soon after it was made doubles this for the next one."""
+ALONE_SILENCE_S: Final = 30.0
+"""The same if no other router is known, on another machine: the address may be that of a load balancer, or a Service of Kubernetes, with other routers
+behind it. TCP itself notices after a quarter of an hour that a machine has vanished, if something was just sent to it."""
 LASTING_S: Final = 10.0
 """A link that was lost sooner counts as an attempt of its round."""
 EXPONENT_MAX: Final = 10
@@ -144,8 +147,10 @@ class Rounds:
 
     @property
     def silence_s(self) -> float | None:
-        """How long the current router may be silent; None: for ever, because there is no other one."""
-        return float(min(SILENCE_S_MAX, SILENCE_S_MIN * 2**self._brief)) if self._several else None
+        """How long the current router may be silent; None: for ever, because there is no other one, and no network on the way to it."""
+        if self._several:
+            return float(min(SILENCE_S_MAX, SILENCE_S_MIN * 2**self._brief))
+        return None if not self.current or is_local(self.current) else ALONE_SILENCE_S
 
     def next(self, now: float) -> str | None:
         """Return the next endpoint to try; None if the round is over."""

@@ -23,7 +23,8 @@ from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.worker_state import Worker
 
 START_MS_MAX: Final = 3000
-"""How long a new router waits for the runtime config. Then it goes on with the config that the workers brought."""
+"""How long a new router waits for what the owner of shard 0 has: the runtime config, and of several routers the API keys. Then it goes on with what the
+workers brought, and with the keys in its file."""
 
 TICK_GAP_MS_MAX: Final = 1000
 """A longer pause between ticks was the router's own: its machine slept, or the process was stopped."""
@@ -44,9 +45,10 @@ class Membership:
         limits: RouterLimits,
         *,
         several: bool = False,
+        waits: bool = True,
     ) -> None:
-        """``several``: whether the cluster has other routers."""
-        self.started = False
+        """``several``: whether the cluster has other routers. ``waits``: for the owner of shard 0, before clients' frames are forwarded."""
+        self.started = not waits
         self.config_replication = ConfigReplication(table, bank, outgoing, limits.questions_max, several=several)
         self.moves = Moves(table, bank, outgoing, limits.questions_max, self._abandon, several=several)
         self._several = several

@@ -153,7 +153,11 @@ class Router:
         self._fan_ins = FanIns(limits.questions_max)
         self._bank = TokenBank()
         self._holding = Holding(self._bank, several=several)
-        self._members = Membership(self._table, self._bank, self._fan_ins, self.outgoing, limits, several=several)
+        # On a replicated log each leader has the config of every confirmed change in its own log: only API keys are worth waiting for shard 0.
+        waits = access is not None or not several
+        self._members = Membership(
+            self._table, self._bank, self._fan_ins, self.outgoing, limits, several=several, waits=waits
+        )
         self._placements = Placements(self._table, self._sessions)
         self._shared_keys = (
             KeyReplication(access, self._table, self.outgoing, self._spread_keys) if access and several else None

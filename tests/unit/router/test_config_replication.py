@@ -1,5 +1,7 @@
 """The runtime config: a change reaches every worker before its client is answered, and a returning worker before its frames."""
 
+from random import Random
+
 import pytest
 
 from fila_admission.limits import TRUST_MS
@@ -37,6 +39,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_router.core.keys.access import Access
 from fila_router.core.limits import RouterLimits
 from fila_router.core.membership import START_MS_MAX
 from tests.unit.router.desk import CLIENT, QUEUE, Desk
@@ -322,11 +325,28 @@ def test_a_new_router_learns_the_config_and_waits_for_shard_0(desk: Desk):
     assert desk.enqueue() is not None
 
 
+@pytest.mark.parametrize("with_keys", [False, True])
+def test_on_a_replicated_log_a_new_router_waits_for_shard_0_only_because_of_api_keys(*, with_keys: bool):
+    access = Access([], [], Random(1).randbytes, RouterLimits()) if with_keys else None
+    desk = Desk(shards=2, started=False, several=True, access=access)
+    desk.router.tick(desk.now_ms)
+    desk.register("worker-1", shards=(1,))
+    assert desk.router._members.started is not with_keys
+    if not with_keys:
+        assert desk.enqueue(_key_on(desk, 1)) == b"worker-1"
+        assert desk.enqueue(_key_on(desk, 0)) is None
+        assert desk.error().details["refused"] is True
+
+
+def _key_on(desk: Desk, shard: int) -> bytes:
+    return next(key for key in (b"a", b"b", b"c", b"d") if desk.router._table.shard_of(key) == shard)
+
+
 def test_a_new_router_does_not_wait_for_ever(desk: Desk):
     desk = Desk(shards=2, started=False)
     desk.router.tick(desk.now_ms)
     desk.register("worker-1", shards=(1,))
-    key = next(key for key in (b"a", b"b", b"c", b"d") if desk.router._table.shard_of(key) == 1)
+    key = _key_on(desk, 1)
     desk.pass_ms(START_MS_MAX - 250, "worker-1")
     assert desk.enqueue(key) is None
     desk.pass_ms(250, "worker-1")

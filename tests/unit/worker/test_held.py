@@ -8,10 +8,13 @@ import pytest
 from fila_proto_zmq.codec import decode_body, encode_command
 from fila_proto_zmq.commands import (
     Command,
+    ConfigChange,
     CreateQueue,
+    DeleteQueue,
     Enqueue,
     Enqueued,
     Fault,
+    GetConfig,
     GetHosts,
     GetMetrics,
     GetQueueStats,
@@ -188,7 +191,9 @@ def test_a_log_that_fails_takes_its_shard_and_what_was_held_with_it() -> None:
     bench.say(ListQueues(), "", 12)
     bench.stores[0].broken = StorageError("the log is gone")
     bench.turn()
-    assert bench.new() == [12], "the list waits only for shards that serve"
+    listed = bench.answers[12]
+    assert isinstance(listed, Fault), "it waits for the other shards only, and would show what may be lost"
+    assert (listed.code, listed.details["shard"], bench.new()) == ("SHARD_UNAVAILABLE", 0, [12])
     assert [(outage.shard, outage.state) for outage in bench.host.outages] == [(0, "waiting")]
     assert bench.host.failed == [0]
     assert not bench.host.holds_effects
@@ -249,6 +254,20 @@ def test_a_shard_serves_once_its_epoch_is_confirmed() -> None:
     store.confirm()
     host.turn(20)
     assert sorted(host.shards) == [0]
+
+
+def test_a_list_shows_no_queue_that_was_lost_with_its_shard() -> None:
+    bench = Bench()
+    bench.say(DeleteQueue(), NAMES[1], 10)
+    bench.say(ListQueues(), "", 11)
+    bench.say(SetConfig("a", "1"), "", 12)
+    bench.say(GetConfig("a"), "", 13)
+    bench.stores[1].broken = StorageError("gone")
+    bench.turn()
+    bench.stores[0].confirm()
+    bench.turn()
+    kinds = {request: type(bench.answers[request]) for request in bench.new()}
+    assert kinds == {11: Fault, 12: ConfigChange, 13: Fault}
 
 
 @pytest.mark.parametrize("fails", [False, True])

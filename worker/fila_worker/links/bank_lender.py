@@ -4,7 +4,8 @@ The bank is lent for a moment, again and again with the pulses, so that at most 
 
 - *Two leaders.* A lease ends ``silence_ms`` less a margin after its lender's proof was appended, at the latest. A leader whose proof counts
   has appended it before a later leader's marker, and the later one has read it by then. So the later one waits for that span from the last
-  record of another reign that it has read before it leads.
+  record of another reign that it has read before it leads. A leader that leaves lends nothing any more when it appends its last record, and says there
+  for how long it has itself been alone. So its successor waits for the end of its last lease only, if all others' have ended, too.
 - *Two routers of one leader.* The next router gets the bank when the last lease has certainly ended by the lender's clock. A lease counts from
   an earlier moment on the router's clock, so it ends there sooner.
 
@@ -54,7 +55,7 @@ class BankLender:
 
     def lend(self, proof: Proof | None, routers: Sequence[RouterView], now_ms: int) -> tuple[int, BankLease] | None:
         """Return a router, by its place, and its lease; None: no router gets one now. ``proof``: None if this process leads no more."""
-        if proof is None or proof.alone_ms < self._span_ms:
+        if proof is None or proof.alone_ms < LEASE_MS + DRIFT_MS or proof.before_ms + proof.alone_ms < self._span_ms:
             return None
         for_ms = min(LEASE_MS, self._span_ms - proof.age_ms)
         ended = self._ends_ms is None or now_ms >= self._ends_ms

@@ -34,6 +34,15 @@ RECONNECT_MS_MAX: Final = 100
 
 It is short, because no queue is served meanwhile, and workers are few.
 """
+HEARTBEAT_MS: Final = 1000
+HEARTBEAT_TIMEOUT_MS: Final = 8000
+"""How often ZeroMQ asks one of several routers for a sign of life, and how long it waits for any.
+
+A connection whose network was cut stays, and TCP tries it ever more seldom: after a cut of 30 s it was dead for 5 s more (a new one is there in
+0.2 s), and clients of that router wait for this worker meanwhile. Large frames on a slow network hold heartbeats up, so it is not shorter.
+"""
+CONNECT_MS_MAX: Final = 1000
+"""How long an attempt to connect may take: the system's own ones come ever more seldom, too."""
 DRAIN_FRAMES_MAX: Final = 128
 """Frames read in one turn: their writes share one commit, and a limit keeps their answers from waiting."""
 DRAIN_BYTES_MAX: Final = 1 * 1024 * 1024
@@ -126,6 +135,9 @@ class Link:
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.IPV6, int("[" in self._endpoint)),
             (zmq.IMMEDIATE, int(self._several)),  # of several routers one may be away for long: nothing is kept for it
+            (zmq.HEARTBEAT_IVL, HEARTBEAT_MS if self._several else 0),
+            (zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS),
+            (zmq.CONNECT_TIMEOUT, CONNECT_MS_MAX if self._several else 0),
         ):
             self.socket.setsockopt(option, value)
         if settings.keys is not None:

@@ -64,6 +64,8 @@ class Leaves(msgspec.Struct, frozen=True, omit_defaults=True):
     node: Node = Node()
     successor: Name = ""
     """The host that may claim first; empty: the first in line."""
+    alone_ms: Count = 0
+    """For how long this node had read no record of another reign."""
 
 
 class Wish(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -37,14 +37,18 @@ from fila_worker.log.leadership import (
     State,
     StopServing,
 )
-from fila_worker.log.partition import Partition, Report, Tail
+from fila_worker.log.partition import Entry, Partition, Report, Tail
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import Counted, FencedError, Position, Rule, UnknownOutcomeError, Writer
 
 RECORD_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of what is appended; a larger batch is split."""
 READ_MAX: Final = 64
-"""Records that are read in one step: some 2 ms each if they are large."""
+"""Records that are read in one step."""
+READ_BYTES_MAX: Final = 1024 * 1024
+"""Of records that are applied in one step, some 10 ms, and a few records more: the process may lead other shards, whose turns wait meanwhile."""
+READ_AT_ONCE: Final = 4
+"""Records that are read before their bytes are counted."""
 
 
 class Copy(Store, Protocol):
@@ -235,18 +239,37 @@ class Member:
             self.copy.tend(now_ms)
 
     def _follow(self, now_ms: int) -> None:
+        wish_failed = False
         for report in self._appender.reports():
             if report.append == self._marker:
                 self._take_marker(report, now_ms)
-        entries = [] if self.copy.wants_pause else self._tail.read(self._read_max)
-        self._reads_on = len(entries) == self._read_max
+            else:
+                wish_failed = wish_failed or bool(report.error)
+        if wish_failed and self._marker is None:  # or the next claim would fail with it
+            self._renew_appender()
+        self._reads_on = not self.copy.wants_pause and self._read_on(now_ms)
+        self._answered_ms = max(self._answered_ms, self._tail.asked_ms or 0)
+        self.leadership.tail(self._rule.next_offset, self._tail.end, self._tail.asked_ms, now_ms)
+
+    def _read_on(self, now_ms: int) -> bool:
+        """Apply what has arrived, as far as one step goes. Return whether more may wait."""
+        records, size_bytes = 0, 0
+        while records < self._read_max and size_bytes < READ_BYTES_MAX and not self.copy.wants_pause:
+            wanted = min(READ_AT_ONCE, self._read_max - records)
+            entries = self._tail.read(wanted)
+            self._apply(entries, now_ms)
+            if len(entries) < wanted:
+                return False
+            records += wanted
+            size_bytes += sum(len(entry.data) for entry in entries)
+        return True
+
+    def _apply(self, entries: list[Entry], now_ms: int) -> None:
         for entry in entries:
             counted = self._rule.read(entry.offset, decode(entry.data, entry.offset))
             if counted is not None:
                 self.copy.apply(counted)
                 self.leadership.read(counted, now_ms)
-        self._answered_ms = max(self._answered_ms, self._tail.asked_ms or 0)
-        self.leadership.tail(self._rule.next_offset, self._tail.end, self._tail.asked_ms, now_ms)
 
     def _take_marker(self, report: Report, now_ms: int) -> None:
         self._marker = None

@@ -1,5 +1,6 @@
 """Both clients with several endpoints: routers that die, that fall silent, and that are not there."""
 
+import select
 import socket
 import threading
 import time
@@ -52,6 +53,18 @@ def link_of(client: Client) -> link.Link:
     router = client._io._links.router
     assert router is not None
     return router
+
+
+def test_the_only_endpoint_may_have_other_routers_behind_it(
+    connect: Connect, peers: list[Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine vanishes behind the address of a load balancer, which would lead the next connection elsewhere."""
+    monkeypatch.setattr(endpoints, "is_local", lambda endpoint: False)
+    monkeypatch.setattr(endpoints, "ALONE_SILENCE_S", 0.3)
+    with Forwarder(peers[0].endpoint) as between, connect(between.endpoint) as client:
+        assert client.list_queues() == []
+        between.freeze()
+        assert select.select([between.listening], [], [], PATIENCE_S)[0], "another connection waits to be accepted"
 
 
 def test_a_client_uses_one_router(connect: Connect, peers: list[Broker]) -> None:

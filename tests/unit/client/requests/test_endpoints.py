@@ -7,6 +7,7 @@ import pytest
 
 from fila_cluster.client.requests.endpoints import (
     ADDRESSES_MAX,
+    ALONE_SILENCE_S,
     ATTEMPT_S_MAX,
     ENDPOINTS_MAX,
     EXPONENT_MAX,
@@ -175,11 +176,20 @@ def test_a_router_may_be_silent_for_longer_where_links_are_lost_soon() -> None:
     assert several.silence_s == SILENCE_S_MIN
 
 
-@pytest.mark.parametrize("endpoint", ["tcp://10.0.0.1:5555", "ipc://fila.sock", "tcp://localhost:5555"])
-def test_one_endpoint_is_left_to_libzmq(endpoint: str) -> None:
+@pytest.mark.parametrize(
+    ("endpoint", "silence_s"),
+    [
+        ("tcp://10.0.0.1:5555", ALONE_SILENCE_S),
+        ("ipc://fila.sock", None),
+        ("tcp://localhost:5555", None),
+        ("tcp://[::1]:5555", None),
+    ],
+)
+def test_one_endpoint_is_left_to_libzmq_which_looks_for_it_on_a_network(endpoint: str, silence_s: float | None) -> None:
     one = rounds(endpoint)
-    assert (one.alone, one.silence_s, one.names) == (True, None, [])
+    assert (one.alone, one.names) == (True, [])
     assert tried(one) == [endpoint]
+    assert one.silence_s == silence_s
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -198,8 +208,8 @@ def test_a_name_stands_for_its_addresses() -> None:
 def test_a_name_with_one_address_is_one_endpoint() -> None:
     named = rounds(NAME.text)
     named.found(NAME, THREE[:1])
-    assert (named.silence_s, named.attempt_s) == (None, ATTEMPT_S_MAX)
     assert tried(named) == THREE[:1]
+    assert (named.silence_s, named.attempt_s) == (ALONE_SILENCE_S, ATTEMPT_S_MAX)
 
 
 def test_names_and_addresses_are_mixed_before_the_first_attempt() -> None:

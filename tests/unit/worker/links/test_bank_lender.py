@@ -35,6 +35,18 @@ def test_a_new_leader_waits_until_the_leases_of_another_one_have_ended() -> None
     assert lender.lend(Proof(7, 0, 5000), routers(True), 0) is not None
 
 
+def test_a_leader_after_one_that_has_left_waits_for_its_last_lease() -> None:
+    lender = BankLender(SILENCE_MS)
+    assert lender.lend(Proof(7, 0, LEASE_MS + DRIFT_MS - 1, 60_000), routers(True), 0) is None
+    assert lender.lend(Proof(7, 0, LEASE_MS + DRIFT_MS, 60_000), routers(True), 0) is not None
+
+
+def test_a_leader_after_one_that_had_not_waited_itself_waits_for_those_before() -> None:
+    lender = BankLender(SILENCE_MS)
+    assert lender.lend(Proof(7, 0, 3999, 1000), routers(True), 0) is None
+    assert lender.lend(Proof(7, 0, 4000, 1000), routers(True), 0) is not None
+
+
 def test_another_router_gets_it_when_the_last_lease_has_ended_and_keeps_it() -> None:
     lender = BankLender(SILENCE_MS)
     lender.lend(PROOF, routers(True, True), 0)

@@ -32,6 +32,8 @@ from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import ANY_LINK, Answer, Call, Effect, Post, Push
 from fila_worker.links.link import DRAIN_FRAMES_MAX, SILENT_MS
 from fila_worker.links.links import PULSE_MS
+from tests.support.cluster import eventually
+from tests.support.forwarder import Forwarder
 from tests.unit.worker.links.wire import Wire, Worker
 
 CLIENT = b"\x01client"
@@ -265,6 +267,21 @@ def test_nothing_is_kept_for_a_router_that_is_away_and_it_is_registered_at_when_
     worker.links.tend(9 * PULSE_MS + 2)
     assert two.said() == [], "once"
     worker.links.close()
+    one.close()
+    two.close()
+
+
+def test_a_connection_whose_network_was_cut_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fila_worker.links.link.HEARTBEAT_MS", 50)
+    monkeypatch.setattr("fila_worker.links.link.HEARTBEAT_TIMEOUT_MS", 200)
+    one, two = Wire(), Wire("tcp://127.0.0.1:*")
+    with Forwarder(two.socket.last_endpoint.decode()) as between:
+        two.endpoint = between.endpoint
+        worker = Worker([one, two])
+        assert two.link.socket.poll(10_000, zmq.POLLOUT)
+        between.freeze()
+        eventually(lambda: not two.link.socket.poll(0, zmq.POLLOUT), "the connection is given up")
+        worker.links.close()
     one.close()
     two.close()
 

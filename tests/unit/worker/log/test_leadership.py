@@ -405,7 +405,9 @@ def test_a_leader_leaves_when_all_it_has_appended_counts() -> None:
     assert stand.run(500) == []
     stand.machine.confirmed(2, stand.now)
     (leaves,) = stand.run(0)
-    assert body_of(leaves, Leaves) == Leaves(ME, "host-b")
+    left = body_of(leaves, Leaves)
+    assert (left.node, left.successor) == (ME, "host-b")
+    assert left.alone_ms > 0
     stand.machine.appended(3, stand.now, turn=False)
     assert stand.run(5000) == []
     stand.machine.confirmed(3, stand.now)

@@ -161,6 +161,23 @@ def test_a_leader_that_leaves_hands_over_without_a_gap(made: Callable[[int], Tow
     assert [site.member.reigns for site in (old, other)] == [False, False]
 
 
+def test_a_step_of_a_copy_that_catches_up_is_bounded_in_bytes(
+    made: Callable[[int], Town], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fila_worker.log.member.READ_BYTES_MAX", 1000)
+    town = made(2)
+    leader, follower = town.sites
+    town.lead(leader)
+    for number in range(60):
+        leader.commit(bytes([number]), size=100)
+    follower.step()
+    assert 7 <= len(follower.items) <= 12
+    assert follower.member.reads_on
+    for _ in range(10):
+        follower.step()
+    assert (len(follower.items), follower.member.reads_on) == (60, False)
+
+
 def test_a_host_that_wishes_for_a_shard_gets_it(made: Callable[[int], Town]) -> None:
     town = made(2)
     old, new = town.sites
@@ -170,6 +187,21 @@ def test_a_host_that_wishes_for_a_shard_gets_it(made: Callable[[int], Town]) -> 
     new.commit(b"one")
     town.pass_ms(500)
     assert (old.items, old.member.ended) == ([b"one"], "")
+
+
+def test_a_wish_that_failed_delays_no_claim(made: Callable[[int], Town]) -> None:
+    town = made(2)
+    old, new = town.sites
+    town.lead(old)
+    new.partition.held = True
+    new.member.leadership.wants = True
+    appender = new.partition.appenders[-1]
+    town.until(lambda: appender.on_the_way > 0)
+    appender.fail("timed out")
+    new.partition.held = new.member.leadership.wants = False
+    new.partition.tails[-1].answer()
+    town.pass_ms(1000)
+    assert town.until(lambda: new.member.serves, new) < 7_000
 
 
 def test_a_leader_asks_its_owner_before_it_gives_the_shard_away(made: Callable[[int], Town]) -> None:

@@ -36,6 +36,8 @@ class Leadership:
         """The last marker's offset; -1: none was read."""
         self._actions: list[Action] = []
         self._stepped_ms = self._others_ms = now_ms
+        self._alone_before_ms = 0
+        """For how long the leader before was alone, if its last record says that it leaves."""
         self._retires = False
         self._standing = Standing(node, now_ms, self.limits)
         self._answers = Answers(now_ms, self.limits)
@@ -79,7 +81,7 @@ class Leadership:
             return
         if self._reigns():
             return  # its own
-        self._others_ms = now_ms
+        self._others_ms, self._alone_before_ms = now_ms, 0
         self.epoch, self._standing.vacancy = counted.position.epoch, None
         if counted.kind is Kind.BEAT and (beat := decode_body(counted.body, Beat)):
             self.leader, self.leader_figures = beat.node, beat.figures
@@ -87,6 +89,7 @@ class Leadership:
             leaves = decode_body(counted.body, Leaves)
             self._standing.vacancy = Vacancy(now_ms, leaves.successor if leaves else "")
             self.leader = leaves.node if leaves else None
+            self._alone_before_ms = leaves.alone_ms if leaves else 0
 
     def tail(self, next_offset: int, end: int | None, asked_ms: int | None, now_ms: int) -> None:
         """Take where the tail is: the next offset it will read, and what the partition has answered (see ``log.partition``)."""
@@ -193,7 +196,9 @@ class Leadership:
 
     def proof(self, now_ms: int) -> Proof | None:
         """Return the proof that it leads, while it serves."""
-        return Proof(self.epoch, now_ms - self._reign.proof_ms, now_ms - self._others_ms) if self.serves else None
+        if not self.serves:
+            return None
+        return Proof(self.epoch, now_ms - self._reign.proof_ms, now_ms - self._others_ms, self._alone_before_ms)
 
     @property
     def follows_closely(self) -> bool:
@@ -223,7 +228,7 @@ class Leadership:
         if self.state is State.CLAIMS and (offset == self._mark or (mine and marker and marker.claim == self._claim)):
             self._found_ms = max(now_ms, self._answers.asked_ms + 1)
             return
-        self._others_ms = now_ms
+        self._others_ms, self._alone_before_ms = now_ms, 0
         if self.state is State.CLAIMS and self._found_ms is not None:
             self._give_up(f"another marker is at offset {offset}, behind this node's own", now_ms)
         elif mine:  # of a claim that was given up: nobody leads by it
@@ -334,7 +339,7 @@ class Leadership:
         """Append the LEAVES, or follow if it counts."""
         if not self._reign.last_number:
             self._reign.leave()
-            self._append(Kind.LEAVES, Leaves(self.node, self._successor or ""))
+            self._append(Kind.LEAVES, Leaves(self.node, self._successor or "", now_ms - self._others_ms))
         elif self._reign.confirmed >= self._reign.last_number:
             to = self._successor or ""
             self._give_up("the shard was left", now_ms)

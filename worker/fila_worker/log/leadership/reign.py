@@ -15,6 +15,8 @@ class Proof(NamedTuple):
     """Since the last record that counts was appended."""
     alone_ms: int
     """Since this process last read a record of another reign, or began."""
+    before_ms: int = 0
+    """The same of the leader before, when it left. 0: it has not left, and may not know yet that it leads no more."""
 
 
 class Reign:
