@@ -2,7 +2,8 @@
 
 from typing import TypedDict
 
-from fila_cluster.analysis.hosts import NO_LEADER, WARNINGS, ShardCopies, hosts_in, risks, shard_copies, shard_trouble
+from fila_cluster.analysis.hosts import WARNINGS, hosts_in, risks
+from fila_cluster.client.shard_copies import NO_LEADER, ShardCopies, shard_copies, shard_trouble
 from fila_proto_zmq.commands import ClusterStatus, Metrics
 from fila_proto_zmq.outages import FOLLOWING, NO_QUORUM
 

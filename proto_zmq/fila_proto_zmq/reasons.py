@@ -149,9 +149,9 @@ MEANINGS: Final = {
     ReasonCode.SHARD_DOWN: Meaning(
         "The worker that holds the queue is down. The supervisor restarts it within a second or so; if it does not stay up, read its log and look "
         "at the disk. The client gives this reason at once, instead of an error, with the state `unknown`. If the worker is up and the shard is "
-        "not, the text says why: [a damaged shard](operating.md#a-damaged-shard).",
+        "not, the text says why: [a damaged shard](operating.md#a-damaged-shard), or on [several hosts](hosts.md#watching) which copy it waits for.",
         "",
-        "`queue` `shard` `worker` `worker_state` (nil if not known); `shard_state` (`opening`, `waiting`, `following`, `beginning`, `no_quorum`, `quarantined`) and `reason` if its "
-        "worker is up",
+        "`queue` `shard` `worker` `worker_state` (nil if not known); `shard_state` (`opening`, `waiting`, `following`, `beginning`, `no_quorum`, `quarantined`; on several hosts "
+        "`no_leader`, `catching_up`, `no_copy`, `recovering`) and `reason` if a worker that has it is up",
     ),
 }

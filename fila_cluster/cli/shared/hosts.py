@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 
 from fila_cluster.analysis.attention import KINDS
-from fila_cluster.analysis.hosts import ShardCopies, host_rows, in_sync, risks, shard_copies
+from fila_cluster.analysis.hosts import host_rows, risks
 from fila_cluster.cli.shared.tables import flagged, table
+from fila_cluster.client.shard_copies import ShardCopies, in_sync, shard_copies
 from fila_cluster.client.views import HostList
 from fila_cluster.figures import aged, counted, lasted, sized
 from fila_proto_zmq.commands.hosts import FOLLOWS, LEADS

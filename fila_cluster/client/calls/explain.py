@@ -1,18 +1,21 @@
 """One ``why``, in steps: what one shard does not know is asked elsewhere.
 
 A message that became a dead letter of another shard is searched for there. If the queue's shard has no live worker, that is
-the answer and comes at once: it is the reason why the messages wait, not an error.
+the answer and comes at once: it is the reason why the messages wait, not an error. On a replicated log the copies of the shard
+say what it waits for: a standby that takes over, a copy that has to catch up, or one that is not there.
 """
 
 from typing import Any
 
-from fila_cluster.client import checks
+from fila_cluster.client import checks, views
 from fila_cluster.client.calls.request import Request
 from fila_cluster.client.explanation import Explanation, Reason, explanation
+from fila_cluster.client.shard_copies import Risk, shard_copies, shard_trouble
 from fila_proto_zmq import commands
-from fila_proto_zmq.commands import ClusterStatus, Explain, GetClusterStatus
+from fila_proto_zmq.commands import ClusterStatus, Explain, GetClusterStatus, GetHosts, HostList
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, MessageNotFoundError, ShardUnavailableError
 from fila_proto_zmq.ids import parse_id
+from fila_proto_zmq.outages import BEGINNING, FOLLOWING
 from fila_proto_zmq.reasons import ReasonCode
 
 UNKNOWN = "unknown"
@@ -40,9 +43,14 @@ class Explaining:
         request, self._next = self._next, None
         return request
 
-    def answered(self, reply: commands.Explained | ClusterStatus) -> None:
+    def answered(self, reply: commands.Explained | ClusterStatus | HostList) -> None:
         """Take in the answer to it."""
-        self.result = self._outage(reply.workers) if isinstance(reply, ClusterStatus) else explanation(reply)
+        if isinstance(reply, HostList):
+            self.result = self._without_leader(reply)
+        elif isinstance(reply, ClusterStatus):
+            self.result = self._outage(reply.workers)
+        else:
+            self.result = explanation(reply)
 
     def refused(self, error: FilaError) -> None:
         """Take in the error of the request; raise it if it is no answer to ``why``."""
@@ -50,7 +58,8 @@ class Explaining:
             self.result = self._outage([])
         elif isinstance(error, ShardUnavailableError) and "shard" in error.details:
             self._down = error
-            self._next = Request("", GetClusterStatus())
+            led_elsewhere = error.details.get("state") in {FOLLOWING, BEGINNING}
+            self._next = Request("", GetHosts() if led_elsewhere else GetClusterStatus())
         elif isinstance(error, MessageNotFoundError) and self._not_found is not None:
             raise self._not_found
         elif isinstance(error, MessageNotFoundError) and "dead_letters" in error.details:
@@ -59,7 +68,13 @@ class Explaining:
         else:
             raise error
 
-    def _outage(self, workers: list[commands.WorkerStatus]) -> Explanation:
+    def _without_leader(self, hosts: HostList) -> Explanation:
+        assert self._down is not None
+        shard = self._down.details["shard"]
+        copies = shard_copies(views.hosts(hosts))
+        return self._outage([], shard_trouble(copies[shard]) if shard < len(copies) else None)
+
+    def _outage(self, workers: list[commands.WorkerStatus], trouble: Risk | None = None) -> Explanation:
         assert self._down is not None
         shard = self._down.details["shard"]
         owner = next((worker for worker in workers if shard in _held(worker)), None)
@@ -67,7 +82,8 @@ class Explaining:
         text = f"shard {shard} of queue {self._asked.queue!r} had no live worker{which}; it comes back by itself, its messages are on disk"
         outage = self._down.details.get("state")
         if outage is not None:  # its worker lives, and has given a reason
-            text = f"queue {self._asked.queue!r} can't be served: {self._down.message}"
+            why = f"{trouble.text}; {trouble.action}" if trouble is not None else self._down.message
+            text = f"queue {self._asked.queue!r} can't be served: {why}"
         details = {
             "queue": self._asked.queue,
             "shard": shard,
@@ -75,6 +91,7 @@ class Explaining:
             "worker_state": owner.state if owner else None,
         }
         details |= {"shard_state": outage, "reason": self._down.details.get("reason")} if outage is not None else {}
+        details |= {"shard_state": trouble.code} if trouble is not None else {}
         return Explanation(UNKNOWN, [Reason(ReasonCode.SHARD_DOWN.value, text, None, details)], None, None)
 
 

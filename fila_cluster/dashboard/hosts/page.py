@@ -4,7 +4,8 @@ from typing import Any
 
 from nicegui import ui
 
-from fila_cluster.analysis.hosts import CODES, Held, HostRow, ShardCopies, host_rows, in_sync, shard_copies
+from fila_cluster.analysis.hosts import CODES, HostRow, host_rows
+from fila_cluster.client.shard_copies import Held, ShardCopies, in_sync, shard_copies
 from fila_cluster.client.views import HostList
 from fila_cluster.dashboard.shell.context import Context, Visits
 from fila_cluster.dashboard.shell.frame import frame

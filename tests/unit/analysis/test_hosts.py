@@ -3,8 +3,9 @@
 import pytest
 
 from fila_cluster.analysis.attention import attention
-from fila_cluster.analysis.hosts import BEHIND_MAX, Risk, host_rows, hosts_in, risks, shard_copies
+from fila_cluster.analysis.hosts import host_rows, hosts_in, risks
 from fila_cluster.analysis.readiness import obstacles, warnings
+from fila_cluster.client.shard_copies import BEHIND_MAX, Risk, shard_copies
 from fila_cluster.client.views import HostList as HostView
 from fila_cluster.client.views import hosts as view_of
 from fila_proto_zmq.commands import Histogram, HostCopy, HostList, HostWorker, LogReplicas, Metrics

@@ -7,7 +7,17 @@ import pytest
 from fila_cluster import Client, Explanation, Reason
 from fila_cluster.errors import InvalidArgumentError, MessageNotFoundError, QueueNotFoundError, ShardUnavailableError
 from fila_proto_zmq import commands
-from fila_proto_zmq.commands import ClusterStatus, Explain, Explained, GetClusterStatus, WorkerStatus
+from fila_proto_zmq.commands import (
+    ClusterStatus,
+    Explain,
+    Explained,
+    GetClusterStatus,
+    GetHosts,
+    HostCopy,
+    HostList,
+    HostWorker,
+    WorkerStatus,
+)
 from fila_proto_zmq.ids import format_id, high_half, low_half
 from tests.unit.client.peer import BORN_MS, answering, broker
 
@@ -97,6 +107,41 @@ def test_a_shard_that_is_down_is_an_answer_and_comes_at_once(ask):
 def test_nor_does_it_matter_if_the_shard_has_no_owner(ask):
     told, _ = ask(Explain=DOWN, GetClusterStatus=QueueNotFoundError("whatever"))
     assert told.reasons[0].details == {"queue": "q", "shard": 2, "worker": None, "worker_state": None}
+
+
+@pytest.mark.parametrize(
+    ("copies", "state", "said"),
+    [
+        ([HostCopy(2, "follows", behind=0)], "no_leader", "a standby takes over"),
+        ([HostCopy(2, "follows", behind=7_000)], "catching_up", "a copy has to catch up first, 7,000 records behind"),
+        ([HostCopy(2, "begins")], "catching_up", "a copy has to catch up first"),
+        ([], "no_copy", "no host that answers has a copy"),
+        ([HostCopy(2, "follows", problem="the log's partition has not answered")], "no_quorum", "waits for the log"),
+        ([HostCopy(2, "recovers", epoch=4)], "recovering", "takes over shard 2"),
+    ],
+)
+def test_on_several_hosts_the_copies_say_what_the_shard_waits_for(ask, copies, state, said):
+    followed = ShardUnavailableError(
+        "no host leads shard 2 now",
+        retry_after=0.2,
+        details={"refused": True, "shard": 2, "state": "following", "reason": "r"},
+    )
+    hosts = HostList([HostWorker("b", "b/worker-0", "", copies)], 3)
+    told, seen = ask(Explain=followed, GetHosts=hosts)
+    assert seen == [("q", Explain()), ("", GetHosts())]
+    (reason,) = told.reasons
+    assert (told.state, reason.code, reason.details["shard_state"]) == ("unknown", "shard_down", state)
+    assert said in reason.text
+
+
+@pytest.mark.parametrize("answer", [HostList([], 3, [], [2]), HostList([]), QueueNotFoundError("whatever")])
+def test_without_a_word_of_the_hosts_the_routers_reason_stands(ask, answer):
+    followed = ShardUnavailableError(
+        "no host leads it", details={"refused": True, "shard": 2, "state": "following", "reason": "r"}
+    )
+    told, _ = ask(Explain=followed, GetHosts=answer)
+    assert told.reasons[0].text == "queue 'q' can't be served: no host leads it"
+    assert told.reasons[0].details["shard_state"] == "following"
 
 
 def test_a_lost_connection_is_no_shard_that_is_down(ask):
