@@ -140,6 +140,11 @@ def test_time_stands_still(fila: Fila) -> None:
     assert seconds_of(fila, act) == 0
 
 
+def test_time_stands_still_while_a_change_of_the_config_goes_round(fila: Fila) -> None:
+    assert seconds_of(fila, lambda: fila.set_config("throttle.provider", "10,10")) == 0
+    assert seconds_of(fila, lambda: fila.delete_config("throttle.provider")) == 0
+
+
 def test_a_delayed_message_comes_at_its_time(fila: Fila) -> None:
     fila.enqueue("q", b"x", delay=30)
     fila.clock.advance(29.999)
