@@ -160,6 +160,19 @@ def test_a_date_is_of_the_world(fila: Fila) -> None:
     fila.receive("q")[0].ack()
 
 
+def test_a_dropped_delivery_stays_leased_as_long_as_its_client_lives(fila: Fila) -> None:
+    fila.create_queue("slow", visibility_timeout=60)
+    fila.enqueue("slow", b"x")
+    with pytest.warns(ResourceWarning, match="never settled"):
+        assert len(fila.receive("slow")) == 1
+    fila.clock.advance(59)
+    assert fila.queue("slow").in_flight == 1
+    fila.clock.advance(2)
+    (again,) = fila.receive("slow")
+    assert (again.attempts, again.error) == (1, "lease expired")
+    again.ack()
+
+
 def test_a_lease_ends(fila: Fila) -> None:
     (delivery,) = enqueued(fila, b"x")
     fila.clock.advance(31)
