@@ -24,6 +24,7 @@ FOLDERS = {
     "": {
         "status": "Show the cluster and its workers.",
         "top": "Watch the cluster live: queues, keys, workers.",
+        "demo": "Show in some seconds what the broker does.",
         "bench": "Measure the cluster: rates, latencies, a histogram.",
         "config": "Read and change the runtime config.",
         "auth": "Make and revoke API keys.",

@@ -90,6 +90,8 @@ class Joined:
         self._joints: dict[bytes, Joint] = {}
         self._rung: dict[Joint, None] = {}
         self._numbers = count(1)
+        self._handed_over = False
+        """Whether the worker has a frame of the router that its turn has not seen: the answer comes with the next turn."""
         self._requests = 0
         self._offers: dict[int, int] = {}
         self._offered = 0
@@ -110,6 +112,7 @@ class Joined:
             self._pulse(now_ms)
         host.begin_turn(now_ms)
         self._from_clients(now_ms)
+        self._handed_over = False
         for effect in host.turn(now_ms, drained=not self.arrived):
             self._from_worker(effect.client, effect.frames(), now_ms)
         self._register(now_ms)
@@ -123,7 +126,7 @@ class Joined:
     def next_due(self, now_ms: int) -> int | None:
         """Return the milliseconds until :meth:`turn` has something to do by itself; None: not before a frame arrives."""
         is_full = self.host.log_is_full  # then frames wait
-        if self.closed or self.host.offers != self._offered or (self.arrived and not is_full):
+        if self.closed or self._handed_over or self.host.offers != self._offered or (self.arrived and not is_full):
             return 0
         dues = (self.host.next_due(now_ms), self.router.next_due(now_ms), LOG_FULL_MS if is_full else None)
         return min((due for due in dues if due is not None), default=None)
@@ -247,6 +250,7 @@ class Joined:
         except InvalidFrameError:
             return
         if not header.flags & REPLY:
+            self._handed_over = True
             self.host.accept(frame, now_ms)
         elif header.opcode == Register.opcode:
             if header.flags & ERROR:

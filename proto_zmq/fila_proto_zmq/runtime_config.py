@@ -70,6 +70,13 @@ class Limit(NamedTuple):
     rate_milli: int
     burst_micro: int
 
+    def level_for(self, cost_micro: int) -> int:
+        """Return what the bucket holds before a message of a cost is delivered.
+
+        A cost above the burst waits for a full bucket, and leaves a debt. Without rate and burst the bucket is never full.
+        """
+        return min(cost_micro, self.burst_micro) if self.burst_micro or self.rate_milli else cost_micro
+
 
 # --- setting and reading ----------------------------------------------------------------------------------------------
 

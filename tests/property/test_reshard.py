@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from fila_worker.check.shard import check_shard
 from fila_worker.reshard.copying import Progress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
 from tests.support.town import Life, Town, answers
@@ -37,6 +38,11 @@ def resharded(stores: list[MemoryStore], after: int, now_ms: int, chance: Random
             return news
 
 
+def findings(stores: list[MemoryStore]) -> list[str]:
+    """What ``fila-cluster check`` says of shards."""
+    return [finding.text for index, store in enumerate(stores) for finding in check_shard(store, index, len(stores))]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_all_answers_are_the_same(seed: int) -> None:
     chance = Random(seed)
@@ -45,7 +51,9 @@ def test_all_answers_are_the_same(seed: int) -> None:
     life = Life(town, seed)
     life.go_on(400)
     expected = answers(town.copy(), life)
-    assert answers(resharded(town.copy(), after, town.now_ms, chance, kills), life) == expected
+    stores = resharded(town.copy(), after, town.now_ms, chance, kills)
+    assert findings(stores) == []
+    assert answers(stores, life) == expected
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -55,6 +63,7 @@ def test_life_goes_on_between_one_copy_and_the_next(seed: int) -> None:
     for after in (3, 5, 1, chance.randint(1, 5)):
         life.go_on(100)
         stores = resharded(life.town.copy(), after, life.town.now_ms, chance, kills=3)
+        assert findings(stores) == []
         assert answers(stores, life) == answers(life.town.copy(), life)
         life.move(Town(stores, life.town.now_ms))
     assert life.repeated == set(), "ids were given out twice"

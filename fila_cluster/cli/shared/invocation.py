@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fila_cluster import Client
+
+UNWRAPPED_COLUMNS: Final = 4000
+"""Wider than a row of names and ids. Longer texts, such as large values of the config, are wrapped: each cell of their column is as wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,14 @@ def discard_output() -> None:
 
 
 def print_rich(renderables: "Sequence[RenderableType]") -> None:
-    """Print for people: at the terminal's width, in colour only where the terminal has it."""
+    """Print for people: at the terminal's width, in colour only where the terminal has it.
+
+    In a pipe or a file nothing is wrapped, so that ``queue list | grep NAME`` finds the row of any name.
+    """
     from rich.console import Console  # noqa: PLC0415 # quick --help
 
-    console = Console(highlight=False, markup=False, emoji=False)  # names are data, not markup
+    width = None if sys.stdout.isatty() else UNWRAPPED_COLUMNS
+    console = Console(highlight=False, markup=False, emoji=False, width=width)  # names are data, not markup
     for renderable in renderables:
         console.print(renderable)
 

@@ -95,6 +95,8 @@ class Consumption:
         self._opened = 0
         self._loose: defaultdict[str, dict[int, Lease]] = defaultdict(dict)
         self._loose_beat_at = math.inf
+        self._lapsing: dict[str, float] = {}
+        """The queues with loose leases of which nothing can be settled any more, each with the time when the last one ends."""
         self._receives: set[Call] = set()
         self._beating: set[tuple[str, int, int]] = set()
         """The heartbeats and extensions without an answer yet, by queue, duration and place."""
@@ -237,7 +239,7 @@ class Consumption:
         self.timeout_s = timeout_s
         for subscription in self.subscriptions.values():
             self._schedule(subscription, self.now)
-        if self._loose or self._receives or self._owed:
+        if self._loose or self._receives or self._owed or self._lapsing:
             self._loose_beat_at = self.due_at = self.now
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -334,12 +336,13 @@ class Consumption:
         subscribed = {root_name(subscription.queue) for subscription in self.subscriptions.values()}
         waiting = {call.key for call in self._receives}
         # A subscription's heartbeat keeps the client alive on the shard of its root: that needs no other.
-        for root in set(map(root_name, waiting | self._loose.keys())) - subscribed:
+        self._lapsing = {queue: until for queue, until in self._lapsing.items() if until > self.now}
+        for root in set(map(root_name, waiting | self._loose.keys() | self._lapsing.keys())) - subscribed:
             self._beat_once(root, Heartbeat())
         for queue, group in self._loose.items():
             self._extend(queue, [lease for lease in group.values() if lease.renewed])
         self._loose_beat_at = math.inf
-        if self._loose or self._receives:
+        if self._loose or self._receives or self._lapsing:
             self._schedule_loose(lease for group in self._loose.values() for lease in group.values() if lease.renewed)
 
     def _extend(self, queue: str, leases: Sequence[Lease]) -> None:
@@ -371,10 +374,14 @@ class Consumption:
         """Note a delivery that was dropped unsettled: it stays leased until its time is up."""
         group = lease.group
         lease.ended(1)
-        if lease.group is None:
-            for subscription in self.subscriptions.values():
-                if subscription.leases is group:
-                    subscription.lapsing[lease.id] = self.now + lease.renewal_ms / 1000
+        if group is None or lease.group is not None:
+            return
+        until = self.now + lease.renewal_ms / 1000
+        for subscription in self.subscriptions.values():
+            if subscription.leases is group:
+                subscription.lapsing[lease.id] = until
+        if self._loose.get(lease.queue) is group:
+            self._lapsing[lease.queue] = max(until, self._lapsing.get(lease.queue, 0.0))
 
     def _schedule(self, subscription: Subscription, when: float) -> None:
         subscription.beat_at = min(subscription.beat_at, when)

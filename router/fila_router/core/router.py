@@ -407,12 +407,12 @@ class Router:
             self.access.changed = False
             notes, self.access.notes = self.access.notes, []
             self.outgoing.notes += notes
-            self._spread_keys(now_ms)
+            self._spread_keys(now_ms, session.client)
         return reply
 
-    def _spread_keys(self, now_ms: int) -> None:
-        """Have a change of the API keys hold here and at the workers' doors."""
-        self._sessions.forget_ended(self._wall_ms(now_ms))
+    def _spread_keys(self, now_ms: int, changed_by: bytes = b"") -> None:
+        """Have a change of the API keys hold here and at the workers' doors. ``changed_by``: the client that is answered after that."""
+        self._sessions.forget_ended(self._wall_ms(now_ms), answered=changed_by)
         self._put_keys([worker.identity for worker in self._table.workers.values() if worker.routable])
 
     def _put_keys(self, workers: list[bytes]) -> None:

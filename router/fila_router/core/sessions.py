@@ -124,10 +124,14 @@ class Sessions:
             self._unread.clear(connection)
             self.by_name.pop(connection.name, None)
 
-    def forget_ended(self, wall_ms: int) -> None:
-        """Forget sessions whose API key was revoked or has expired: nothing more is sent to them."""
+    def forget_ended(self, wall_ms: int, answered: bytes = b"") -> None:
+        """Forget sessions whose API key was revoked or has expired: nothing more is sent to them.
+
+        ``answered``: a client that has yet to get its answer, because it has revoked its own key. Its session stays for now.
+        """
         for session in [each for each in self.by_client.values() if each.key is not None and each.key.end_in_time(wall_ms)]:
-            self.forget(session)
+            if session.client != answered:
+                self.forget(session)
 
     def sweep(self, now_ms: int) -> None:
         """Forget sessions that were silent for too long."""

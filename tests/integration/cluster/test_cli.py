@@ -122,7 +122,7 @@ def test_the_longest_keys_are_shown_first_and_not_all(shell: Shell, client: Clie
 
 def test_tables_fit_a_terminal_of_80_columns(shell: Shell, queue: str):
     shell.out("enqueue", queue, "x")
-    for arguments in (("status",), ("queue", "list"), ("queue", "inspect", queue)):
+    for arguments in (("status",), ("queue", "list", "--prefix", queue), ("queue", "inspect", queue)):
         assert max(map(len, shell.out(*arguments).splitlines())) <= 80
 
 

@@ -39,11 +39,16 @@ def run(data_dir: Path, *arguments: object) -> "subprocess.CompletedProcess[str]
     )
 
 
+def check(data_dir: Path) -> int:
+    return subprocess.run(command("check", "--data-dir", data_dir), env=environment(), check=False).returncode
+
+
 def test_queues_move_to_more_shards_and_to_fewer(data_dir: Path):
     for shards, workers in ((5, 3), (3, 1)):
         done = run(data_dir, "--shards", shards, "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout).items() >= {"after": shards, "queues": 12, "messages": 240}.items()
+        assert check(data_dir) == 0
         cluster = Cluster(data_dir, workers=workers)
         with cluster.client() as client:
             assert len(client.cluster_status().workers) == workers

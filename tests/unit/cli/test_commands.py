@@ -282,6 +282,15 @@ def test_listing(asked, shown):
     assert shown("config", "list", ListConfig=ConfigValues({})) == "no keys\n"
 
 
+def test_nothing_is_wrapped_in_a_pipe(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    info = commands.QueueInfo("q" * 200, 1, 2, 3, 4, False, False, 0)
+    _, output, *_ = run("queue", "list", ListQueues=QueueList([info]))
+    assert [line.split() for line in output.splitlines()[1:]] == [["q" * 200, "1", "2", "3", "4", "0"]]
+    _, output, *_ = run("config", "set", "k", "v " * 60, SetConfig=ConfigChange(1, {"k": "v"}, False))
+    assert output == f"k = {'v ' * 60}\n"
+
+
 def test_deleting(asked, shown):
     seen = asked("config", "delete", "k", SetConfig=ConfigChange(2, {"k": None}, True))
     assert seen == [("", SetConfig("k", None))]

@@ -1,5 +1,6 @@
 """``fila-cluster schedule``: what people see of schedules."""
 
+import pytest
 from click.testing import CliRunner
 
 from fila_cluster.cli.root import root
@@ -25,6 +26,7 @@ def shown(*arguments: str, **replies: Reply) -> list[str]:
     return [line.rstrip() for line in result.stdout.splitlines()]
 
 
+@pytest.mark.usefixtures("terminal")
 def test_a_list_fits_a_terminal_of_80_columns_and_names_what_was_left_out():
     schedules = [
         view("nightly", fired=1234),

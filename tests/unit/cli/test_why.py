@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from fila_cluster.cli.root import root
@@ -33,6 +34,7 @@ def run(*arguments, answer=TOLD):
         return result.exit_code, result.stdout, result.stderr, [(sent.key, sent.command) for sent in peer.seen[1:]]
 
 
+@pytest.mark.usefixtures("terminal")
 def test_for_people():
     code, output, errors, seen = run("why", "orders", "--id", ID)
     assert (code, errors, seen) == (0, "", [("orders", Explain(PARTS))])

@@ -126,6 +126,16 @@ def test_a_key_that_ends_takes_its_sessions_along(desk: Desk) -> None:
         ask(desk, RevokeKey("shop2"), THERE)
 
 
+def test_who_revokes_its_own_key_gets_the_answer_and_nothing_after_it(desk: Desk) -> None:
+    greet(desk, "admin")
+    client = desk.client_on(HERE)
+    assert ask(desk, RevokeKey("admin")) == Done()
+    assert desk.router.connection_of(client, 0, desk.now_ms), "the answer reaches the client"
+    assert isinstance(ask(desk, GetClusterStatus()), UnauthenticatedError)
+    desk.router.tick(desk.now_ms)
+    assert desk.router.connection_of(client, 0, desk.now_ms) is None
+
+
 def test_keys_are_stored_and_told_to_workers_before_the_answer(desk: Desk) -> None:
     access = desk.router.access
     assert access

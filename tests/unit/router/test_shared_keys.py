@@ -189,6 +189,17 @@ def test_workers_get_the_keys_when_a_router_follows(hall: Hall):
     assert isinstance(hall.desks[1].answers()[-1].content, Welcome)
 
 
+def test_who_revokes_its_own_key_gets_the_answer(hall: Hall):
+    desk = hall.desks[0]
+    client = desk.client_on(HERE)
+    assert ask(desk, RevokeKey("admin")) == []
+    hall.answer(desk)
+    assert [answer.content for answer in desk.answers()] == [Done()]
+    assert desk.router.connection_of(client, 0, desk.now_ms), "the answer reaches the client"
+    desk.router.tick(desk.now_ms)
+    assert desk.router.connection_of(client, 0, desk.now_ms) is None
+
+
 def test_of_two_routers_that_change_keys_at_the_same_time_one_tries_again(hall: Hall):
     first, second = hall.desks
     ask(first, CreateKey("one", []))

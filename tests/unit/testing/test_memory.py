@@ -140,6 +140,11 @@ def test_time_stands_still(fila: Fila) -> None:
     assert seconds_of(fila, act) == 0
 
 
+def test_time_stands_still_while_a_change_of_the_config_goes_round(fila: Fila) -> None:
+    assert seconds_of(fila, lambda: fila.set_config("throttle.provider", "10,10")) == 0
+    assert seconds_of(fila, lambda: fila.delete_config("throttle.provider")) == 0
+
+
 def test_a_delayed_message_comes_at_its_time(fila: Fila) -> None:
     fila.enqueue("q", b"x", delay=30)
     fila.clock.advance(29.999)
@@ -153,6 +158,19 @@ def test_a_date_is_of_the_world(fila: Fila) -> None:
     assert fila.receive("q") == []
     fila.clock.advance(3600)
     fila.receive("q")[0].ack()
+
+
+def test_a_dropped_delivery_stays_leased_as_long_as_its_client_lives(fila: Fila) -> None:
+    fila.create_queue("slow", visibility_timeout=60)
+    fila.enqueue("slow", b"x")
+    with pytest.warns(ResourceWarning, match="never settled"):
+        assert len(fila.receive("slow")) == 1
+    fila.clock.advance(59)
+    assert fila.queue("slow").in_flight == 1
+    fila.clock.advance(2)
+    (again,) = fila.receive("slow")
+    assert (again.attempts, again.error) == (1, "lease expired")
+    again.ack()
 
 
 def test_a_lease_ends(fila: Fila) -> None:

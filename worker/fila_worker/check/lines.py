@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from fila_proto_zmq.ids import shard_of_id
+from fila_proto_zmq.ids import sequence, shard_of_id
 from fila_proto_zmq.record import BATCHED, FIXED_BYTES, HAS_TTL, PLAIN, extension_of, unpack_fixed, unpack_record
 from fila_worker.check.findings import Change, Finding
 from fila_worker.check.reading import UNREADABLE, Reading, decoded
@@ -61,7 +61,7 @@ class _Line:
         self._first: bytes | None = None
         self._stored = self._delayed = self._retrying = self._size = self._highest = 0
         self._priorities: set[int] = set()
-        self._shards: set[int] = set()
+        self._has_strangers = False
 
     @property
     def _name(self) -> str:
@@ -117,9 +117,9 @@ class _Line:
         if len(record) < FIXED_BYTES:
             yield Finding("message", f"{self._name}: message {key.hex()} has a record of {len(record)} bytes", self._queue)
             return
-        flags, _, priority, high, _ = unpack_fixed(record)
+        flags, _, priority, high, low = unpack_fixed(record)
         self._priorities.add(priority)
-        self._shards.add(shard_of_id(high))
+        self._has_strangers = self._has_strangers or self._is_stranger(high, low)
         number = u64(key, _SEQUENCE_AT)
         self._highest = max(self._highest, number)
         if flags != PLAIN and (fault := _unreadable(record)) is not None:
@@ -134,6 +134,10 @@ class _Line:
             if expires_ms is not None:
                 text = f"{self._name}: message {key.hex()} has a time to live, and would never expire"
                 yield from self._expected.entry(on_the_grid(expires_ms), Kind.EXPIRE, key, text, self._queue)
+
+    def _is_stranger(self, high: int, low: int) -> bool:
+        """Return whether an id is of another shard than held the queue when the id was given out."""
+        return self._record is not None and shard_of_id(high) != self._reading.home_of(self._record.queue, sequence(low))
 
     def _count_member(self, record: bytes) -> None:
         queue = None if self._record is None else self._reading.queues.get(self._record.queue)
@@ -152,7 +156,7 @@ class _Line:
             queue = self._record.queue
             reading.sizes[queue] += self._size
             reading.priorities.setdefault(queue, set()).update(self._priorities)
-            if self._shards - {reading.index}:
+            if self._has_strangers:
                 reading.strangers.add(queue)
 
     def finish(self) -> Iterator[Finding]:

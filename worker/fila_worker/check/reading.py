@@ -8,9 +8,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.names import shard_of
 from fila_worker.core.batch_parts import PartRecord, Place
 from fila_worker.core.keys import FIRST, LAST
-from fila_worker.core.model.ledger import Counts
+from fila_worker.core.model.ledger import Counts, Generation
 from fila_worker.core.model.queues import QueueRecord
 from fila_worker.core.store import Families, Store
 
@@ -50,8 +51,11 @@ class Reading:
         self.highest = (0, 0)
         """The highest sequence number of a message, and the highest lane id."""
         self.priorities: dict[int, set[int]] = {}
+        self.earlier: list[Generation] = []
+        """The earlier numbers of shards, the oldest first."""
+        self._homes: dict[int, list[tuple[int, int]]] = {}
         self.strangers: set[int] = set()
-        """The queues that have messages of other shards."""
+        """The queues that have messages of other shards: of other ones than held the queue when the message got its id."""
 
     @property
     def families(self) -> Families:
@@ -72,6 +76,16 @@ class Reading:
         """Return how a queue is shown."""
         record = self.queues.get(queue_id)
         return f"queue number {queue_id}" if record is None else f"queue {record.name!r}"
+
+    def home_of(self, queue_id: int, number: int) -> int:
+        """Return the shard that held a queue when a sequence number was given out, as :meth:`State.is_own` has it."""
+        if not self.earlier:
+            return self.index
+        homes = self._homes.get(queue_id)
+        if homes is None:  # the hash of a name takes a microsecond a shard
+            name = self.queue_name(queue_id) or ""
+            homes = self._homes[queue_id] = [(last, shard_of(name, shards)) for last, shards in self.earlier]
+        return next((shard for last, shard in homes if number <= last), self.index)
 
     def queue_name(self, queue_id: int) -> str | None:
         """Return a queue's name, None if it is not known."""

@@ -57,6 +57,8 @@ def check_identity(reading: Reading) -> Iterator[Finding]:
 def check_state(reading: Reading) -> Iterator[Finding]:
     """Check that single values have names and forms that are known."""
     for key, value in reading.scan("state"):
+        if key == EARLIER:
+            reading.earlier = decoded(decode_generations, value) or []
         if not (is_record(reading, key, value) if key.startswith(PREFIXES) else _well_formed(key, value)):
             shown = key.decode(errors="replace")
             yield Finding("state", f"the value {shown!r} of the shard is not known, or cannot be read")

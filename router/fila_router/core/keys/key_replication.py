@@ -55,8 +55,10 @@ class Change:
 class KeyReplication:
     """The change under way, at most one, and what was asked of the leader of shard 0."""
 
-    def __init__(self, access: Access, table: RoutingTable, outgoing: Outgoing, followed: Callable[[int], None]) -> None:
-        """``followed(now_ms)``: called when other keys hold."""
+    def __init__(
+        self, access: Access, table: RoutingTable, outgoing: Outgoing, followed: Callable[[int, bytes], None]
+    ) -> None:
+        """``followed(now_ms, client)``: called when other keys hold; ``client``: who changed them here, b"": nobody did."""
         self._access = access
         self._table = table
         self._outgoing = outgoing
@@ -150,13 +152,13 @@ class KeyReplication:
         except FilaError as failure:
             self._outgoing.refuse(change.client, change.header, change.key, failure)
         else:
-            self._follow(self._access.version + 1, change.records, now_ms)
+            self._follow(self._access.version + 1, change.records, now_ms, change.client)
             self._outgoing.notes += change.notes
             self._outgoing.answer(change.client, change.header, change.key, change.reply)
 
-    def _follow(self, version: int, records: list[ApiKey], now_ms: int) -> None:
+    def _follow(self, version: int, records: list[ApiKey], now_ms: int, changed_by: bytes = b"") -> None:
         self._access.follow(version, records)
-        self._followed(now_ms)
+        self._followed(now_ms, changed_by)
 
     # --- ends without an answer -----------------------------------------------------------------------------------------
 

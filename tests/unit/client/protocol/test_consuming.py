@@ -117,13 +117,22 @@ def test_heartbeats_end_with_the_last_lease(peer):
     assert peer.session.heartbeat_at == float("inf")
 
 
-def test_a_forgotten_delivery_is_kept_alive_no_more(peer):
+def test_a_forgotten_delivery_stays_leased_until_its_time_is_up(peer):
+    """The client that got it lives, so its shard must not count it as lost."""
     deliveries = peer.receive("q", batch(7, 2))
-    for delivery in deliveries:
-        peer.session.forgotten.append(delivery._lease)
+    (lease,) = {delivery._lease for delivery in deliveries}
+    for _ in deliveries:
+        peer.session.forgotten.append(lease)
     give_up(*deliveries)
-    peer.advance(10)
+    until = peer.now + lease.renewal_ms / 1000
+    while peer.session.heartbeat_at < until:
+        peer.now = peer.session.heartbeat_at
+        beat = peer.one(Heartbeat)
+        assert beat.key == "q"
+        peer.reply(beat, Done())
+    peer.advance(until - peer.now + 10)
     assert peer.sent() == []
+    assert peer.session.heartbeat_at == float("inf")
 
 
 def test_extending(peer):

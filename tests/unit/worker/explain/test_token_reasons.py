@@ -72,6 +72,14 @@ def test_a_rate_of_zero_has_no_end() -> None:
     assert told.reasons[0].text == "throttled by t: 0.0 of 3 tokens, 0/s, none will come"
 
 
+def test_a_bucket_that_lets_nothing_through_has_no_estimate() -> None:
+    cluster = throttled(0, 0, 2)
+    shard = cluster.shards[0]
+    told = why(shard, ids(shard)[0])
+    assert told.reasons[0].text == "throttled by t: 0.0 of 0 tokens, 0/s, none will come"
+    assert (told.reasons[0].until_ms, told.estimated_ms) == (0, 0)
+
+
 def test_a_cost_above_what_is_there() -> None:
     cluster = ClusterOfShards(1)
     cluster.create(0)

@@ -81,8 +81,7 @@ def tokens_come_ms(state: "State", lane: "Lane", ahead: int, cost_milli: int, no
         if limit is None:
             continue
         cost = cost_milli * MICRO_PER_MILLI
-        wanted = ahead * cost + min(cost, limit.burst_micro)  # a cost above the burst needs a full bucket, and leaves a debt
-        missing = wanted - lane.tokens - throttling.tokens_in(name, limit, now_ms)
+        missing = ahead * cost + limit.level_for(cost) - lane.tokens - throttling.tokens_in(name, limit, now_ms)
         if missing > 0:
             if not limit.rate_milli:
                 return None

@@ -14,6 +14,7 @@ from fila_worker.core.model.token_client import MICRO_PER_MILLI
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Reason
+    from fila_proto_zmq.runtime_config import Limit
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.state import State
 
@@ -53,31 +54,30 @@ def _need(state: "State", lane: "Lane") -> int:
 
 
 class _Lack(NamedTuple):
-    """What a bucket lacks for a message. Amounts are in millionths of a token, the rate is per millisecond."""
+    """What a bucket lacks for a message. Amounts are in millionths of a token."""
 
     name: str
     need: int
     level: int
-    burst: int
-    rate: int
+    limit: "Limit"
 
     @classmethod
     def of(cls, state: "State", name: str, need: int, now_ms: int) -> "_Lack":
         limit = state.token_client.limits[name]
         level = state.token_client.tokens_in(name, limit, now_ms)
-        return cls(name, need, level, limit.burst_micro, limit.rate_milli)
+        return cls(name, need, level, limit)
 
     @property
     def missing(self) -> int:
-        full = self.burst if self.burst or self.rate else self.need  # a bucket with neither burst nor rate is never full
-        return min(self.need, full) - self.level
+        return self.limit.level_for(self.need) - self.level
 
     @property
     def wait_ms(self) -> int | None:
         """How long until the bucket has enough; None: for ever."""
         if self.missing <= 0:
             return 0
-        return -(-self.missing // self.rate) if self.rate else None
+        rate = self.limit.rate_milli  # millionths a millisecond
+        return -(-self.missing // rate) if rate else None
 
     @property
     def order(self) -> tuple[float, int]:
@@ -87,7 +87,7 @@ class _Lack(NamedTuple):
 
     def reason(self, now_ms: int, throttle_keys: list[str]) -> "Reason":
         level, burst, rate, cost, wait_ms = (
-            self.level / TOKEN, self.burst / TOKEN, self.rate / 1000, self.need / TOKEN, self.wait_ms,
+            self.level / TOKEN, self.limit.burst_micro / TOKEN, self.limit.rate_milli / 1000, self.need / TOKEN, self.wait_ms,
         )  # fmt: skip
         what = "the next one" if cost == 1 else f"the {cost:g} that it costs"
         when = (
