@@ -184,4 +184,4 @@ def test_a_run_that_needs_no_broker_loads_none() -> None:
     code = "import fila_cluster.testing.plugin, sys; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert loaded & {"fila_worker", "fila_router", "lupa", "rocksdict", "psutil", "sortedcontainers"} == set()
+    assert loaded & {"fila_worker", "fila_router", "fila_proto_zmq", "zmq", "msgspec", "lupa", "rocksdict", "psutil"} == set()
