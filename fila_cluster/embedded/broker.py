@@ -25,7 +25,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from fila_cluster.client import AsyncClient, Client
+from fila_cluster.client import AsyncClient, Client, checks
 from fila_cluster.client.io import inside
 from fila_cluster.client.io.inside import InsideLink
 from fila_cluster.embedded.joined import Joined, Joint
@@ -34,6 +34,7 @@ from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.data_dir import DataDir, DirectoryInUseError
 from fila_process.clock import Clock
 from fila_proto_zmq.events import Event
+from fila_proto_zmq.limits import LEASE_MS_MAX
 from fila_proto_zmq.outages import OPENING
 from fila_worker.core.settings import ShardSettings
 from fila_worker.loop import IDLE_MS, LOOK_MS, PAUSE_MS, open_host
@@ -50,6 +51,7 @@ FINISH_S_MAX: Final = 5.0
 CLOSE_S_MAX: Final = 10.0
 """How long closing waits for the thread, which may be in a commit."""
 MIB: Final = 1024 * 1024
+DISK_BYTES_MAX: Final = 2**63 - 1
 
 _numbers = count(1)
 _open: "weakref.WeakValueDictionary[Path, Broker]" = weakref.WeakValueDictionary()
@@ -91,8 +93,8 @@ class Broker:
         self._closed = True
         if durability not in {"os", "fsync"}:
             raise InvalidArgumentError(f"durability={durability!r}: use 'os' or 'fsync'")
-        if not (isinstance(visibility_timeout, (int, float)) and 0.001 <= visibility_timeout < math.inf):
-            raise InvalidArgumentError(f"visibility_timeout={visibility_timeout!r}: pass a number of seconds from 0.001 on")
+        visibility_timeout_ms = checks.positive_milliseconds("visibility_timeout", visibility_timeout, LEASE_MS_MAX)
+        min_free_disk_bytes = checks.whole_number("min_free_disk_bytes", min_free_disk_bytes, 0, DISK_BYTES_MAX)
         self.path = Path(data_dir).expanduser().resolve()
         self.name = name or f"embedded-{os.getpid()}-{next(_numbers)}"
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -111,9 +113,7 @@ class Broker:
                 shards=list(range(self._data_dir.shards or SHARDS)),
                 shards_total=self._data_dir.shards or SHARDS,
                 durability=durability,
-                shard=ShardSettings(
-                    visibility_timeout_ms=round(1000 * visibility_timeout), min_free_disk_bytes=min_free_disk_bytes
-                ),
+                shard=ShardSettings(visibility_timeout_ms=visibility_timeout_ms, min_free_disk_bytes=min_free_disk_bytes),
             )
             self._start(settings)
         except BaseException:

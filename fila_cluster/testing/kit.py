@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Protocol
 
-from fila_cluster.client import Client, MessageView, QueueStats, Request
+from fila_cluster.client import Client, MessageView, QueueStats, Request, checks
 from fila_cluster.errors import FilaError, InvalidArgumentError, QueueNotFoundError
-from fila_cluster.testing.clocks import Clock, RealClock, VirtualClock, checked
+from fila_cluster.testing.clocks import Clock, RealClock, VirtualClock
 from fila_cluster.testing.memory import MemoryBroker
 from fila_cluster.testing.story import Event, shown_payload, told
 from fila_proto_zmq.commands import DescribeQueue, QueueDescription
+from fila_proto_zmq.limits import DELAY_MS_MAX, LEASE_MS_MAX
 from fila_worker.core.settings import ShardSettings
 
 MESSAGES_TOLD: Final = 20
 """Messages in a story; of more the latest."""
 DLQ: Final = ".dlq"
-MS: Final = 0.001
+QUEUE_MESSAGES_MAX: Final = 2**63 - 1
 _numbers = count(1)
 
 
@@ -199,13 +200,12 @@ def broker(
     ``name``: clients of this process find it as ``memory://NAME``; by default a new one. The other options are those of a cluster's
     configuration, durations in seconds.
     """
-    for option, seconds in (("visibility_timeout", visibility_timeout), ("dedup_window", dedup_window)):
-        if checked(option, seconds) < MS:
-            raise InvalidArgumentError(f"{option}: {seconds:g} is less than a millisecond")
     settings = ShardSettings(
-        visibility_timeout_ms=round(1000 * visibility_timeout),
-        max_queue_messages=max_queue_messages,
-        dedup_window_ms=round(1000 * dedup_window),
+        visibility_timeout_ms=checks.positive_milliseconds("visibility_timeout", visibility_timeout, LEASE_MS_MAX),
+        max_queue_messages=None
+        if max_queue_messages is None
+        else checks.whole_number("max_queue_messages", max_queue_messages, 1, QUEUE_MESSAGES_MAX),
+        dedup_window_ms=checks.positive_milliseconds("dedup_window", dedup_window, DELAY_MS_MAX),
     )
     memory = MemoryBroker(name or f"test-{next(_numbers)}", settings)
     try:

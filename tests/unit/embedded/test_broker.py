@@ -146,7 +146,15 @@ def test_a_database_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "options",
-    [{"durability": "never"}, {"visibility_timeout": 0}, {"visibility_timeout": float("inf")}, {"visibility_timeout": "1"}],
+    [
+        {"durability": "never"},
+        {"visibility_timeout": 0},
+        {"visibility_timeout": float("inf")},
+        {"visibility_timeout": "1"},
+        {"visibility_timeout": 13 * 3600},
+        {"min_free_disk_bytes": -1},
+        {"min_free_disk_bytes": "1"},
+    ],
 )
 def test_options_are_checked_before_anything_is_made(tmp_path: Path, options: dict) -> None:
     with pytest.raises(InvalidArgumentError):
