@@ -3,43 +3,47 @@
 :class:`Client` blocks, :class:`AsyncClient` is for asyncio; both connect to the broker that ``fila-cluster up`` runs.
 """
 
-from fila_cluster import errors
-from fila_cluster.client import (
-    Act,
-    AsyncBatch,
-    AsyncBatchConsumer,
-    AsyncClient,
-    AsyncConsumer,
-    AsyncDelivery,
-    AsyncMessageBatch,
-    AsyncProducer,
-    Batch,
-    BatchConsumer,
-    Client,
-    ClusterStatus,
-    ConfigEdit,
-    Connection,
-    Consumer,
-    Delivery,
-    Explanation,
-    HostCopy,
-    HostList,
-    HostWorker,
-    KeyStats,
-    LogReplicas,
-    Message,
-    MessageBatch,
-    MessageView,
-    Producer,
-    QueueInfo,
-    QueueStats,
-    Reason,
-    Request,
-    Schedule,
-    ShardOutage,
-    ThrottleStats,
-    WorkerStatus,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fila_cluster import errors
+    from fila_cluster.client import (
+        Act,
+        AsyncBatch,
+        AsyncBatchConsumer,
+        AsyncClient,
+        AsyncConsumer,
+        AsyncDelivery,
+        AsyncMessageBatch,
+        AsyncProducer,
+        Batch,
+        BatchConsumer,
+        Client,
+        ClusterStatus,
+        ConfigEdit,
+        Connection,
+        Consumer,
+        Delivery,
+        Explanation,
+        HostCopy,
+        HostList,
+        HostWorker,
+        KeyStats,
+        LogReplicas,
+        Message,
+        MessageBatch,
+        MessageView,
+        Producer,
+        QueueInfo,
+        QueueStats,
+        Reason,
+        Request,
+        Schedule,
+        ShardOutage,
+        ThrottleStats,
+        WorkerStatus,
+    )
 
 __all__ = [
     "Act",
@@ -78,3 +82,16 @@ __all__ = [
     "WorkerStatus",
     "errors",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the client library when it is first used: each run of pytest loads the plugin of this package, also where no test needs a broker."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = import_module("fila_cluster.errors") if name == "errors" else getattr(import_module("fila_cluster.client"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

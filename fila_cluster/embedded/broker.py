@@ -8,6 +8,7 @@ Not for several processes: the directory is locked. Not for heavy load: the brok
 """
 
 import atexit
+import ctypes
 import gc
 import logging
 import math
@@ -24,7 +25,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from fila_cluster.client import AsyncClient, Client
+from fila_cluster.client import AsyncClient, Client, checks
 from fila_cluster.client.io import inside
 from fila_cluster.client.io.inside import InsideLink
 from fila_cluster.embedded.joined import Joined, Joint
@@ -33,6 +34,7 @@ from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.data_dir import DataDir, DirectoryInUseError
 from fila_process.clock import Clock
 from fila_proto_zmq.events import Event
+from fila_proto_zmq.limits import LEASE_MS_MAX
 from fila_proto_zmq.outages import OPENING
 from fila_worker.core.settings import ShardSettings
 from fila_worker.loop import IDLE_MS, LOOK_MS, PAUSE_MS, open_host
@@ -49,10 +51,15 @@ FINISH_S_MAX: Final = 5.0
 CLOSE_S_MAX: Final = 10.0
 """How long closing waits for the thread, which may be in a commit."""
 MIB: Final = 1024 * 1024
+DISK_BYTES_MAX: Final = 2**63 - 1
 
 _numbers = count(1)
 _open: "weakref.WeakValueDictionary[Path, Broker]" = weakref.WeakValueDictionary()
 _opening = threading.Lock()
+_was_opened = False
+"""Whether this process has opened a broker."""
+_is_fork_of_opener = False
+"""Whether the process that this one was forked from had: RocksDB's threads are missing here, and closing a database waits for them."""
 
 
 class Broker:
@@ -86,9 +93,9 @@ class Broker:
         self._closed = True
         if durability not in {"os", "fsync"}:
             raise InvalidArgumentError(f"durability={durability!r}: use 'os' or 'fsync'")
-        if not (isinstance(visibility_timeout, (int, float)) and 0.001 <= visibility_timeout < math.inf):
-            raise InvalidArgumentError(f"visibility_timeout={visibility_timeout!r}: pass a number of seconds from 0.001 on")
-        self.path = Path(data_dir).expanduser().absolute()
+        visibility_timeout_ms = checks.positive_milliseconds("visibility_timeout", visibility_timeout, LEASE_MS_MAX)
+        min_free_disk_bytes = checks.whole_number("min_free_disk_bytes", min_free_disk_bytes, 0, DISK_BYTES_MAX)
+        self.path = Path(data_dir).expanduser().resolve()
         self.name = name or f"embedded-{os.getpid()}-{next(_numbers)}"
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
         self._bell = _Bell()
@@ -106,9 +113,7 @@ class Broker:
                 shards=list(range(self._data_dir.shards or SHARDS)),
                 shards_total=self._data_dir.shards or SHARDS,
                 durability=durability,
-                shard=ShardSettings(
-                    visibility_timeout_ms=round(1000 * visibility_timeout), min_free_disk_bytes=min_free_disk_bytes
-                ),
+                shard=ShardSettings(visibility_timeout_ms=visibility_timeout_ms, min_free_disk_bytes=min_free_disk_bytes),
             )
             self._start(settings)
         except BaseException:
@@ -297,8 +302,15 @@ class _Bell:
 
 def _claim(broker: Broker) -> DataDir:
     """Lock a directory for a broker. Raise :class:`StorageError`."""
+    global _was_opened  # noqa: PLW0603
     path = broker.path
+    if _is_fork_of_opener:
+        raise StorageError(
+            f"{path} cannot be opened here: this process was forked from one that had opened a broker, and RocksDB does not work in both. "
+            "Open brokers in one of them only, or start this process anew (multiprocessing's 'spawn')"
+        )
     with _opening:
+        _was_opened = True
         if path in _open:
             raise StorageError(
                 f"{path} is open in this process as {_open[path].endpoint}: use its client(), or close it first"
@@ -323,12 +335,34 @@ def _claim(broker: Broker) -> DataDir:
 
 def _leave_to_the_parent() -> None:
     """Let go of the locks, in the child of a fork: they are the parent's."""
-    global _opening  # noqa: PLW0603
+    global _opening, _is_fork_of_opener  # noqa: PLW0603
     _opening = threading.Lock()
+    _is_fork_of_opener = _is_fork_of_opener or _was_opened
+    if _was_opened:
+        _end_without_destructors()
     for broker in list(_open.values()):
         broker._closed = True
         broker._data_dir.release()
+        _never_free(broker)
     _open.clear()
+
+
+def _end_without_destructors() -> None:
+    """Have this process end before the destructors of libraries run, and after Python's own end.
+
+    RocksDB's destructors join its threads. In the child of a fork there are none, so each normal end of it would be a crash.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # in glibc; it gets the exit status, unlike what atexit() calls
+        libc.on_exit(libc._exit, None)
+
+
+def _never_free(broker: Broker) -> None:
+    """Keep a broker for as long as the process lives, and longer than the interpreter.
+
+    To free its databases would be to close them: on the files of the parent, and waiting for threads that are not here.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(broker))
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)

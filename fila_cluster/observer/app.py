@@ -58,7 +58,7 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> str | None:
         path, scheme = scope.get("path", ""), "https" if scope.get("scheme") in {"https", "wss"} else "http"
         host, origin = headers.get("host", ""), headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _netloc_in(origin) != host:
             return f"requests from {origin} are refused: open the dashboard under its own address, {scheme}://{host}/"
         if host and not self._answers_to(_name_in(host), path):
             other = "" if self._loopback_only else ", as the address it has, or name it in [dashboard] allowed_hosts"
@@ -104,6 +104,13 @@ def _as_read(send: Send) -> Send:
             raise ClientDisconnect from None
 
     return in_pieces
+
+
+def _netloc_in(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # brackets without an address
+        return None
 
 
 def _name_in(host: str) -> str:

@@ -50,6 +50,8 @@ ADDRESSES_MAX: Final = 10_000
 ADMITTED_AT_ONCE: Final = 16
 """Unknown keys that the router is asked about at a time."""
 FORM_BYTES_MAX: Final = 4096
+FORM_S_MAX: Final = 10.0
+"""How long the form of a login may take to come: whoever sends it is not known yet."""
 METRICS: Final = "/metrics"
 HISTORY: Final = "/history"
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/api"})
@@ -277,20 +279,17 @@ class Login:
     async def _log_in(self, request: Request) -> Response:
         if request.method != "POST":
             return _page("")
-        body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > FORM_BYTES_MAX:
-                return _page("That is no API key.", 413)
+        try:
+            body = await _form_of(request)
+        except TimeoutError:
+            return _page("The form did not come in time: try again.", 408)
+        if len(body) > FORM_BYTES_MAX:
+            return _page("That is no API key.", 413)
         secret = parse_qs(body.decode(errors="replace")).get("key", [""])[0].strip()
         try:
             key = await self._keys.admit(secret, _address(request))
-        except UnauthenticatedError as error:
-            return _page(str(error), 401)
-        except OverloadedError as error:
-            return _page(str(error), 429)
         except FilaError as error:
-            return _page(str(error), 503)
+            return _page(str(error), {UnauthenticatedError: 401, OverloadedError: 429}.get(type(error), 503))
         name = secrets.token_urlsafe(32)
         self._sessions[name] = Visitor(self._keys, key, self._clock() + SESSION_S, self._clock)
         if len(self._sessions) > SESSIONS_MAX:
@@ -310,6 +309,17 @@ class Login:
         answer = RedirectResponse("/login", status_code=303)
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=request.url.scheme == "https")
         return answer
+
+
+async def _form_of(request: Request) -> bytes:
+    """Return the form of a login; of one that is too large its beginning."""
+    body = b""
+    async with asyncio.timeout(FORM_S_MAX):
+        async for piece in request.stream():
+            body += piece
+            if len(body) > FORM_BYTES_MAX:
+                break
+    return body
 
 
 def _page(wrong: str, status: int = 200) -> Response:

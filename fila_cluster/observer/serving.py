@@ -24,6 +24,7 @@ from fila_cluster.analysis.visitor import CLICK_S_MAX
 from fila_cluster.analysis.watch import ANSWER_S_MAX, Watch, remember
 from fila_cluster.client.calls.cluster import ask_metrics
 from fila_cluster.observer.app import NOT_LOADED, Guard, application, is_loopback
+from fila_cluster.observer.connections import HEAD_BYTES_MAX, Connection
 from fila_cluster.observer.door.routes import Door
 from fila_cluster.observer.login import Keys, Login
 from fila_cluster.observer.settings import ObserverSettings, without_password
@@ -211,7 +212,13 @@ async def _pages(
 async def _answer(pages: ASGIApp, listener: socket.socket, context: ssl.SSLContext | None) -> None:
     """Serve until cancelled; open requests are finished. ``context``: of TLS; None: in the clear."""
     config = uvicorn.Config(
-        pages, log_level="warning", access_log=False, log_config=None, timeout_graceful_shutdown=STOP_S_MAX
+        pages,
+        http=Connection,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        log_level="warning",
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=STOP_S_MAX,
     )
     config.load()
     config.ssl = context

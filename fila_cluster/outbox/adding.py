@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from typing import Any, Final, Unpack
 from uuid import uuid4
 
-from sqlalchemy import Connection, bindparam, func, insert, select
+from sqlalchemy import Connection, Executable, bindparam, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
@@ -44,8 +44,13 @@ def add(
     _check_session(session)
     name = checks.queue_name(queue)
     row = _row(name, _message(payload, headers, options))
-    adding = _ADD_AND_NOTIFY if notify and _dialect_of(session) == "postgresql" else _ADD
-    session.execute(adding, {f"new_{column}": value for column, value in row.items()})
+    values = {f"new_{column}": value for column, value in row.items()}
+    if isinstance(session, Connection):
+        session.execute(_adding(notify, session), values)
+    else:
+        # A Session may have several databases: it takes the one of this table.
+        adding = _adding(notify, session.connection(bind_arguments={"clause": outbox}))
+        session.execute(adding, values, bind_arguments={"clause": outbox})
     return str(row["dedup_id"])
 
 
@@ -113,5 +118,5 @@ def _check_session(session: object) -> None:
         )
 
 
-def _dialect_of(session: "Session | scoped_session[Any] | Connection") -> str:
-    return str((session if isinstance(session, Connection) else session.connection()).dialect.name)
+def _adding(notify: bool, connection: Connection) -> Executable:
+    return _ADD_AND_NOTIFY if notify and connection.dialect.name == "postgresql" else _ADD

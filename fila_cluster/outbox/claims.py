@@ -91,7 +91,8 @@ class Claims:
 
     def take(self, connection: Connection, resting: Iterable[str]) -> Claim:
         """Return the rows of a turn. ``resting``: queues to leave alone."""
-        strands = self._strands(connection, frozenset(resting))
+        left_alone = frozenset(resting)
+        strands = self._strands(connection, left_alone)
         found: list[Row[Any]] = []
         share = max(1, self._batch // max(1, len(strands)))
         for strand in strands:
@@ -101,7 +102,8 @@ class Claims:
             self._cursor = found[len(fresh) - 1].strand
         now = datetime.now(UTC)
         due = (outbox.c.due_at <= now) | (outbox.c.due_at > now + timedelta(seconds=PAUSE_S_MAX))
-        again = _fitting(self._sizes(connection, _SIZES.where(REFUSED, due), REFUSED_AT_ONCE, outbox.c.due_at))
+        refused = _SIZES.where(REFUSED, due, outbox.c.queue.not_in(left_alone))
+        again = _fitting(self._sizes(connection, refused, REFUSED_AT_ONCE, outbox.c.due_at))
         rows = self._rows(connection, [*fresh, *again])
         if rows:
             self._rounds = 0

@@ -11,10 +11,11 @@ from threading import Event
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, inspect
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from fila_cluster.client import Client, checks
+from fila_cluster.client import AsyncClient, Client, checks
 from fila_cluster.errors import FilaError, InvalidArgumentError
 from fila_cluster.outbox.claims import PAUSE_S_MAX, Claims, note_refused, note_sent
 from fila_cluster.outbox.listening import Pauses
@@ -105,7 +106,8 @@ def relay(
 def _may_pass(error: Exception) -> bool:
     if not isinstance(error, DBAPIError):
         return True
-    return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
+    # An InternalError is about the transaction: the server became a standby, which is read-only, or the transaction lasted too long.
+    return isinstance(error, OperationalError | InterfaceError | InternalError) or error.connection_invalidated
 
 
 def _why(error: Exception) -> str:
@@ -138,6 +140,16 @@ def check_table(engine: Engine) -> None:
         )
 
 
+def _check_blocking(engine: object, client: object) -> None:
+    if isinstance(engine, AsyncEngine):
+        raise InvalidArgumentError(
+            "engine is an AsyncEngine, and a relay blocks: make an engine for it with create_engine(), and call "
+            "`await asyncio.to_thread(outbox.relay, engine, client)`"
+        )
+    if isinstance(client, AsyncClient):
+        raise InvalidArgumentError("client is an AsyncClient, and a relay blocks: pass a Client")
+
+
 def _options(batch: int, retention: float, dedup_window: float | None) -> _Options:
     window_ms = 0 if dedup_window is None else checks.positive_milliseconds("dedup_window", dedup_window, DEDUP_WINDOW_MS_MAX)
     kept_ms = checks.milliseconds("retention", retention, 10 * DEDUP_WINDOW_MS_MAX)
@@ -156,6 +168,7 @@ class _Relay:
     """What a relay knows from turn to turn. All of it may be forgotten: what counts is in the table."""
 
     def __init__(self, engine: Engine, client: Client, options: _Options) -> None:
+        _check_blocking(engine, client)
         self._claims = Claims(engine, options.batch)
         self._client = client
         self._options = options

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Protocol
 
-from fila_cluster.client import Client, MessageView, QueueStats
+from fila_cluster.client import Client, MessageView, QueueStats, Request, checks
 from fila_cluster.errors import FilaError, InvalidArgumentError, QueueNotFoundError
-from fila_cluster.testing.clocks import Clock, RealClock, VirtualClock, checked
+from fila_cluster.testing.clocks import Clock, RealClock, VirtualClock
 from fila_cluster.testing.memory import MemoryBroker
 from fila_cluster.testing.story import Event, shown_payload, told
+from fila_proto_zmq.commands import DescribeQueue, QueueDescription
+from fila_proto_zmq.limits import DELAY_MS_MAX, LEASE_MS_MAX
 from fila_worker.core.settings import ShardSettings
 
 MESSAGES_TOLD: Final = 20
 """Messages in a story; of more the latest."""
 DLQ: Final = ".dlq"
-MS: Final = 0.001
+QUEUE_MESSAGES_MAX: Final = 2**63 - 1
 _numbers = count(1)
 
 
@@ -31,8 +33,8 @@ class WorksUntilIdle(Protocol):
 class QueueState:
     """A queue as it was when it was asked for. Its ``repr`` is the story of its messages, so a plain ``assert`` shows it.
 
-    ``messages`` are those in the queue, ``dead`` those in its dead letter queue that came from it, at most 1,000 of each. The counters
-    are as in :class:`~fila_cluster.QueueStats`.
+    ``messages`` are those in the queue, ``dead`` those that came from it and are in its dead letter queue, or in the queue that it
+    names as ``dead_letter``: what is among the first 1,000 there. The counters are as in :class:`~fila_cluster.QueueStats`.
     """
 
     name: str
@@ -156,9 +158,17 @@ class Fila(Client):
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _dead_letters(self, queue: str) -> tuple[MessageView, ...]:
-        with suppress(QueueNotFoundError):
-            return tuple(view for view in self.browse(queue + DLQ, limit=1000) if view.source_queue == queue)
-        return ()
+        found: list[MessageView] = []
+        for name in self._dead_letter_queues(queue):
+            with suppress(QueueNotFoundError):
+                found += [view for view in self.browse(name, limit=1000) if view.source_queue == queue]
+        return tuple(found)
+
+    def _dead_letter_queues(self, queue: str) -> list[str]:
+        """Return its own, and the one that it names instead: that was perhaps changed while there were letters."""
+        described: QueueDescription = self.request(Request(queue, DescribeQueue()))
+        named = described.options.dead_letter
+        return [queue + DLQ] if named in {None, "dlq", "discard"} else [queue + DLQ, str(named)]
 
     def _story(self, name: str, stats: QueueStats, messages: tuple[MessageView, ...], dead: tuple[MessageView, ...]) -> str:
         since = "" if self._memory is None else f", {self._memory.age:.3f} s after its broker's start"
@@ -190,13 +200,12 @@ def broker(
     ``name``: clients of this process find it as ``memory://NAME``; by default a new one. The other options are those of a cluster's
     configuration, durations in seconds.
     """
-    for option, seconds in (("visibility_timeout", visibility_timeout), ("dedup_window", dedup_window)):
-        if checked(option, seconds) < MS:
-            raise InvalidArgumentError(f"{option}: {seconds:g} is less than a millisecond")
     settings = ShardSettings(
-        visibility_timeout_ms=round(1000 * visibility_timeout),
-        max_queue_messages=max_queue_messages,
-        dedup_window_ms=round(1000 * dedup_window),
+        visibility_timeout_ms=checks.positive_milliseconds("visibility_timeout", visibility_timeout, LEASE_MS_MAX),
+        max_queue_messages=None
+        if max_queue_messages is None
+        else checks.whole_number("max_queue_messages", max_queue_messages, 1, QUEUE_MESSAGES_MAX),
+        dedup_window_ms=checks.positive_milliseconds("dedup_window", dedup_window, DELAY_MS_MAX),
     )
     memory = MemoryBroker(name or f"test-{next(_numbers)}", settings)
     try:
@@ -207,22 +216,23 @@ def broker(
 
 
 class NotEmptyError(Exception):
-    """A broker outside has queues, and tests would delete them."""
+    """A broker outside is in use, and tests would delete what it has."""
 
 
 @contextmanager
 def broker_at(endpoint: str, clock: RealClock) -> Iterator[Fila]:
-    """Use a broker outside, which must have no queues. What is there at the end, queues and runtime config, is deleted.
+    """Use a broker outside, which must have no queues, schedules and templates. What is there at the end, those and runtime config, is deleted.
 
-    Raise :class:`NotEmptyError` if it has queues.
+    Raise :class:`NotEmptyError` if it has some.
     """
     with Fila(endpoint, clock, None) as fila:
-        if found := [info.name for info in fila.list_queues() if not info.is_dead_letter]:
-            some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-            raise NotEmptyError(
-                f"the broker at {endpoint} has {len(found)} queues ({some}): tests need a broker of their own, because they delete all "
-                "queues at the end"
-            )
+        for kind, names in _contents(fila).items():
+            if names:
+                some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+                raise NotEmptyError(
+                    f"the broker at {endpoint} has {len(names)} {kind} ({some}): tests need a broker of their own, because they delete all "
+                    f"{kind} at the end"
+                )
         config = fila.list_config()
         try:
             yield fila
@@ -230,13 +240,29 @@ def broker_at(endpoint: str, clock: RealClock) -> Iterator[Fila]:
             _clear(endpoint, config)
 
 
+def _contents(client: Client) -> dict[str, list[str]]:
+    """Return the names of what tests may make, by kind."""
+    return {
+        "queues": _queues(client),
+        "schedules": [schedule.name for schedule in client.list_schedules()],
+        "templates": list(client.list_templates()),
+    }
+
+
+def _queues(client: Client) -> list[str]:
+    return [info.name for info in client.list_queues() if not info.is_dead_letter]
+
+
 def _clear(endpoint: str, config: dict[str, str]) -> None:
-    """Delete all queues, and set the runtime config back. By a new client: the test may have closed its own."""
+    """Delete what tests have made, and set the runtime config back. By a new client: the test may have closed its own."""
     with Client(endpoint) as client:
-        for info in client.list_queues():
-            if not info.is_dead_letter:
-                with suppress(QueueNotFoundError):
-                    client.delete_queue(info.name, force=True)
+        for schedule in client.list_schedules():  # first what makes queues and messages
+            client.delete_schedule(schedule.name)
+        for template in client.list_templates():
+            client.delete_template(template)
+        for queue in _queues(client):
+            with suppress(QueueNotFoundError):
+                client.delete_queue(queue, force=True)
         now = client.list_config()
         for key in now.keys() - config.keys():
             client.delete_config(key)

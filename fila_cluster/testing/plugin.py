@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--fila-endpoint",
         metavar="URL",
         default=None,
-        help="run the tests with the fixture `fila` on the broker at URL instead of in memory; it must have no queues",
+        help="run the tests with the fixture `fila` on the broker at URL instead of in memory; it must have no queues, schedules and templates",
     )
     group.addoption(
         "--fila-wait-max",

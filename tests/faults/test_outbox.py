@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 from fila_cluster import Client
+from fila_cluster.cli.queues.outbox import _engine
 from fila_cluster.outbox import add, metadata, status
 from tests.faults.outbox_rounds import QUEUES, application_with_outbox, check, finish, kill_at_random, received
 from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually
@@ -25,6 +26,13 @@ def server() -> Iterator[str]:
     require(POSTGRES)
     with postgres() as url:
         yield url
+
+
+def test_the_command_leaves_nothing_in_a_session(server: str) -> None:
+    """So it works through a pooler of transactions, such as PgBouncer, whose version does not follow prepared statements."""
+    with _engine(server) as engine, engine.connect() as connection:
+        asked = [connection.scalar(text("SELECT count(*) FROM pg_prepared_statements")) for _ in range(10)]
+    assert asked == [0] * 10
 
 
 @pytest.fixture(params=["postgresql", "sqlite"])

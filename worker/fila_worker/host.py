@@ -202,6 +202,7 @@ class Host:
         self.heard_at_door: Callable[[bytes], int] = lambda client: 0
         """When a client was last heard of at the worker's own door, Unix ms; 0: it is not connected there."""
         self._name, self._started_ms, self._cpu_ms = name, now_ms, 0
+        self._free_disk_bytes: int | None = None
         self._pauses, self._turn_ms = Pauses(), now_ms
         self.turn_ns = Histogram(SPAN_NS)
         """How long turns took, from the first frame read to the last one sent. The owner has the clock and adds to it."""
@@ -428,6 +429,7 @@ class Host:
             self._note_beginning(slot)
         if shard is not None:
             slot.enter(shard)
+            shard.free_disk_bytes = self._free_disk_bytes  # it was measured before, and is measured next in a second
             self.recovered = True
             self.shards[slot.index] = shard
             self.offers += 1
@@ -588,7 +590,7 @@ class Host:
 
     def measured(self, free_disk_bytes: int, cpu_ms: int = 0, now_ms: int = 0) -> None:
         """Take in the free space on the disk, and the CPU time spent so far."""
-        self._cpu_ms = cpu_ms
+        self._cpu_ms, self._free_disk_bytes = cpu_ms, free_disk_bytes
 
         def look(shard: Shard) -> None:
             shard.free_disk_bytes = free_disk_bytes

@@ -144,7 +144,9 @@ def _engine(url: str) -> "Iterator[Engine]":
             parsed = parsed.set(drivername="postgresql+psycopg")
         if parsed.get_backend_name() not in {POSTGRESQL, SQLITE}:
             raise click.ClickException(f"the outbox works with PostgreSQL and SQLite, not with {parsed.get_backend_name()}")
-        engine = create_engine(parsed, pool_pre_ping=True)
+        # Behind a pooler of transactions the next transaction may be in another session, where a prepared statement is not known.
+        options = {"prepare_threshold": None} if parsed.drivername == "postgresql+psycopg" else {}
+        engine = create_engine(parsed, pool_pre_ping=True, connect_args=options)
     except (ArgumentError, NoSuchModuleError, ValueError):  # ValueError: a port that is no number
         raise click.ClickException(
             "--url is no URL of a database: write postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE"

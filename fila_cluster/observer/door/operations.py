@@ -117,21 +117,34 @@ async def _settle_one(asked: Asked, how: bodies.AnySettlement) -> FilaError | No
     """Settle a delivery, and return the error if it could not be."""
     receiver, token, action = asked.receiver, how.token, type(how).__name__.lower()
     try:
+        if (before := receiver.under_way(token, asked.queue, action)) is not None:
+            return await asyncio.shield(before)
         delivery = receiver.find(token, asked.queue, action)
     except FilaError as error:
         return error
     if delivery is None:
         return None
+    if isinstance(how, bodies.Extend):
+        failed = await _try(asked, delivery, how)
+        if failed is None:
+            receiver.extended(token, how.seconds)
+        return failed
+    with receiver.settles(token, action) as outcome:
+        failed = await _try(asked, delivery, how)
+        if failed is None:
+            receiver.ended(token, action)
+        outcome.set_result(failed)
+        return failed
+
+
+async def _try(asked: Asked, delivery: AsyncDelivery, how: bodies.AnySettlement) -> FilaError | None:
     try:
         await _carry_out(delivery, how)
-    except FilaError as error:
-        if isinstance(error, LeaseExpiredError):
-            receiver.ended(token, None)
+    except LeaseExpiredError as error:
+        asked.receiver.ended(how.token, None)
         return error
-    if isinstance(how, bodies.Extend):
-        receiver.extended(token, how.seconds)
-    else:
-        receiver.ended(token, action)
+    except FilaError as error:
+        return error
     return None
 
 

@@ -6,19 +6,20 @@ random, and means something only together with the key that received it. Nothing
 clients take leave, and what they held is delivered again.
 """
 
+import asyncio
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from fila_cluster.analysis.visitor import KeyInUse
 from fila_cluster.client import AsyncClient
 from fila_cluster.client.forwarding import drop_content, let_lapse, settled_by_itself
 from fila_cluster.client.protocol.delivery import AsyncDelivery
-from fila_cluster.errors import AlreadySettledError, LeaseExpiredError, OverloadedError
+from fila_cluster.errors import AlreadySettledError, FilaError, LeaseExpiredError, OverloadedError, RequestTimeoutError
 
 GRACE_S: Final = 5.0
 """How long a delivery is kept after the end of its lease: the broker says that it has ended, not the door's clock."""
@@ -56,6 +57,13 @@ class _Held:
     until: float
 
 
+class _Settling(NamedTuple):
+    """A settlement that is under way, and what becomes of it: None, or its error."""
+
+    action: str
+    outcome: "asyncio.Future[FilaError | None]"
+
+
 class Receiver:
     """The requests of one key: the client that acts for them, and what it holds for them."""
 
@@ -67,6 +75,7 @@ class Receiver:
         self.waiting = 0
         self._held: dict[str, _Held] = {}
         self._settled: OrderedDict[str, str] = OrderedDict()
+        self._settling: dict[str, _Settling] = {}
         self._desk = desk
 
     @property
@@ -102,6 +111,32 @@ class Receiver:
         raise LeaseExpiredError(
             f"token {token[:40]!r} has no lease on queue {queue!r} for this API key: its lease has ended, or the observer was started anew"
         )
+
+    def under_way(self, token: str, queue: str, action: str) -> "asyncio.Future[FilaError | None] | None":
+        """Return what will become of this settlement if a request before has begun it. Raise for another action.
+
+        Who asks again before the first answer must get the same one: the first request may still fail.
+        """
+        held, settling = self._held.get(token), self._settling.get(token)
+        if held is None or settling is None or held.delivery.queue != queue:
+            return None
+        if settling.action != action:
+            raise AlreadySettledError(
+                f"token {token[:40]!r} is being settled by {settling.action} at this moment: settle each delivery once"
+            )
+        return settling.outcome
+
+    @contextmanager
+    def settles(self, token: str, action: str) -> Iterator["asyncio.Future[FilaError | None]"]:
+        """Note that a settlement is under way until the end of the context, which gives its outcome."""
+        outcome: asyncio.Future[FilaError | None] = asyncio.get_running_loop().create_future()
+        self._settling[token] = _Settling(action, outcome)
+        try:
+            yield outcome
+        finally:
+            del self._settling[token]
+            if not outcome.done():
+                outcome.set_result(RequestTimeoutError("the request that settles this token was given up: try again"))
 
     def ended(self, token: str, action: str | None) -> None:
         """Forget a delivery. ``action``: what has settled it; None: its lease has ended."""

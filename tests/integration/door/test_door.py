@@ -165,6 +165,27 @@ def test_a_settlement_may_be_repeated_and_not_changed(url: str, queue: str) -> N
     assert [each and each["error"]["code"] for each in several.body["results"]] == [None, "ALREADY_SETTLED", "LEASE_EXPIRED"]
 
 
+def test_a_settlement_may_be_repeated_before_it_is_answered(url: str, client: Client, queue: str) -> None:
+    """Which of the two is the second one does not show, and what becomes of the first is the answer to both."""
+    put(url, queue, "x", "y")
+    ack, other = ({"token": got["token"], "action": "ack"} for got in take(url, queue, max_messages=2))
+    twice = settle(url, queue, ack, ack)
+    assert (twice.status, twice.body) == (200, {"settled": 2})
+    mixed = settle(url, queue, other, {**other, "action": "fail"}, other, {**other, "action": "extend", "seconds": 5})
+    assert [each and each["error"]["code"] for each in mixed.body["results"]] == [
+        None,
+        "ALREADY_SETTLED",
+        None,
+        "ALREADY_SETTLED",
+    ]
+    client.purge_queue(queue)
+    put(url, queue, "z")
+    (got,) = take(url, queue)
+    client.delete_queue(queue, force=True)
+    gone = settle(url, queue, *[{"token": got["token"], "action": "ack"}] * 2)
+    assert [each["error"]["code"] for each in gone.body["results"]] == ["QUEUE_NOT_FOUND"] * 2
+
+
 def test_a_token_is_of_its_queue(url: str, client: Client, queue: str) -> None:
     put(url, queue, "x")
     (got,) = take(url, queue)

@@ -103,6 +103,12 @@ def test_the_directory_is_for_one_broker(tmp_path: Path) -> None:
         data_dir.release()
 
 
+def test_a_directory_is_the_same_under_another_name(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    with Broker(tmp_path / "data"), pytest.raises(StorageError, match="is open in this process"):
+        Broker(tmp_path / "link")
+
+
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fila.json").write_text("{")
     with pytest.raises(StorageError, match=r"fila\.json is damaged"):
@@ -140,7 +146,15 @@ def test_a_database_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "options",
-    [{"durability": "never"}, {"visibility_timeout": 0}, {"visibility_timeout": float("inf")}, {"visibility_timeout": "1"}],
+    [
+        {"durability": "never"},
+        {"visibility_timeout": 0},
+        {"visibility_timeout": float("inf")},
+        {"visibility_timeout": "1"},
+        {"visibility_timeout": 13 * 3600},
+        {"min_free_disk_bytes": -1},
+        {"min_free_disk_bytes": "1"},
+    ],
 )
 def test_options_are_checked_before_anything_is_made(tmp_path: Path, options: dict) -> None:
     with pytest.raises(InvalidArgumentError):
@@ -250,4 +264,39 @@ def test_the_child_of_a_fork_leaves_the_broker_to_its_parent(tmp_path: Path) -> 
                 os._exit(told)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         client.enqueue("q", b"x")
+        client.receive("q")[0].ack()
+
+
+FORKED = """
+import os, sys
+from fila_cluster.embedded import Broker
+from fila_cluster.errors import StorageError
+
+broker = Broker(sys.argv[1])
+client = broker.client()
+client.create_queue("q")
+client.enqueue("q", b"x")
+if sys.argv[2] == "closed":
+    broker.close()
+child = os.fork()
+if child == 0:
+    try:
+        Broker(sys.argv[1] + "-of-the-child")
+    except StorageError as error:
+        print(error)
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+broker.close()
+"""
+
+
+@pytest.mark.parametrize("state", ["open", "closed"])
+def test_the_child_of_a_fork_opens_none_and_ends_in_order(tmp_path: Path, state: str) -> None:
+    """RocksDB's threads are missing there: a database would not close, and the end of the process would be a crash."""
+    command = [sys.executable, "-P", "-c", FORKED, str(tmp_path / "data"), state]
+    done = subprocess.run(command, timeout=60, check=True, capture_output=True, text=True)
+    refusal, code = done.stdout.splitlines()
+    assert "forked from one that had opened a broker" in refusal
+    assert int(code) == 7
+    with Broker(tmp_path / "data") as broker, broker.client() as client:
         client.receive("q")[0].ack()

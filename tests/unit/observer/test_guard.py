@@ -48,7 +48,7 @@ def test_programs_and_own_pages_are_let_through(host: str, kind: str) -> None:
     assert is_let_through(ask({"host": host, "origin": f"http://{host}"}, kind=kind, method="POST"))
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:9000", "null"])
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:9000", "null", "http://["])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_pages_of_others_are_refused_with_the_reason(method: str, origin: str) -> None:
     start, body = ask({"host": "127.0.0.1:8555", "origin": origin}, method=method)

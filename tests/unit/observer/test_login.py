@@ -10,6 +10,7 @@ from fila_cluster.analysis.visitor import SCOPE_KEY
 from fila_cluster.errors import FilaError, OverloadedError, RequestTimeoutError, UnauthenticatedError
 from fila_cluster.observer.login import COOKIE, FAILURE_S, FAILURES_MAX, KEYS_MAX, SESSION_S, Keys, Login
 from fila_proto_zmq.commands import KeyView, OwnKey
+from tests.support.cluster import PATIENCE_S
 
 
 class Router:
@@ -198,6 +199,31 @@ def test_the_door_takes_no_cookie_and_says_so_as_json() -> None:
         assert (await browser.ask("/queues/orders/messages", b"{}", bearer="fila_shop"))[0] == 200
 
     run(test)
+
+
+def test_a_login_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fila_cluster.observer.login.FORM_S_MAX", 0.01)
+    statuses = []
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    async def test(_: Router, login: Login) -> None:
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/login",
+            "headers": [],
+            "query_string": b"",
+            "client": ("10.0.0.1", 1),
+        }
+        await asyncio.wait_for(login(scope, receive, send), PATIENCE_S)
+
+    run(test)
+    assert statuses[0] == 408
 
 
 def test_an_open_page_is_cut_off_when_its_login_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, Row, select, update
+from sqlalchemy import Engine, Row, create_engine, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -62,6 +62,18 @@ def test_it_takes_what_has_a_transaction(engine: Engine, kind: str) -> None:
         session.commit()
         session.close()
     assert len(rows(engine)) == 1
+
+
+def test_a_session_of_several_databases_uses_that_of_the_table(engine: Engine) -> None:
+    bound = sessionmaker(binds={outbox: engine})
+    with bound() as session, session.begin():
+        add(session, "orders", b"one")
+    with (
+        sessionmaker(create_engine("sqlite:////no/such/folder/app.db"), binds={outbox: engine})() as session,
+        session.begin(),
+    ):
+        add(session, "orders", b"two")
+    assert len(rows(engine)) == 2
 
 
 def test_other_things_are_no_transaction(engine: Engine) -> None:

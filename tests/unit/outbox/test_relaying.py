@@ -1,5 +1,6 @@
 """What a relay sends, in which order, and what it does with what the broker refuses. On SQLite, with a broker in memory."""
 
+import asyncio
 import math
 import threading
 import time
@@ -13,9 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from sqlalchemy import Engine, create_engine, event, func, select, update
+from sqlalchemy.exc import InternalError as SqlInternalError
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
+from sqlalchemy.ext.asyncio import create_async_engine
 
+from fila_cluster import AsyncClient
 from fila_cluster.errors import (
     FilaError,
     InternalError,
@@ -213,6 +217,21 @@ def test_a_queue_that_takes_nothing_rests_in_order_and_stops_no_other(engine: En
     }
 
 
+def test_a_refused_row_of_a_queue_that_takes_nothing_rests_with_it(engine: Engine) -> None:
+    """Its time has come, but its queue takes nothing now."""
+    broker = Broker()
+    put(engine, b"1")
+    with engine.begin() as connection:
+        connection.execute(update(outbox).values(due_at=datetime.now(UTC) - timedelta(seconds=1), attempts=3))
+    one = _Relay(engine, broker, _Options(500, timedelta(hours=1), 0))  # type: ignore[arg-type]
+    turns = [one.turn() for _ in range(5)]
+    assert len(broker.frames) == 1
+    assert not turns[-1].more
+    assert status(engine).rows[0].attempts == 4
+    broker.queues["orders"] = []
+    assert drain(engine, broker).sent == 1
+
+
 def test_an_overloaded_queue_is_tried_again_in_order(engine: Engine) -> None:
     broker = Broker("orders")
     broker.refusals["orders"] = OverloadedError("the queue is full", retry_after=0.01)
@@ -255,7 +274,11 @@ def test_a_database_that_is_away_for_a_while_is_no_end(engine: Engine) -> None:
     broker, stop, failures = (
         Broker("orders"),
         threading.Event(),
-        [OperationalError("", {}, Exception("away")), NoConnectionLeftError()],
+        [
+            OperationalError("", {}, Exception("away")),
+            NoConnectionLeftError(),
+            SqlInternalError("", {}, Exception("the server is a standby now, and read-only")),
+        ],
     )
     put(engine, b"1")
 
@@ -293,6 +316,15 @@ def test_the_window_of_its_dedup_ids_is_its_own_to_choose(engine: Engine) -> Non
     put(engine, b"2")
     drain(engine, broker)
     assert [command.dedup_window_ms for _, command in broker.frames] == [3_600_000, 0]
+
+
+def test_what_is_for_asyncio_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"AsyncEngine.*create_engine\(\)"):
+        relay(create_async_engine("postgresql+psycopg://app@nowhere/shop"), Broker())  # type: ignore[arg-type]
+    client = AsyncClient()
+    with pytest.raises(InvalidArgumentError, match=r"AsyncClient.*pass a Client"):
+        relay_turn(create_engine("sqlite://"), client)  # type: ignore[arg-type]
+    asyncio.run(client.close())
 
 
 def test_a_missing_table_and_a_foreign_database_are_told(tmp_path: Any) -> None:

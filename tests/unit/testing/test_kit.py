@@ -95,6 +95,18 @@ def test_the_state_of_a_queue(fila: Fila) -> None:
     assert repr(state) == state.story == fila.story("q")
 
 
+def test_dead_letters_in_a_queue_that_takes_those_of_several(fila: Fila) -> None:
+    fila.create_queue("failed")
+    for name in ("orders", "invoices"):
+        fila.create_queue(name, dead_letter="failed", max_attempts=1)
+        fila.enqueue(name, name.encode())
+        fila.receive(name)[0].nack("boom")
+    fila.assert_dead("orders", 1)
+    assert [view.payload for view in fila.queue("orders").dead] == [b"orders"]
+    assert "now  dead letter: max_attempts" in fila.story("orders")
+    fila.assert_pending("failed", 2)
+
+
 def test_assertions_hold_or_tell_the_story(fila: Fila) -> None:
     message = a_life(fila)
     fila.assert_delivered("q", 2)

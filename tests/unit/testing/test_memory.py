@@ -287,8 +287,18 @@ def test_time_goes_on_by_seconds(fila: Fila, seconds: object) -> None:
         fila.clock.advance(seconds)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("options", [{"visibility_timeout": 0}, {"dedup_window": -1}, {"visibility_timeout": "30"}])
-def test_options_are_durations(options: dict) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"visibility_timeout": 0},
+        {"dedup_window": -1},
+        {"visibility_timeout": "30"},
+        {"visibility_timeout": 13 * 3600},
+        {"max_queue_messages": "10"},
+        {"max_queue_messages": 0},
+    ],
+)
+def test_options_are_as_in_a_configuration(options: dict) -> None:
     with pytest.raises(InvalidArgumentError, match=next(iter(options))), broker(**options):
         pass
 

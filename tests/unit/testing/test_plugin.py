@@ -142,9 +142,12 @@ def test_another_broker_is_used_and_left_as_it_was(pytester: pytest.Pytester) ->
                 fila.enqueue("q", b"x", delay=0.05)
                 fila.set_config("kept", "2")
                 fila.set_config("new", "1")
+                fila.put_template("tenant-*", max_attempts=3)
+                fila.put_schedule("nightly", queue="tenant-acme", every=60, payload=b"x")
 
             def test_two(fila):
                 assert fila.list_queues() == []
+                assert (fila.list_schedules(), fila.list_templates()) == ([], {})
                 assert fila.list_config() == {"kept": "1"}
                 fila.clock.advance(0.01)
 
@@ -168,8 +171,17 @@ def test_a_broker_with_queues_is_not_touched(pytester: pytest.Pytester) -> None:
         assert [info.name for info in outside.list_queues()] == ["precious", "precious.dlq"]
 
 
+def test_a_broker_with_schedules_or_templates_is_not_touched(pytester: pytest.Pytester) -> None:
+    with fila_cluster.testing.kit.broker("in-use") as outside:
+        outside.put_template("tenant-*", max_attempts=3)
+        result = run(pytester, "def test_it(fila): raise AssertionError", "--fila-endpoint", outside.endpoint)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stdout.fnmatch_lines(["*has 1 templates (tenant-[*]): tests need a broker of their own*"])
+        assert list(outside.list_templates()) == ["tenant-*"]
+
+
 def test_a_run_that_needs_no_broker_loads_none() -> None:
     code = "import fila_cluster.testing.plugin, sys; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert loaded & {"fila_worker", "fila_router", "lupa", "rocksdict", "psutil", "sortedcontainers"} == set()
+    assert loaded & {"fila_worker", "fila_router", "fila_proto_zmq", "zmq", "msgspec", "lupa", "rocksdict", "psutil"} == set()

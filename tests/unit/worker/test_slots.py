@@ -335,6 +335,15 @@ def damaged() -> MemoryStore:
     raise DamageError("/data/shard-0002/000004.log is damaged")
 
 
+def test_a_shard_that_opens_knows_the_room_on_the_disk() -> None:
+    """Else it takes messages in until the next look, on a full disk, too."""
+    host = Host([], SHARDS_TOTAL, 1, opening=[opening(0, MemoryStore)])
+    host.measured(12_345)
+    while not host.shards:
+        host.turn(1_000)
+    assert host.shards[0].free_disk_bytes == 12_345
+
+
 def test_shards_are_opened_turn_by_turn_and_a_damaged_one_does_not_keep_the_others() -> None:
     host = HostHarness(0)
     host.host = Host([], SHARDS_TOTAL, 1, opening=[opening(0, MemoryStore), opening(2, damaged)])
