@@ -178,6 +178,21 @@ def test_an_old_answer_is_none() -> None:
     assert stand.run(20_000) == []
 
 
+@pytest.mark.parametrize(("left", "due_ms"), [(False, 6000), (True, 1500)])
+def test_the_last_look_before_a_claim_is_not_older_than_its_due_time(left: bool, due_ms: int) -> None:
+    """The one before in the line may have claimed since the last regular question."""
+    stand = following()
+    stand.machine.rank = 1
+    if left:
+        stand.read(Kind.LEAVES, 0, Leaves(OTHER, "host-c"))
+    stand.run(due_ms - LOOP_MS // 2)
+    assert stand.machine.state is State.FOLLOWS
+    stand.end += 1  # the marker of another one, which has not been read yet
+    assert stand.run(1000) == []
+    stand.read(Kind.MARKER, stand.next_offset, Marker(Node("disk-c", "host-c", "", "life-1"), 1))
+    assert stand.run(5000) == []
+
+
 def test_the_named_successor_claims_at_once_and_the_others_after_it() -> None:
     for rank, to, wait_ms in [(2, "host-a", 0), (0, "host-c", 1000), (1, "host-c", 1500), (0, "", 0), (1, "", 500)]:
         stand = following()

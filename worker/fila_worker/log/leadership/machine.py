@@ -255,15 +255,18 @@ class Leadership:
         return self._standing.claim_due_ms(self.leader)
 
     def _may_claim(self, now_ms: int) -> bool:
-        answers, vacancy = self._answers, self._standing.vacancy
-        if self._retires or now_ms < self._claim_due_ms() or not answers.fresh(now_ms) or not answers.at_end:
+        answers, due_ms = self._answers, self._claim_due_ms()
+        if self._retires or now_ms < due_ms or not answers.fresh(now_ms) or not answers.at_end:
             return False
-        return answers.for_long(now_ms) if vacancy is None else answers.since(vacancy.since_ms)
+        # Asked before that it may not show the marker of the one before in the line, and two would lead one after the other.
+        return answers.since(due_ms) and (self._standing.vacancy is not None or answers.for_long(now_ms))
 
     def _ask_due_ms(self, now_ms: int) -> int:
-        vacancy, follows = self._standing.vacancy, self.state is State.FOLLOWS
-        need_ms = self._found_ms if self.state is State.CLAIMS else vacancy.since_ms if vacancy else None
-        idle = follows and self._reached_end and now_ms < self._claim_due_ms() - self._answers.watch_ms
+        if self.state is State.CLAIMS:
+            return self._answers.due_ms(now_ms, self._found_ms, idle=False)
+        vacancy, claim_ms = self._standing.vacancy, self._claim_due_ms()
+        need_ms = claim_ms if now_ms >= claim_ms else vacancy.since_ms if vacancy is not None else None
+        idle = self._reached_end and now_ms < claim_ms - self._answers.watch_ms
         return self._answers.due_ms(now_ms, need_ms, idle)
 
     def _ask(self, now_ms: int) -> None:
