@@ -119,9 +119,10 @@ def away_s(moments: list[float], fault: Fault) -> float:
 
 
 def longest_gap(moments: list[float], fault: Fault) -> tuple[float, float]:
-    """Return the longest span without success that began with a fault or after it."""
+    """Return the longest span without success that began with a fault or after it, up to the end of the fault."""
     first = fault.began - AWAY_S_MIN / 2  # a span that began before belongs to an earlier fault
-    spans = (span for span in pairwise(moments) if first <= span[0] < fault.ended)
+    # All was served when it ended: what a span has after that belongs to the next fault.
+    spans = ((began, min(ended, fault.ended)) for began, ended in pairwise(moments) if first <= began < fault.ended)
     return max(spans, key=lambda span: span[1] - span[0], default=(fault.began, fault.began))
 
 
