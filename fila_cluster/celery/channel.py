@@ -228,8 +228,12 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         """Return what :meth:`basic_publish` takes."""
         return outgoing(body, priority, content_type, content_encoding, headers, properties)
 
-    def basic_publish(self, message: Outgoing, exchange: str = "", routing_key: str | None = "", **_: Any) -> None:
+    def basic_publish(
+        self, message: Outgoing | bytes | str, exchange: str = "", routing_key: str | None = "", **_: Any
+    ) -> None:
         """Enqueue a message, once for each queue that it goes to, and return when it is durable."""
+        if isinstance(message, (bytes, str)):  # as ``celery amqp basic.publish`` passes it
+            message = self.prepare_message(message)
         if exchange:
             self._enqueue_routed(message, exchange, routing_key or "")
         else:

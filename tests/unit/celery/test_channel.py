@@ -104,3 +104,12 @@ def test_a_template_has_no_say_in_exchanges(fila: Fila) -> None:
         connection.Producer().publish("x", exchange=queue.exchange, routing_key="video.new")
     fila.assert_pending("shop/video", 1)
     fila.assert_pending("shop/kombu.exchange.media", 1)
+
+
+def test_plain_text_is_published_as_celery_amqp_passes_it(fila: Fila) -> None:
+    with Connection("fila://") as connection, connection.channel() as channel:
+        Queue("mail")(channel).declare()
+        channel.basic_publish("a text", "", "mail")
+        message = channel.basic_get("mail", no_ack=True)
+        assert message is not None
+        assert message.body in ("a text", b"a text")
