@@ -183,6 +183,36 @@ def test_a_host_that_drains_gives_up_one_shard_after_the_other(seed: int) -> Non
 
 @given(SEEDS)
 @settings(max_examples=6)
+def test_a_host_that_reaches_no_other_one_gives_up_its_shards_and_gets_its_part_back(seed: int) -> None:
+    """The log hears it, so nobody else would claim them, and most clients can't reach it."""
+    world = settled(seed, shards=6)
+    host = world.leader(0)
+    lost, parted_ms, reigns = led_by(world, host), world.now_ms, len(world.reigns)
+    host.part(40_000)
+    world.run_until(parted_ms + 12_000)
+    assert led_by(world, host) == []
+    assert sorted(reign.shard for reign in world.reigns[reigns:]) == lost, "no other one is interrupted"
+    world.run_until(parted_ms + 40_000)
+    assert led_by(world, host) == []
+    world.run_until(parted_ms + 130_000)
+    world.check_that_it_is_whole()
+    assert len(world.reigns) - reigns == 2 * len(lost), "each moves away and back once"
+    world.check_what_was_released()
+
+
+@given(SEEDS, st.integers(2, 3))
+@settings(max_examples=6)
+def test_hosts_of_which_none_reaches_another_give_up_nothing(seed: int, hosts: int) -> None:
+    world = settled(seed, hosts=hosts)
+    parted_ms, reigns = world.now_ms, len(world.reigns)
+    for host in world.machines[: hosts - 1]:
+        host.part(40_000)
+    world.run_until(parted_ms + 60_000)
+    assert len(world.reigns) == reigns
+
+
+@given(SEEDS)
+@settings(max_examples=6)
 def test_a_host_that_returns_gets_its_part_without_a_storm(seed: int) -> None:
     world = settled(seed, shards=6)
     host = world.leader(0)

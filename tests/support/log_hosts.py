@@ -42,7 +42,7 @@ PLACE_MS = 100
 """How often it takes part in the placement."""
 
 
-FAULTS = ("kill", "kill_all", "pause", "cut", "stall", "terminate", "drain", "slow", "lose_control", "calm")
+FAULTS = ("kill", "kill_all", "pause", "cut", "part", "stall", "terminate", "drain", "slow", "lose_control", "calm")
 
 
 @dataclass
@@ -183,6 +183,9 @@ class World:
     def cut(self) -> None:
         self.random.choice(self.machines).cut(self.span(25_000))
 
+    def part(self) -> None:
+        self.random.choice(self.machines).part(self.span(25_000))
+
     def stall(self) -> None:
         """A log's partition loses its broker."""
         self.stalled_until[self.random.randrange(self.shards)] = self.now_ms + self.span(12_000)
@@ -211,7 +214,7 @@ class World:
         """End all faults that are under way."""
         self.stalled_until, self.control_lost_until = [0] * self.shards, 0
         for host in self.machines:
-            host.cut_until, host.slow_until, host.drains = 0, 0, False
+            host.cut_until, host.slow_until, host.apart_until, host.drains = 0, 0, 0, False
             host.paused_until = min(host.paused_until, self.now_ms + 1)
             self.after(1000, host.back)
 
@@ -223,7 +226,7 @@ class Host:
         self.world, self.name = world, name
         self.copies: dict[int, Copy] = {}
         self.process: Process | None = None
-        self.cut_until = self.paused_until = self.slow_until = 0
+        self.cut_until = self.paused_until = self.slow_until = self.apart_until = 0
         self.drains = False
         self.lives = 0
         self.down = False
@@ -249,6 +252,22 @@ class Host:
 
     def cut(self, span_ms: int) -> None:
         self.cut_until = self.world.now_ms + span_ms
+
+    def part(self, span_ms: int) -> None:
+        """Cut it off from the other hosts, but not from the log."""
+        self.apart_until = self.world.now_ms + span_ms
+
+    @property
+    def reached(self) -> bool:
+        """Whether other hosts reach its router."""
+        now_ms = self.world.now_ms
+        return self.process is not None and now_ms >= max(self.paused_until, self.apart_until)
+
+    @property
+    def apart(self) -> bool:
+        """Whether it reaches no router of another host."""
+        others = [host for host in self.world.machines if host is not self]
+        return self.world.now_ms < self.apart_until or not any(host.reached for host in others)
 
     def terminate(self) -> None:
         """SIGTERM; it is not started again before :meth:`start`."""
@@ -310,7 +329,7 @@ class Process:
     def place(self) -> None:
         """Take part in the placement."""
         self.control.reachable = self.world.now_ms >= max(self.host.cut_until, self.world.control_lost_until)
-        self.placing.drains = self.host.drains
+        self.placing.drains, self.placing.apart = self.host.drains, self.host.apart
         self.placing.step(self.local())
         if not self.retiring:
             leave = [shard for shard, replica in self.replicas.items() if replica.leadership.state is State.LEAVES]

@@ -182,6 +182,8 @@ class Host:
         self._place = place
         self._replicated = replicated
         self.draining = False
+        self.apart = False
+        """Whether no router of another host is reached. The loop sets it."""
         """Whether all shards of this worker go to others, and none comes here."""
         self.answers_wait = False
         """Whether the owner still has answers of earlier turns to send."""
@@ -606,7 +608,7 @@ class Host:
         if gap_ms > GAP_MS or self._pauses.forgiving:
             self._pauses.begin_turn(now_ms, gap_ms)
         if self._replicated is not None:
-            self._replicated.tend(drains=self.draining)
+            self._replicated.tend(drains=self.draining, apart=self.apart)
         for slot in self.slots.values():
             self._tend(slot, now_ms)
             if slot.shard is not None:

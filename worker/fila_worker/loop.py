@@ -17,7 +17,15 @@ from fila_process.connections import allow_many_connections, connections_allowed
 from fila_process.journal import Journal
 from fila_process.parent import DEPOSED, STDIN, Heartbeat, StopRequests
 from fila_proto_zmq.errors import StorageError
-from fila_proto_zmq.events import ProcessDeposed, ProcessFailed, ProcessStopped, ProcessStopping, ShardElsewhere
+from fila_proto_zmq.events import (
+    HostApart,
+    HostReached,
+    ProcessDeposed,
+    ProcessFailed,
+    ProcessStopped,
+    ProcessStopping,
+    ShardElsewhere,
+)
 from fila_worker.checkpoints import Checkpoints
 from fila_worker.core.effects import Effect
 from fila_worker.core.store import UnfitStoreError
@@ -249,6 +257,9 @@ class Loop:
             for descriptor in self._links.join(self._host.routers - {self._own_router}, now_ms):
                 self._apart.register(descriptor, selectors.EVENT_READ)
                 self._door.watch(descriptor)
+        if (apart := self._links.apart(now_ms)) != self._host.apart:
+            self._host.apart = apart
+            self._host.notes.append(HostApart() if apart else HostReached())
 
     def _sleep_ms(self, now_ms: int) -> int:
         """Return how long the worker may sleep."""

@@ -259,13 +259,13 @@ class ReplicatedShards:
     def _members(self) -> dict[int, Member]:
         return {slot.index: slot.member for slot in self.slots if slot.member is not None}
 
-    def tend(self, *, drains: bool) -> None:
+    def tend(self, *, drains: bool, apart: bool) -> None:
         """Take part in the placement. Call it in each turn. ``drains``: all shards are to be led by other hosts.
 
-        Raise :class:`UnfitStoreError` if another host has the name of this one.
+        ``apart``: no router of another host is reached. Raise :class:`UnfitStoreError` if another host has the name of this one.
         """
         self._look_at_log()
-        self._placing.drains = drains
+        self._placing.drains, self._placing.apart = drains, apart
         self._placing.step(self._steady_ms())
         if (twin := self._placing.twin) is not None:
             raise UnfitStoreError(

@@ -86,6 +86,20 @@ class WorkerAdmitted(Event):
     shards: list[int]
 
 
+class HostApart(Event):
+    """The worker reaches no router of another host. If others reach each other, they take its shards over."""
+
+    event = "host.apart"
+    level = "warning"
+    advice = "Look at the network between this host and the others: port 5556 of their routers."
+
+
+class HostReached(Event):
+    """The worker reaches routers of other hosts again, and takes part in leading."""
+
+    event = "host.reached"
+
+
 class DoorNotOpened(Event):
     """The worker can't listen for clients itself. They reach it through the router."""
 

@@ -27,6 +27,8 @@ PULSE_MS: Final = 250
 Pulses wait for the connection while the only router is away. A router's restart takes longer than this, so a pulse waits when
 the router is back, and reaches it at once.
 """
+APART_MS: Final = 1000
+"""How long all other hosts' routers must be silent, besides the silence that each may keep: a step of the clock makes all of them silent, too."""
 LINKS_MAX: Final = 64
 """Hosts that come and go with new addresses leave a link each."""
 _CHANGES: Final = frozenset(command.opcode for command in get_args(ChangesConfig))
@@ -59,6 +61,8 @@ class Links:
         self._steady_ms = steady_ms
         silence_ms = None if settings.replication is None else settings.replication.leadership.silence_ms
         self._lender = None if silence_ms is None else BankLender(silence_ms)
+        self._alone_since_ms: int | None = None
+        """Since when no router of another host is heard, by the clock that is never set."""
         if self._one is not None:
             self._one.has_bank = True
 
@@ -74,6 +78,17 @@ class Links:
             link.register(now_ms)
             descriptors.append(link.descriptor)
         return descriptors
+
+    def apart(self, now_ms: int) -> bool:
+        """Return whether no router of another host was heard for long, although there are some. Call it once a second."""
+        others = self.all[1:]
+        if not others or any(link.lives(now_ms) for link in others):
+            self._alone_since_ms = None
+            return False
+        steady_ms = self._steady_ms()
+        if self._alone_since_ms is None:
+            self._alone_since_ms = steady_ms
+        return steady_ms - self._alone_since_ms >= APART_MS
 
     # --- frames in ----------------------------------------------------------------------------------------------------
 

@@ -88,6 +88,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether it gives up all its shards."""
     router: Name = ""
     """Where the router of its host listens for workers, ``tcp://HOST:PORT``."""
+    apart: bool = False
+    """Whether it reaches no router of another host: clients there do not reach its shards."""
 
 
 Body = Marker | Beat | Leaves | Wish | NodeState

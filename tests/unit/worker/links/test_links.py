@@ -31,7 +31,7 @@ from fila_proto_zmq.frames import ERROR, pack_header, unpack_header
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import ANY_LINK, Answer, Call, Effect, Post, Push
 from fila_worker.links.link import DRAIN_FRAMES_MAX, SILENT_MS
-from fila_worker.links.links import PULSE_MS
+from fila_worker.links.links import APART_MS, PULSE_MS
 from tests.support.cluster import eventually
 from tests.support.forwarder import Forwarder
 from tests.unit.worker.links.wire import Wire, Worker
@@ -98,6 +98,36 @@ def test_it_registers_and_pulses_at_each_router(cluster: Cluster) -> None:
     cluster.host.offers += 1
     cluster.links.tend(1_000_001)
     assert [[type(said) for said in wire.said()] for wire in cluster.wires] == [[Register], [Register]]
+
+
+def test_it_is_apart_when_no_router_of_another_host_was_heard_for_long(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links, steady = cluster.links, [0]
+    monkeypatch.setattr(links, "_steady_ms", lambda: steady[0])
+
+    def is_apart(now_ms: int) -> bool:
+        steady[0] = now_ms
+        return links.apart(now_ms)
+
+    cluster.hear(0, *cluster.wires)
+    assert not is_apart(SILENT_MS - 1)
+    cluster.hear(SILENT_MS, cluster.one)
+    assert not is_apart(SILENT_MS), "silent, and not for long"
+    assert is_apart(SILENT_MS + APART_MS)
+    cluster.hear(SILENT_MS + APART_MS + 1, cluster.two)
+    assert not is_apart(SILENT_MS + APART_MS + 1)
+
+
+def test_a_step_of_the_clock_makes_no_worker_be_apart(cluster: Cluster) -> None:
+    cluster.hear(0, *cluster.wires)
+    assert not cluster.links.apart(3_600_000), "the clock that is never set stands still"
+
+
+def test_a_worker_without_routers_of_other_hosts_is_not_apart() -> None:
+    alone = Cluster(1, replicated=True)
+    assert not alone.links.apart(3_600_000)
+    alone.close()
 
 
 def test_all_routers_hear_at_once_of_a_change_of_the_api_keys(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,9 @@ random weight (Thaler & Ravishankar, 1998). When a host comes or goes, only as m
 **No storm.** A wish needs a plan and a leader that have not changed for ``settle_ms``, and a copy that has caught up. A node has one wish at a
 time, and a leader's node gives one shard away at a time, when the one before has a leader again.
 
+**Apart.** A node that reaches no other host's router leads shards that most clients can't reach, although the log hears it. It says so, and gives
+them up as if it drained, unless all nodes are apart: of two hosts that do not reach each other neither is better.
+
 Cost: hosts × shards, once a second, on each node.
 
 Rejected: a host that deals shards out. It needs a second election, and nothing works while it is away.

@@ -133,4 +133,4 @@ class ControlPartition:
 
 
 def _without_delays(state: NodeState) -> tuple[object, ...]:
-    return state.leads, state.follows.keys(), state.drains
+    return state.leads, state.follows.keys(), state.drains, state.apart

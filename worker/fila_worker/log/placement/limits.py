@@ -19,6 +19,8 @@ class PlacementLimits:
     """How long to listen before deciding anything: all that live have spoken by then."""
     decide_ms: int = 1000
     """Between two decisions."""
+    apart_ms: int = 2000
+    """How long a node that is apart listens before it gives up its shards: those that are apart from it have said so by then."""
     settle_ms: int = 10_000
     """A wish needs a plan that is as old as that."""
     wish_ms: int = 5000
@@ -39,3 +41,4 @@ class PlacementLimits:
     def __post_init__(self) -> None:
         assert self.hear_ms <= self.say_ms < self.learn_ms, "all that live speak while a node only listens"
         assert self.say_ms < self.answer_ms_max < self.live_ms, "silence of the partition is noticed before that of nodes"
+        assert self.say_ms < self.apart_ms, "two nodes that are apart from each other know that of each other"

@@ -11,7 +11,7 @@ from fila_worker.log.placement.control import ControlPartition
 from fila_worker.log.placement.decisions import Placement
 from fila_worker.log.placement.limits import PlacementLimits
 from fila_worker.log.placement.plan import weight
-from fila_worker.log.placement.views import NodeView
+from fila_worker.log.placement.views import NodeView, without_those_apart
 
 UNKNOWN_BEHIND = 2**31
 """Said of a copy that does not know the end of its log."""
@@ -46,6 +46,10 @@ class Placing:
         self.limits = limits or PlacementLimits()
         self.drains = False
         """Whether it gives up all its shards, one after the other. The owner sets it."""
+        self.apart = False
+        """Whether it reaches no router of another host. The owner sets it."""
+        self._apart_ms: int | None = None
+        """Since when that is so."""
         self._node, self._copies, self._router = node, copies, router
         self._control = ControlPartition(partition, now_ms, self.limits, node)
         self._placement = Placement(node.name, node.host, range(shards_total), now_ms, self.limits)
@@ -83,6 +87,10 @@ class Placing:
         if now_ms < self._hear_due_ms:
             return
         self._hear_due_ms = now_ms + self.limits.hear_ms
+        if not self.apart:
+            self._apart_ms = None
+        elif self._apart_ms is None:
+            self._apart_ms = now_ms
         state = self._state()
         self._control.say(state, now_ms)
         self._control.hear(now_ms)
@@ -97,14 +105,19 @@ class Placing:
             self._decide(state, now_ms)
 
     def _decide(self, state: NodeState, now_ms: int) -> None:
-        self._views = self._control.views(state, now_ms)
+        self._views = without_those_apart(self._control.views(state, now_ms))
         decision = self._placement.step(self._views, now_ms)
         copies = self._copies()
         for shard in decision.ranks.keys() & copies.keys():
             copies[shard].leadership.rank = decision.ranks[shard]
         self._wish(decision.wish)
-        if self.drains:
+        if self.drains or self._gives_up_apart(now_ms):
             self._give_one_up(now_ms)
+
+    def _gives_up_apart(self, now_ms: int) -> bool:
+        """Whether hosts that clients reach should have its shards."""
+        long = self._apart_ms is not None and now_ms - self._apart_ms >= self.limits.apart_ms
+        return long and any(view.name == self._node.name and view.drains for view in self._views)
 
     def _wish(self, shard: int | None) -> None:
         for number, copy in self._copies().items():
@@ -118,7 +131,7 @@ class Placing:
             for shard, copy in copies.items()
             if shard not in leads
         }
-        return NodeState(self._node, leads, follows, self.drains or self._retires, self._router)
+        return NodeState(self._node, leads, follows, self.drains or self._retires, self._router, self.apart)
 
     def _give_one_up(self, now_ms: int) -> None:
         successors = self._placement.successors(self._views)

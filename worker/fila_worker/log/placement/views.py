@@ -1,7 +1,7 @@
 """What the nodes of a cluster have said."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from fila_worker.log.bodies import NodeState
 from fila_worker.log.placement.limits import PlacementLimits
@@ -20,18 +20,27 @@ class NodeView:
     drains: bool = False
     router: str = ""
     """Where the router of its host listens for workers."""
+    apart: bool = False
+    """Whether it reaches no router of another host."""
 
     @classmethod
     def of(cls, state: NodeState) -> "NodeView":
         """Return the view of a node that has just said this."""
         return cls(
             state.node.name, state.node.host, state.leads, {**state.follows, **dict.fromkeys(state.leads, 0)}, state.drains,
-            state.router,
+            state.router, state.apart,
         )  # fmt: skip
 
     def lags(self, shard: int, limits: PlacementLimits) -> bool:
         """Return whether its copy of a shard has not caught up."""
         return self.follows[shard] > limits.behind_max
+
+
+def without_those_apart(views: Collection[NodeView]) -> list[NodeView]:
+    """Return the views with nodes that are apart as such that drain. If no other node could lead, being apart is no reason."""
+    if all(view.drains or view.apart for view in views):
+        return list(views)
+    return [replace(view, drains=True) if view.apart else view for view in views]
 
 
 class NodeViews:

@@ -161,6 +161,25 @@ def test_a_node_that_drains_leaves_one_shard_after_the_other_to_copies_that_have
     assert stand.leaving == []
 
 
+def test_a_node_that_is_apart_leaves_its_shards_when_the_others_had_time_to_say_that_they_are_too() -> None:
+    stand = Stand()
+    stand.copies[0].lead()
+    stand.placing.apart = True
+    stand.pass_ms(LIMITS.apart_ms - 100)
+    assert stand.leaving == []
+    stand.pass_ms(3000)
+    assert stand.leaving == [0]
+
+
+def test_a_node_that_is_apart_keeps_its_shards_if_all_others_are_or_drain() -> None:
+    for other in (NodeState(Node("b", "b"), {}, {0: 0}, apart=True), NodeState(Node("b", "b"), {}, {0: 0}, drains=True)):
+        stand = Stand()
+        stand.copies[0].lead()
+        stand.placing.apart, stand.other = True, other
+        stand.pass_ms(10_000)
+        assert stand.leaving == []
+
+
 def test_a_node_that_ends_leaves_all_shards_at_once_and_says_so() -> None:
     stand = Stand()
     for shard in (0, 1):
