@@ -77,7 +77,7 @@ EVENTS: dict[str, Callable[[], str]] = {
     "router": partial(_events, r"router\.|worker\.(?!admitted)|config\.not_taken|client\.(?!left)"),
     "workers": partial(
         _events,
-        r"shard|worker\.admitted|queue|template|schedule|config\.(?!not)|hook|breaker|consumer|client\.left|storage|command",
+        r"shard|host\.|worker\.admitted|queue|template|schedule|config\.(?!not)|hook|breaker|consumer|client\.left|storage|command",
     ),
     "observer": partial(_events, r"observer|dashboard|export|library"),
 }
