@@ -75,7 +75,7 @@ class Found:
 class Clients:
     """The clients of a run, and their books."""
 
-    def __init__(self, nodes: Nodes, seed: int, timeout: float = 5.0) -> None:
+    def __init__(self, nodes: Nodes, seed: int, timeout: float = 5.0, ahead_ms: float = 0.0) -> None:
         self.nodes, self.books = nodes, Books()
         self.strikes: list[Strike] = []
         shards = range(nodes.shards)
@@ -87,7 +87,7 @@ class Clients:
             client.create_queue("ordered", max_in_flight_per_key=1, visibility_timeout=20.0)
         self._load = Load(nodes.endpoint, self.books, queues, seed, timeout)
         self._ordered = OrderedLoad(nodes.endpoint, "ordered", timeout=timeout)
-        self._throttled = ThrottledLoad(nodes.endpoint, limited, rate=RATE, burst=BURST, timeout=timeout)
+        self._throttled = ThrottledLoad(nodes.endpoint, limited, rate=RATE, burst=BURST, timeout=timeout, ahead_ms=ahead_ms)
         self._pipe, theirs = CONTEXT.Pipe()
         self._prober = CONTEXT.Process(target=probe, args=(nodes.endpoint, self._probed, theirs))
 
@@ -148,9 +148,9 @@ class Clients:
 
 
 @contextmanager
-def clients_of(nodes: Nodes, seed: int, timeout: float = 5.0) -> Iterator[Clients]:
-    """Start the clients of a run; call :meth:`Clients.stop` in the end."""
-    clients = Clients(nodes, seed, timeout)
+def clients_of(nodes: Nodes, seed: int, timeout: float = 5.0, ahead_ms: float = 0.0) -> Iterator[Clients]:
+    """Start the clients of a run; call :meth:`Clients.stop` in the end. ``ahead_ms``: of the clocks of some hosts."""
+    clients = Clients(nodes, seed, timeout, ahead_ms)
     clients.start()
     try:
         yield clients

@@ -1,6 +1,7 @@
 """Clients that try two rules of the broker for as long as a test likes: order within a key, and a limit over the whole cluster."""
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -111,8 +112,12 @@ class ThrottledLoad:
     KEY = "shared"
     BACKLOG = 200
 
-    def __init__(self, endpoint: str, queues: Sequence[str], *, rate: int, burst: int, timeout: float = 5.0) -> None:
+    def __init__(
+        self, endpoint: str, queues: Sequence[str], *, rate: int, burst: int, timeout: float = 5.0, ahead_ms: float = 0.0
+    ) -> None:
+        """``ahead_ms``: how far the clocks of some hosts are ahead of this one's; by those deliveries come before they were sent."""
         self.queues, self.rate, self.burst = list(queues), rate, burst
+        self._ahead_ms = ahead_ms
         self._lock = threading.Lock()
         self._leased_ms: dict[tuple[str, int], float] = {}
         self._threads = _Threads(endpoint, timeout)
@@ -138,8 +143,11 @@ class ThrottledLoad:
                     delivery.ack()
 
     def _note(self, delivery: Delivery) -> None:
+        leased_ms = delivery.leased_at.timestamp() * 1000
+        if leased_ms - time.time() * 1000 > self._ahead_ms / 2 > 0:
+            leased_ms -= self._ahead_ms
         with self._lock:
-            self._leased_ms[delivery.id, delivery.attempts] = delivery.leased_at.timestamp() * 1000
+            self._leased_ms[delivery.id, delivery.attempts] = leased_ms
 
     @property
     def delivered(self) -> int:
