@@ -52,7 +52,7 @@ class Replicated:
     def serve(self, directory: Path) -> Iterator[NodesServer]:
         """Start brokers and hosts."""
         facts = self.clients.facts() | {"durability": f"{min(2, self.brokers)} of {self.brokers} brokers have it"}
-        with cluster_of_nodes(directory, hosts=self.hosts, brokers=self.brokers, shards=1, workers=1, quick=False) as nodes:
+        with cluster_of_nodes(directory, hosts=self.hosts, brokers=self.brokers, shards=1, workers=1) as nodes:
             yield NodesServer(nodes, directory, facts)
 
     def environment(self) -> Mapping[str, str]:

@@ -13,7 +13,6 @@ append waits for two. Their folders, with ``broker.log``, stay in the directory 
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
@@ -86,15 +85,10 @@ class Kafka:
 
 
 @contextmanager
-def kafka_cluster(
-    directory: Path, brokers: int = 3, config: Mapping[str, object] = {}, host: str = HOST, *, quick: bool = True
-) -> Iterator[Kafka]:
-    """A cluster with its data in ``directory``. ``config``: properties of all its brokers, besides ours; ``host``: where they listen.
-
-    ``quick``: start quickly, rather than run fast after the first minute.
-    """
+def kafka_cluster(directory: Path, brokers: int = 3, config: Mapping[str, object] = {}, host: str = HOST) -> Iterator[Kafka]:
+    """A cluster with its data in ``directory``. ``config``: properties of all its brokers, besides ours; ``host``: where they listen."""
     require(KAFKA)
-    made = replace(kit(), quick=quick)
+    made = kit()
     numbers = range(1, brokers + 1)
     with Ports() as ports:
         places, cluster_id = reserve(ports, numbers, host), identity()

@@ -232,16 +232,15 @@ def cluster_of_nodes(
     shards: int = 6,
     workers: int = 2,
     apart: bool = False,
-    quick: bool = True,
     settings: Mapping[str, Mapping[str, Any]] = {},
     env: Mapping[str, Mapping[str, str]] = {},
 ) -> Iterator[Nodes]:
-    """Start brokers and hosts. ``apart``: with networks of their own. ``quick``: see ``kafka_cluster``. ``env``: variables of some hosts, by name."""
+    """Start brokers and hosts. ``apart``: with networks of their own. ``env``: variables of some hosts, by name."""
     with ExitStack() as stack:
         net = stack.enter_context(network(hosts)) if apart else None
         ports = stack.enter_context(Ports())
         kafka = stack.enter_context(
-            kafka_cluster(directory / "kafka", brokers=brokers, quick=quick, **({} if net is None else {"host": net.brokers}))
+            kafka_cluster(directory / "kafka", brokers=brokers, **({} if net is None else {"host": net.brokers}))
         )
         addresses = ["127.0.0.1" if net is None else net.address(number) for number in range(hosts)]
 

@@ -25,11 +25,9 @@ FETCH_S_MAX = 240.0
 FORMAT_S_MAX = 120.0
 JVM = (
     "-Xms64m", "-Xmx256m", "-Xss512k", "-XX:MaxMetaspaceSize=128m", "-XX:ReservedCodeCacheSize=48m",
-    "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true",
+    "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true",
 )  # fmt: skip
-"""For a small machine that starts many brokers: little memory, rather than speed."""
-QUICK = "-XX:TieredStopAtLevel=1"
-"""A quick start. For long runs it is dear: without Java's second compiler a checksum takes several times as long."""
+"""For a small machine that starts many brokers: a quick start and little memory, rather than speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +39,10 @@ class Kit:
     formatted: Path
     """A data folder as Kafka formats it, without the file that says whose it is."""
     archive: Path | None = None
-    quick: bool = True
-    """Whether brokers start quickly, rather than run fast."""
 
     def command(self, broker: Broker, *, archive_to: Path | None = None) -> list[str]:
         """The command line of a broker."""
         options = [] if self.archive is None else [f"-XX:SharedArchiveFile={self.archive}"]
-        options += [QUICK] if self.quick else []
         options += [] if archive_to is None else [f"-XX:ArchiveClassesAtExit={archive_to}"]
         return [*java_command(self.java, self.jars, broker, *options), "kafka.Kafka", str(broker.properties)]
 
@@ -102,7 +97,7 @@ def _format(java: str, jars: Path, formatted: Path) -> None:
         broker = Broker(draft, "the broker to be formatted", guard)
         broker.configure(properties_of(1, broker.data, reserve(ports, [1]), {}))
         main = ["kafka.tools.StorageTool", "format", "--cluster-id", identity(), "--config", str(broker.properties)]
-        _run([*java_command(java, jars, broker, QUICK), *main], draft, FORMAT_S_MAX)
+        _run([*java_command(java, jars, broker), *main], draft, FORMAT_S_MAX)
         (broker.data / META).unlink()
         broker.data.rename(formatted)
 
