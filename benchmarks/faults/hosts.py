@@ -19,10 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.faults.host_load import Strike, clients_of, led_by, promise_away, report
-from benchmarks.faults.stories import stories
+from benchmarks.faults.outages import percentile
+from benchmarks.faults.stories import stories, take_over_parts
 from benchmarks.harness.workload import Benchmark, Run, number
 from tests.support.nodes import Node, Nodes, cluster_of_nodes
 
+PARTS_OF = "Parts of a take-over from a host that was killed"
 WORKERS = 2
 """Of each host."""
 AWAY_S_MAX = {"worker killed": 10.0, "host killed": 10.0, "worker and broker killed": 15.0}
@@ -113,8 +115,12 @@ def measure(run: Run[Scale]) -> None:
             codes = [node.stop() for node in nodes.nodes]
             for story in stories(nodes.nodes, clients.strikes, found.moments):
                 run.note(story)
+            parts = take_over_parts(nodes.nodes, clients.strikes, found.moments, "host killed")
     found.counts = {"kills": scale.kills, **found.counts}
     report(run, found)
+    for part, spans in parts.items():
+        for column, share in (("p50", 0.5), ("longest", 1.0)):
+            run.figure(PARTS_OF, part, column, "s", percentile(spans, share))
     promise_away(run, found, AWAY_S_MAX)
     run.promise(f"the hosts end with {codes}, all 0", not any(codes))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.faults.host_load import Strike
 from benchmarks.faults.outages import MACHINE
-from benchmarks.faults.stories import stories
+from benchmarks.faults.stories import PARTS, stories, take_over_parts
 
 NOW, CLOCK = time.monotonic(), time.time()
 
@@ -46,3 +46,14 @@ def test_a_long_outage_has_the_events_of_its_shard_meanwhile() -> None:
         "2.1 s, shard 1, router killed: all other queues (+2.0 s): -0.5 b b/worker-0 child.died (worker-0, was deposed); "
         "+0.0 a a/worker-0 shard.followed (another host is to lead it); +2.0 b b/worker-0 shard.opened"
     ]  # fmt: skip
+
+
+def test_a_take_over_has_parts() -> None:
+    b = LoggedNode("b", (6.5, {"event": "shard.opened", "shard": 1, "recovery_ms": 200}))
+    strike = Strike("host killed", ("a/",), NOW, NOW + 10, led=frozenset({1}))
+    moments = {MACHINE: [NOW], 1: [NOW - 5, NOW + 0.0, NOW + 6.75, NOW + 6.8]}
+    parts = take_over_parts([b], [strike], moments, "host killed")  # type: ignore[list-item]
+    assert {part: [round(span, 2) for span in spans] for part, spans in parts.items()} == dict(
+        zip(PARTS, ([6.3], [0.2], [0.25]), strict=True)
+    )
+    assert take_over_parts([b], [strike], moments, "router killed") == {}  # type: ignore[list-item]
