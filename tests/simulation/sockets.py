@@ -351,7 +351,7 @@ class DealerSocket(Socket):
         self.connection = router.accept(self)
         if self._is_made_once:
             self._report(ACCEPTED)
-        if HEARTBEAT_IVL in self.options:
+        if self.options.get(HEARTBEAT_IVL):  # 0: none
             self._look(self.connection, 0)
         while self.outbox:
             self.connection.send(self.outbox.popleft(), to_router=True)
