@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import psutil
 
+from benchmarks.harness.ending import undisturbed
 from benchmarks.harness.systems import Processes
 
 MODULES = {"router": "fila_router", "worker": "fila_worker", "observer": "fila_cluster.observer"}
@@ -37,23 +39,30 @@ class OneCluster(Processes):
         self.facts = facts
         self._settings = settings
         self.ready_line = self.address = ""
-        self._up: subprocess.Popen[str]
+        self._started = ExitStack()
 
     def __enter__(self) -> Self:
         env = {name: value for name, value in os.environ.items() if not name.startswith("FILA_")}
         env["FILA_TELEMETRY__LOG_LEVEL"] = "warning"  # keep the log out of the table
         env |= self._settings
-        self._up = subprocess.Popen(self._command, env=env, stdout=subprocess.PIPE, text=True)
-        assert self._up.stdout is not None
-        self.ready_line = self._up.stdout.readline()
-        if not self.ready_line.startswith("ready"):
-            raise SystemExit("the cluster did not start")
-        self.address = self.ready_line.split()[1]
+        with ExitStack() as started:
+            with undisturbed():
+                self._up = subprocess.Popen(self._command, env=env, stdout=subprocess.PIPE, text=True)
+                started.callback(self._stop)
+            assert self._up.stdout is not None
+            self.ready_line = self._up.stdout.readline()
+            if not self.ready_line.startswith("ready"):
+                raise SystemExit("the cluster did not start")
+            self.address = self.ready_line.split()[1]
+            self._started = started.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._started.close()
+
+    def _stop(self) -> None:
         self._up.terminate()
         self._up.communicate(timeout=STOP_S_MAX)
 

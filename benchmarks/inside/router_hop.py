@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -17,6 +17,7 @@ import msgspec
 import psutil
 import zmq
 
+from benchmarks.harness.ending import undisturbed
 from benchmarks.harness.workload import Benchmark, Run, number
 from fila_proto_zmq.commands import Enqueue, Register
 from fila_proto_zmq.frames import REPLY, pack_header
@@ -40,16 +41,15 @@ class Scale:
 def router(cwd: Path) -> "Iterator[psutil.Process]":
     """Start a router that listens on sockets in a directory."""
     settings = RouterSettings("ipc://front.ipc", "ipc://back.ipc", 1, 15_000, 1 << 24)
-    process = subprocess.Popen([sys.executable, "-P", "-m", "fila_router"], cwd=cwd, stdin=subprocess.PIPE)
-    assert process.stdin
-    process.stdin.write(msgspec.json.encode(settings) + b"\n")
-    process.stdin.flush()
-    try:
+    with ExitStack() as stack:
+        with undisturbed():
+            process = subprocess.Popen([sys.executable, "-P", "-m", "fila_router"], cwd=cwd, stdin=subprocess.PIPE)
+            stack.enter_context(process)
+            stack.callback(process.terminate)
+        assert process.stdin
+        process.stdin.write(msgspec.json.encode(settings) + b"\n")
+        process.stdin.flush()
         yield psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdin.close()
 
 
 def connect(context: "zmq.Context[Socket]", endpoint: str, identity: bytes) -> Socket:

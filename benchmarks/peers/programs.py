@@ -7,11 +7,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
+from benchmarks.harness.ending import undisturbed
 from benchmarks.harness.systems import Processes
 
 HOST = "127.0.0.1"
@@ -65,16 +66,15 @@ def started(
     """Run a program in a directory until the end of the context. It is there when ``answers()`` is true."""
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "output.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=directory, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            process_group=0,
-        )  # fmt: skip
-    try:
+    with ExitStack() as stack:
+        with undisturbed(), log.open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=directory, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                process_group=0,
+            )  # fmt: skip
+            stack.callback(_stop, process)
         _await(process, answers, log)
         yield psutil.Process(process.pid)
-    finally:
-        _stop(process)
 
 
 def accepts(host: str, port: int) -> bool:

@@ -82,8 +82,9 @@ class Cluster:
         self._reader.start()
         try:
             self.ready_line = self._read_ready()
-        except AssertionError:
-            self.wait()
+        except BaseException as error:
+            if isinstance(error, AssertionError):
+                self.wait()  # its log says why
             self.close()
             raise
         self.endpoint = self.ready_line.removeprefix("ready: ").split(" ")[0]
