@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fila_proto_zmq.errors import StorageError
+from fila_worker.core.measures import CONFIRM_NS, Histogram
 from fila_worker.core.store import InUseError
 from fila_worker.log.records import Changes, Kind, decode_changes, encode_changes
 from fila_worker.log.rule import START, Counted, Position
@@ -107,7 +108,8 @@ class SimCopy(MemoryStore):
         self._life = disk.opened
         self.position, self._ahead, self.marker, self._digest = disk.flushed
         self._append: Callable[[bytes], int] | None = None
-        self._waiting: deque[tuple[int, int]] = deque()
+        self._waiting: deque[tuple[int, int, int]] = deque()
+        self.confirm_ns = Histogram(CONFIRM_NS)
         self._unconfirmed = 0
         self._buffered = 0
         self._since_ms: int | None = None
@@ -174,7 +176,9 @@ class SimCopy(MemoryStore):
                 f"{log.world.current.name} takes {position} of shard {log.shard} as confirmed, and it does not count",
             )
         while self._waiting and self._waiting[0][0] <= position.number:
-            self._unconfirmed -= self._waiting.popleft()[1]
+            _, size, committed_us = self._waiting.popleft()
+            self._unconfirmed -= size
+            self.confirm_ns.observe(1000 * (log.world.now_us - committed_us))
         self.position = position
         self._flush_if_due()
 
@@ -204,7 +208,7 @@ class SimCopy(MemoryStore):
         data = encode_changes(self._encoded(batch))
         number = self._append(data)
         self.committed += 1
-        self._waiting.append((number, len(data)))
+        self._waiting.append((number, len(data), disk.world.now_us))
         self._unconfirmed += len(data)
         if disk.fail_in is not None:
             disk.fail_in -= 1
