@@ -217,7 +217,8 @@ class ConfigCopies:
         self.page_read = False
         if self._to_be_leveled:
             self.level(now_ms)
-        self._send_page(now_ms)
+        if self.pages:
+            self._send_page(now_ms)
 
     def _send_page(self, now_ms: int) -> None:
         pages = self.pages

@@ -69,17 +69,14 @@ class HeldForAll:
     """Effects that depend on all shards of a host, in order."""
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[list[tuple[Shard, int]], list[Effect]]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._entries)
+        self.entries: deque[tuple[list[tuple[Shard, int]], list[Effect]]] = deque()
 
     def hold(self, shards: Iterable[Shard], effects: list[Effect]) -> list[Effect]:
         """Return effects if they may be sent now, else hold them until all that the shards have committed is confirmed."""
         waiting = [(shard, shard.store.committed) for shard in shards if not is_confirmed(shard.store)]
-        if not waiting and not self._entries:
+        if not waiting and not self.entries:
             return effects
-        self._entries.append((waiting, effects))
+        self.entries.append((waiting, effects))
         return []
 
     def release(self, shards: Iterable[Shard]) -> list[Effect]:
@@ -90,11 +87,11 @@ class HeldForAll:
         """
         released: list[Effect] = []
         is_open = {id(shard): shard for shard in shards}
-        while self._entries:
-            waiting, effects = self._entries[0]
+        while self.entries:
+            waiting, effects = self.entries[0]
             if any(id(shard) in is_open and shard.store.confirmed < number for shard, number in waiting):
                 break
-            self._entries.popleft()
+            self.entries.popleft()
             gone = {shard.index for shard, _ in waiting if id(shard) not in is_open}
             released += _without(effects, gone) if gone else effects
         return released

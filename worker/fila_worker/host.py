@@ -10,7 +10,7 @@ There are no sockets and no clock here, so a test, or an application that embeds
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, get_args
 
 from fila_admission.refusals import moved, too_busy, unavailable
 from fila_admission.requests import OF_WORKERS
@@ -92,7 +92,7 @@ from fila_worker.core.manage.queue_commands import list_queues
 from fila_worker.core.measures import SPAN_NS, Histogram
 from fila_worker.core.metrics.meter import report
 from fila_worker.core.schedules.schedules import list_schedules
-from fila_worker.core.shard import Shard
+from fila_worker.core.shard import VERBS, Shard
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.departures import Departures
 from fila_worker.held import HeldForAll
@@ -113,6 +113,14 @@ OF_A_BACKUP: Final = (BeginBackup, CutBackup, KeepBackup)
 OF_THE_CLUSTER: Final = (ListQueues, ListSchedules, DescribeClients, *OF_THE_CONFIG, *OF_A_BACKUP)
 """Commands that the router sends, for itself or for a client, without the name of a queue."""
 OF_A_MOVE: Final = (PrepareShard, ReleaseShard)
+OF_THE_OWNER: Final = (*get_args(ChangesConfig), StoreKeys, FetchKeys)
+"""What the owner of the config numbers or keeps."""
+AT_ONCE: Final = (GetMetrics, GetHosts)
+"""Questions that nothing holds up: somebody may ask because the log is slow."""
+OF_A_QUEUE: Final = frozenset(VERBS) - {
+    *ONE_WAY, PutConfig, *OF_A_MOVE, ListConfig, ListConfigHistory, *OF_THE_OWNER, *AT_ONCE, *OF_THE_CLUSTER,
+}  # fmt: skip
+"""The usual commands: each is for the shard of its queue."""
 """Commands that are answered in a later turn."""
 
 LOOK_MS: Final = 2
@@ -260,7 +268,9 @@ class Host:
     def _carry_out(self, call: Call, command: Command, frame: Frame) -> None:
         if call.client and command.opcode >= OF_WORKERS:
             raise InvalidFrameError(f"{type(command).__name__} is not a command for clients")
-        if isinstance(command, ONE_WAY):
+        if type(command) in OF_A_QUEUE:
+            self._apply(self._slot(call.queue), call, command, frame)
+        elif isinstance(command, ONE_WAY):
             self._heed(command, call.now_ms)
             if call.request:  # the router waits until this worker has heard it
                 self._effects.append(answer(call, command, Done()))
@@ -272,9 +282,9 @@ class Host:
             self._apply(self.slots[min(self.shards)], call, command, frame)  # the router sent it to that shard
         elif isinstance(command, ListConfigHistory):
             self._apply(self.config.owner(), call, command, frame)
-        elif isinstance(command, ChangesConfig | StoreKeys | FetchKeys):
+        elif isinstance(command, OF_THE_OWNER):
             self.config.owner().answers.append(answer(call, command, self._reply(call, command)))
-        elif isinstance(command, (GetMetrics, GetHosts)):  # somebody may ask because the log is slow
+        elif isinstance(command, AT_ONCE):
             self._at_once.append(answer(call, command, self._reply(call, command)))
         elif isinstance(command, OF_THE_CLUSTER):
             self._effects.append(answer(call, command, self._reply(call, command)))
@@ -609,11 +619,17 @@ class Host:
             self._pauses.begin_turn(now_ms, gap_ms)
         if self._replicated is not None:
             self._replicated.tend(drains=self.draining, apart=self.apart)
+            for slot in self.slots.values():
+                self._tend(slot, now_ms)
+        forgiving, log_is_full = self._pauses.forgiving, False
         for slot in self.slots.values():
-            self._tend(slot, now_ms)
+            behind = forgiving
+            if slot.watches_log:
+                log_is_full = self._look_at_log(slot, now_ms) or log_is_full
+                behind = behind or slot.held.wait_long(now_ms)
             if slot.shard is not None:
-                slot.shard.behind = self._pauses.forgiving or slot.held.wait_long(now_ms)
-        self.log_is_full = self._look_at_logs(now_ms)
+                slot.shard.behind = behind
+        self.log_is_full = log_is_full
 
     def _tend(self, slot: Slot, now_ms: int) -> None:
         """Let a shard's slot look at what the shard stands on, and put the shard down if it has to."""
@@ -644,17 +660,14 @@ class Host:
         """Whether shards are being handed over to other hosts."""
         return any(slot.retires for slot in self.slots.values())
 
-    def _look_at_logs(self, now_ms: int) -> bool:
+    def _look_at_log(self, slot: Slot, now_ms: int) -> bool:
         """Return whether to read nothing for the moment, because the log of a shard has too much to confirm.
 
         A log that is only slower than the load is waited for. One that does not go on must not stop the other shards: soon its
         shard refuses requests (:meth:`_apply`), and frames are read again.
         """
-        waits = False
-        for slot in self.slots.values():
-            slot.look_at_log(now_ms)
-            waits = waits or (slot.log_full_ms is not None and slot.log_full_ms < LOG_FULL_MS)
-        return waits
+        slot.look_at_log(now_ms)
+        return slot.log_full_ms is not None and slot.log_full_ms < LOG_FULL_MS
 
     def turn(self, now_ms: int, *, drained: bool = True) -> list[Effect]:
         """Do what is due, deliver and commit on every shard; return what may be sent.
@@ -699,15 +712,15 @@ class Host:
             committed = shard.turn(now_ms)
             if slot.answers:
                 committed, slot.answers = slot.answers + committed, []
-            shard.store.push()
-            committed = slot.held.hold(shard.store, committed, now_ms)
+            committed = slot.end_turn(committed, now_ms)
         except Exception as error:
             self._fail(slot, error, now_ms)
             return
         slot.frames.clear()
         if self._suspects.on_trial:
             self._suspects.acquit_done()
-        self._pass_on(committed, effects)
+        if committed:
+            self._pass_on(committed, effects)
         if shard.to_be_registered:
             shard.to_be_registered = False
             self._lacks_something = True
@@ -724,13 +737,13 @@ class Host:
     def _release(self, effects: list[Effect], now_ms: int) -> None:
         """Add the effects of earlier turns that are confirmed by now to ``effects``."""
         for slot in self.slots.values():
-            if slot.shard is None:
+            if slot.shard is None or not slot.watches_log:
                 continue
             if (failure := slot.shard.store.failure) is not None:
                 self._fail(slot, failure, now_ms)
             elif slot.held:
                 self._pass_on(slot.held.release(slot.shard.store), effects)
-        if self._held:
+        if self._held.entries:
             effects += self._held.release(self.shards.values())
 
     def _own_effects(self) -> list[Effect]:
@@ -768,7 +781,8 @@ class Host:
         )
         soonest = LOOK_MS if looks_again else None
         for slot in self.slots.values():
-            due = _due_of(slot, now_ms)
+            shard = None if slot.pauses else slot.shard
+            due = _due_of(slot, now_ms) if shard is None else shard.next_due(now_ms)
             if due is not None and (soonest is None or due < soonest):
                 soonest = due
         return soonest
@@ -776,7 +790,7 @@ class Host:
     @property
     def holds_effects(self) -> bool:
         """Whether effects of earlier turns wait to be confirmed."""
-        return bool(self._held) or any(slot.held for slot in self.slots.values())
+        return bool(self._held.entries) or any(slot.held for slot in self.slots.values())
 
     @property
     def is_alone(self) -> bool:
@@ -799,11 +813,9 @@ class Host:
 
 
 def _due_of(slot: Slot, now_ms: int) -> int | None:
-    """Return how soon a shard's turn, or the next step of opening it, has something to do; None: when something arrives."""
+    """Return how soon to look at a shard that pauses, or to take the next step of opening it; None: when something arrives."""
     if slot.pauses:
         return LOOK_MS
-    if slot.shard is not None:
-        return slot.shard.next_due(now_ms)
     due = slot.due_ms if slot.opening else None
     return None if due is None else max(due, slot.retry_at_ms - now_ms)
 

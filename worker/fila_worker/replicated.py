@@ -20,6 +20,7 @@ from fila_proto_zmq.outages import BEGINNING, FOLLOWING, NO_QUORUM, OPENING, QUA
 from fila_worker.copies.beginning import Beginning
 from fila_worker.copies.cutting import Cutting
 from fila_worker.copies.exchange import Exchange
+from fila_worker.core.effects import Effect
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
@@ -159,10 +160,17 @@ class ReplicatedSlot(Slot):
         busy = self.shard.jobs.open > 0 or bool(self.held) or not is_confirmed(self.shard.store)
         return "" if busy and now_ms < self._leave_by_ms else "another host is to lead it"
 
-    @property
-    def pauses(self) -> bool:
-        """Whether the copy has to flush before more is committed."""
-        return self.member is not None and (self.member.pauses or (self._cutting is not None and self._cutting.pauses))
+    def end_turn(self, effects: list[Effect], now_ms: int) -> list[Effect]:
+        """Return the effects that may be sent now. The log is looked at in each turn: the copy may have to flush, or the log fail."""
+        sent = super().end_turn(effects, now_ms)
+        self.watches_log = True
+        return sent
+
+    def look_at_log(self, now_ms: int) -> None:
+        """See how much the log has yet to confirm, and whether the copy has to flush before more is committed."""
+        member, cutting = self.member, self._cutting
+        self.pauses = member is not None and (member.pauses or (cutting is not None and cutting.pauses))
+        super().look_at_log(now_ms)
 
     def put_down(self, reason: str) -> None:
         """Drop the shard's memory, and follow."""

@@ -81,6 +81,10 @@ class Slot:
         self.answers: list[Effect] = []
         """What the host itself answers for this shard; it goes with the effects of the shard's next commit."""
         self.held = HeldEffects()
+        self.watches_log = True
+        """Whether to look at the log in each turn. False: when the last turn ended all was confirmed, and nothing was held."""
+        self.pauses = False
+        """Whether the shard has to end no turn for the moment, as of the last look at the log."""
         self.log_full_ms: int | None = None
         """For how long the log has had too much to confirm; None: it has not."""
         self._shards_total = shards_total
@@ -157,9 +161,20 @@ class Slot:
         """Note that the shard is open."""
         self.shard, self.outage, self.opened_once = shard, None, True
         self._recovery = self._recovered = None
+        self.watches_log = True
+
+    def end_turn(self, effects: list[Effect], now_ms: int) -> list[Effect]:
+        """Have the turn's commits confirmed. Return the effects that may be sent now; hold the others."""
+        assert self.shard is not None
+        store = self.shard.store
+        if store.push() and not (self.watches_log and self.held):
+            self.watches_log, self.log_full_ms = False, None
+            return effects
+        self.watches_log = True
+        return self.held.hold(store, effects, now_ms)
 
     def look_at_log(self, now_ms: int) -> None:
-        """See how much the log has yet to confirm. Call it at the beginning of a turn."""
+        """See how much the log has yet to confirm. Call it at the beginning of a turn, if :attr:`watches_log`."""
         if self.shard is None or not (self.shard.has_much_unconfirmed or self.pauses):
             self.log_full_ms = None
         elif self.log_full_ms is None:
@@ -174,11 +189,6 @@ class Slot:
         if self.pauses:
             return f"shard {self.index} writes its memory to files"
         return f"the log of shard {self.index} has {self.shard.store.unconfirmed_bytes} bytes to confirm"
-
-    @property
-    def pauses(self) -> bool:
-        """Whether the shard has to end no turn for the moment."""
-        return False
 
     def tend(self, now_ms: int) -> str:
         """Look at what the shard stands on, before each of its turns. Return why it must be put down; empty: it goes on."""

@@ -98,12 +98,11 @@ class Links:
         if self._moving:
             self._move(session, now)
         more = arrived = False
-        of_router = self._of_router()
         for descriptor in self._all() if ready is None else ready:
             wire = self._by_descriptor.get(descriptor)
             if wire is not None:
                 more |= self._serve(wire, session, now)
-            elif descriptor in of_router:
+            elif descriptor in self._of_router():
                 arrived = True
             elif descriptor in self._lookups:
                 self._hear_addresses(self._lookups[descriptor])

@@ -59,6 +59,7 @@ class Pump:
         self._refusal: FilaError | None = None
         self._inside = InsideTime(rounds.inside) if rounds.inside else None
         """The time of a broker in this process."""
+        self._now = time.monotonic if self._inside is None else self._inside.now
         self._links = Links(rounds, server_keys, self)
         self._bell = Bell()
         self._poller = self._new_poller()
@@ -194,9 +195,6 @@ class Pump:
             return max(0.0, min(_SLEEP_S_MAX, self._heartbeat.wakes_at - now))
 
     # --- inside: all of it under the lock, except for the sleeping ----------------------------------------------------
-
-    def _now(self) -> float:
-        return time.monotonic() if self._inside is None else self._inside.now()
 
     @property
     def _is_ticked(self) -> bool:

@@ -51,6 +51,7 @@ class Reactor:
         self._refusal: FilaError | None = None
         self._inside = InsideTime(rounds.inside) if rounds.inside else None
         """The time of a broker in this process."""
+        self._now = time.monotonic if self._inside is None else self._inside.now
         leave_to_the_parent(self)
 
     @property
@@ -145,9 +146,6 @@ class Reactor:
         return self._session.next_deadline() if runs else math.inf
 
     # --- inside -------------------------------------------------------------------------------------------------------
-
-    def _now(self) -> float:
-        return time.monotonic() if self._inside is None else self._inside.now()
 
     def _tick(self, ticked: threading.Event) -> None:
         try:

@@ -34,18 +34,22 @@ SETTINGS = ShardSettings()
 
 
 class FragileStore(MemoryStore):
-    """Refuses the next commits. Its log is so many bytes ``behind``."""
+    """Refuses the next commits. Its log confirms nothing more while it is ``stuck``; then each commit counts as so many bytes."""
 
     refuses = 0
-    behind = 0
+    stuck = False
+    commit_bytes = 0
+    _confirmed = 0
 
     @property
     def confirmed(self) -> int:
-        return self.committed - bool(self.behind)
+        if not self.stuck:
+            self._confirmed = self.committed
+        return self._confirmed
 
     @property
     def unconfirmed_bytes(self) -> int:
-        return self.behind
+        return (self.committed - self.confirmed) * self.commit_bytes
 
     def commit(self, batch: Batch, *, sync: bool = False) -> None:
         if self.refuses:
@@ -198,15 +202,19 @@ def test_a_shard_that_fails_comes_back(harness: Harness) -> None:
 def test_frames_wait_asleep_while_the_log_has_too_much_to_confirm(harness: Harness) -> None:
     joint = harness.connect("one")
     harness.ask(joint, CreateQueue(QueueOptions()), "q")
-    harness.stores[0].behind = SETTINGS.limits.unconfirmed_bytes_max + 1
+    store = harness.stores[0]
+    store.stuck, store.commit_bytes = True, SETTINGS.limits.unconfirmed_bytes_max + 1
     harness.send(joint, enqueue(b"x"), "q")
+    harness.joined.turn(harness.now_ms)
+    harness.send(joint, enqueue(b"y"), "q")
     harness.joined.turn(harness.now_ms)
     assert (len(harness.joined.arrived), harness.joined.host.log_is_full) == (1, True)
     assert 0 < (harness.joined.next_due(harness.now_ms) or 0) <= LOG_FULL_MS
-    harness.stores[0].behind = 0
+    assert not joint.arrived
+    store.stuck = False
     harness.run(LOG_FULL_MS)
     assert not harness.joined.arrived
-    assert len(joint.arrived) == 1
+    assert len(joint.arrived) == 2
 
 
 def test_nothing_is_left_after_the_end(harness: Harness) -> None:

@@ -131,6 +131,20 @@ def test_an_answer_waits_for_its_commit_and_the_other_shards_for_nothing() -> No
     assert isinstance(bench.answers[10], Enqueued)
 
 
+def test_a_log_is_looked_at_while_it_has_something_to_confirm() -> None:
+    bench = Bench()
+    slots = bench.host.slots
+    assert [slots[shard].watches_log for shard in (0, 1)] == [False, False]
+    bench.enqueue(10)
+    assert [slots[shard].watches_log for shard in (0, 1)] == [True, False]
+    bench.turn()
+    assert slots[0].watches_log
+    bench.stores[0].confirm()
+    bench.turn()
+    assert bench.new() == [10]
+    assert not slots[0].watches_log
+
+
 def test_answers_go_in_the_order_of_their_commits() -> None:
     bench = Bench()
     for request in (10, 11, 12):

@@ -362,8 +362,8 @@ def test_a_shard_under_load_pauses_so_that_its_copy_can_be_flushed(town: Town) -
     town.one.partitions[0].held = True
     copy._limits = copy._limits._replace(pause_bytes=1)
     first = town.one.say(enqueue(b"0"))
-    assert slot.pauses
     second = town.one.say(enqueue(b"1"))
+    assert slot.pauses
     assert copy.committed == copy.confirmed + 1, "the second one waits for the flush"
     appender = town.one.partitions[0].appenders[-1]
     appender.arrive(appender.on_the_way)

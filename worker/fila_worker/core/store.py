@@ -120,8 +120,11 @@ class Store(Protocol):
         otherwise.
         """
 
-    def push(self) -> None:
-        """Have all that was committed confirmed, now or soon. Call it after the last commit of a turn."""
+    def push(self) -> bool:
+        """Have all that was committed confirmed, now or soon. Call it after the last commit of a turn.
+
+        Return whether all of it is confirmed by now.
+        """
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """Return one value, or None."""

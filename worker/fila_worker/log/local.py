@@ -39,8 +39,9 @@ class PlainLog:
             self._sync()
         self.appended += 1
 
-    def push(self) -> None:
-        """Do nothing: no batch waits."""
+    def push(self) -> bool:
+        """Return True: no batch waits."""
+        return True
 
     def close(self) -> None:
         """Do nothing."""
@@ -102,22 +103,25 @@ class GroupLog:
             self._sizes.append((self.appended, size))
             self._bytes += size
 
-    def push(self) -> None:
-        """Sync all batches that need it, now or in the thread."""
-        if self._wanted <= self._requested or self._wanted <= self._synced:
-            return
+    def push(self) -> bool:
+        """Sync all batches that need it, now or in the thread. Return whether none needs it any more."""
+        if self._synced >= self._wanted:
+            return True
+        if self._requested >= self._wanted:
+            return False
         if (
             self._synced >= self._requested
             and self._took_ns <= self._quick_ns_max
             and self.unconfirmed_bytes <= QUICK_BYTES_MAX
         ):
             self._sync_up_to(self.appended, self._bytes)
-            return
+            return self._synced >= self._wanted
         self._requested = self.appended
         self._requests.put(self.appended)
         if self._thread is None:
             self._thread = Thread(target=self._work, name="sync", daemon=True)
             self._thread.start()
+        return False
 
     def close(self) -> None:
         """Sync what waits, and end the thread."""

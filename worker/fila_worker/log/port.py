@@ -32,8 +32,8 @@ class Log(Protocol):
         ``sync``: it must survive a power cut, whatever this log promises otherwise.
         """
 
-    def push(self) -> None:
-        """Have all batches confirmed, now or soon. Call it after the last batch of a turn."""
+    def push(self) -> bool:
+        """Have all batches confirmed, now or soon. Call it after the last batch of a turn. Return whether all are by now."""
 
     def close(self) -> None:
         """Confirm what can be confirmed, and end."""

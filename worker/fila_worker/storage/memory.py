@@ -86,8 +86,9 @@ class MemoryStore:
         self.committed += 1
         self._changes.observe(len(batch))
 
-    def push(self) -> None:
-        """Do nothing: no batch waits."""
+    def push(self) -> bool:
+        """Return whether all is confirmed."""
+        return self.confirmed == self.committed
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """Return one value, or None."""

@@ -91,8 +91,9 @@ class OfflineStore:
     def commit(self, batch: Batch, *, sync: bool = False) -> None:
         """Do nothing."""
 
-    def push(self) -> None:
-        """Do nothing."""
+    def push(self) -> bool:
+        """Return True: nothing waits."""
+        return True
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """Return one value, or None."""

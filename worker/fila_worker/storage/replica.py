@@ -236,8 +236,9 @@ class Replica(Database):
             raise
         self._observe(started_ns, len(batch))
 
-    def push(self) -> None:
-        """Do nothing: all that was committed is on its way."""
+    def push(self) -> bool:
+        """Return whether all is confirmed: what is not is on its way."""
+        return not self._waiting
 
     def _store(self, changes: Changes, position: Position, ahead: int, size: int) -> None:
         """Write changes and the position in one write."""

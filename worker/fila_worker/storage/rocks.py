@@ -76,9 +76,9 @@ class RocksStore(Database):
         """The size of the batches that are not confirmed."""
         return self._log.unconfirmed_bytes
 
-    def push(self) -> None:
-        """Have all that was committed confirmed, now or soon."""
-        self._log.push()
+    def push(self) -> bool:
+        """Have all that was committed confirmed, now or soon. Return whether it is by now."""
+        return self._log.push()
 
     def _sync(self) -> None:
         """Sync RocksDB's log, in any thread: writes go on meanwhile."""

@@ -44,14 +44,17 @@ def made(disk: Disk, *, every: bool, quick_ns_max: int = -1) -> GroupLog:
     return GroupLog(disk.sync, disk.woken.set, every=every, quick_ns_max=quick_ns_max)
 
 
-def append(log: GroupLog, *, sync: bool = False) -> None:
+def append(log: GroupLog, *, sync: bool = False) -> bool:
+    """Append a batch. Return whether it is confirmed at once."""
     log.append(10, sync=sync)
-    log.push()
+    at_once = log.push()
+    assert not at_once or log.confirmed == log.appended
+    return at_once
 
 
 def test_batches_that_come_during_a_sync_share_the_next_one(disk: Disk) -> None:
     log = made(disk, every=True)
-    append(log)
+    assert not append(log)
     assert disk.begun.get(timeout=30) == "sync"
     disk.begun.put("again")
     for _ in range(5):
@@ -67,7 +70,7 @@ def test_batches_that_come_during_a_sync_share_the_next_one(disk: Disk) -> None:
 
 def test_without_a_need_for_syncs_there_is_neither_a_wait_nor_a_thread(disk: Disk) -> None:
     log = made(disk, every=False)
-    append(log)
+    assert append(log)
     assert (log.confirmed, log.unconfirmed_bytes) == (1, 0)
     log.close()
     assert disk.begun.empty()

@@ -121,9 +121,10 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
     queue = queue_for(state, name, now_ms)
     state.touch(queue, now_ms)
     command = policy.decide(state, queue, command, now_ms)
+    plain = _is_plain(command)
     lanes, high, first = queue.lanes, id_high(state, now_ms), state.counters.sequence + 1
-    faults, known = _store(state, queue, command, state.counters, high, now_ms)
-    state.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
+    faults, known = _store(state, queue, command, state.counters, high, now_ms, plain=plain)
+    state.jobs.charge(_cost(command, plain=plain) + LANE_COST * (queue.lanes - lanes))
     if faults:
         raise from_fault(faults[0][1])
     state.mark_runnable(queue)
@@ -151,14 +152,16 @@ def _take_in(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> 
     """Store a batch at once, as usual. Or in steps, if it is large, its hook may take long, or other batches are waiting."""
     count = len(command.envelopes)
     hooked = queue.hooks is not None and queue.hooks.hooks.has_on_enqueue
-    if hooked or count > _step_messages(state, command) or (state.jobs.open and call.queue in state.jobs):
+    many = count > 1 and count > _step_messages(state, command)
+    if hooked or many or (state.jobs.open and call.queue in state.jobs):
         return _take_in_steps(state, call, queue, command)
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
+    plain = _is_plain(command)
     lanes, high, first = queue.lanes, id_high(state, call.now_ms), state.counters.sequence + 1
-    faults, known = _store(state, queue, command, state.counters, high, call.now_ms)
+    faults, known = _store(state, queue, command, state.counters, high, call.now_ms, plain=plain)
     _note_visit(state, call, queue, faults, count, call.now_ms)
-    state.jobs.charge(_cost(command) + LANE_COST * (queue.lanes - lanes))
+    state.jobs.charge(_cost(command, plain=plain) + LANE_COST * (queue.lanes - lanes))
     state.mark_runnable(queue)
     return Enqueued(high, low_half(first), state.counters.sequence + 1 - first, faults, known)
 
@@ -196,13 +199,14 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
         lanes = queue.lanes
         part = policy.only(command, done, done + _step_messages(state, command))
         part = policy.decide(state, queue, part, now_ms)
-        new_faults, new_known = _store(state, queue, part, numbers, high, now_ms)
+        plain = _is_plain(part)
+        new_faults, new_known = _store(state, queue, part, numbers, high, now_ms, plain=plain)
         _note_visit(state, call, queue, new_faults, len(part.envelopes), now_ms)
         faults += [(done + index, fault) for index, fault in new_faults]
         known += [(done + index, *ids) for index, *ids in new_known]  # type: ignore[misc]
         done += len(part.envelopes)
         state.mark_runnable(queue)
-        effort = _cost(part) + LANE_COST * (queue.lanes - lanes)
+        effort = _cost(part, plain=plain) + LANE_COST * (queue.lanes - lanes)
         if done == total:
             state.jobs.charge(effort)
             break
@@ -225,8 +229,8 @@ def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, co
         returns.say_when(queue, call.client, faults, now_ms)
 
 
-def _cost(command: Enqueue) -> int:
-    return (MESSAGE_COST if _is_plain(command) else UNUSUAL_COST) * len(command.envelopes)
+def _cost(command: Enqueue, *, plain: bool) -> int:
+    return (MESSAGE_COST if plain else UNUSUAL_COST) * len(command.envelopes)
 
 
 def _is_plain(command: Enqueue) -> bool:
@@ -256,14 +260,14 @@ def id_high(state: "State", now_ms: int) -> int:
 
 
 def _store(
-    state: "State", queue: "Queue", command: Enqueue, numbers: Numbers, high: int, now_ms: int
+    state: "State", queue: "Queue", command: Enqueue, numbers: Numbers, high: int, now_ms: int, *, plain: bool
 ) -> tuple[Faults, Known]:
-    """Store messages with the next of some sequence numbers. An invalid message takes none."""
+    """Store messages with the next of some sequence numbers. An invalid message takes none. ``plain``: see :func:`_is_plain`."""
     if command.batch and (refusal := state.batch_parts.refusal(queue.name, command.batch)) is not None:
         return [(index, to_fault(refusal)) for index in range(len(command.envelopes))], []
     dedup = Dedup(state, queue, command, now_ms) if command.dedup_id != "" else None
     throttle_sets = _throttle_sets(command)
-    if throttle_sets is None or not _is_usual(state, queue, command) or (dedup and not dedup.usual):
+    if throttle_sets is None or not plain or not _is_usual(state, queue, command) or (dedup and not dedup.usual):
         return accept_one_by_one(state, queue, command, dedup, numbers, high, now_ms)
     if dedup:
         return _accept_new(state, queue, command, throttle_sets, dedup, numbers, high, now_ms)
@@ -293,7 +297,12 @@ def _accept(
     keys, put, buffers, ledger = queue.keys, state.batch.put, state.buffers, state.ledger
     sequence = first = numbers.sequence
     room, buffered, size_bytes = buffers.room_bytes, 0, 0
-    columns = [policy.spread(column, count) for column in (command.fairness_key, command.weight, command.priority)]
+    columns = [
+        policy.spread(column, count)
+        if type(column) is list
+        else repeat(column, count)  # the latter is spread()'s, without a call
+        for column in (command.fairness_key, command.weight, command.priority)
+    ]
     rows = zip(command.envelopes, *columns, throttle_sets, strict=False)
     for envelope, name, weight, priority, throttle_keys in rows:
         key = keys.get(name)
@@ -396,9 +405,7 @@ def _set_aside(state: "State", command: Enqueue, dedup: Dedup) -> tuple[Faults, 
 
 
 def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
-    """Return whether all messages are due at once, have no options of their own, meet no limit, and are within bounds."""
-    if not _is_plain(command):
-        return False
+    """Return whether all of these plain messages are due at once, meet no limit, and are within bounds."""
     if command.cost_milli != COST_MILLI_DEFAULT or queue.options.default_ttl_ms:
         return False
     if not (_within(command.weight, -WEIGHT_MAX, WEIGHT_MAX) and _within(command.priority, PRIORITY_MIN, PRIORITY_MAX)):
