@@ -12,7 +12,7 @@ import pytest
 
 from tests.examples.documents import blocks
 from tests.examples.test_programs import ACCESS_LOG, ROOT
-from tests.support.cluster import PATIENCE_S, Cluster, running
+from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.http import address
 from tests.support.machine import CURL, require
 
@@ -63,6 +63,7 @@ def test_its_commands_answer_as_it_says(cluster: Cluster, run: Callable[..., str
         for block, following in zip(found, [*found[1:], None], strict=True):
             if block.language != "sh":
                 continue
+            eventually(lambda: client.queue_stats("orders").delayed == 0, "the message with a delay is ready")
             text = block.text.replace("http://127.0.0.1:8555", address(cluster)).replace("curl ", "curl -sS ")
             printed = run("-euo", "pipefail", "-c", text)
             if following is not None and following.language == "json":

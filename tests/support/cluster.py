@@ -36,11 +36,11 @@ def environment(**changes: str) -> dict[str, str]:
     return kept | changes
 
 
-def eventually(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait until ``condition`` holds; fail after a while."""
+def eventually(condition: Callable[[], bool], what: str | Callable[[], str], patience_s: float = PATIENCE_S) -> None:
+    """Wait until ``condition`` holds; fail after a while. ``what``: what did not happen then."""
     give_up_at = time.monotonic() + patience_s
     while not condition():
-        assert time.monotonic() < give_up_at, f"never happened: {what}"
+        assert time.monotonic() < give_up_at, f"never happened: {what if isinstance(what, str) else what()}"
         time.sleep(0.02)
 
 

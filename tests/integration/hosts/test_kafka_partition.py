@@ -15,11 +15,14 @@ from tests.support.partition_contract import RECORD_BYTES_MAX, PartitionContract
 
 class KafkaProcess:
     def __init__(self, settings: KafkaSettings) -> None:
-        self.wakes = 0
-        self.partition = KafkaPartition(settings, 0, self._wake)
+        self._wakes = wakes = list[None]()
+        self.partition = KafkaPartition(
+            settings, 0, lambda: wakes.append(None)
+        )  # a thread of the library must not have its client
 
-    def _wake(self) -> None:
-        self.wakes += 1
+    @property
+    def wakes(self) -> int:
+        return len(self._wakes)
 
 
 @dataclass

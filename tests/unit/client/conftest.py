@@ -1,8 +1,6 @@
 """Fixtures of the client's tests."""
 
 import asyncio
-import gc
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +12,8 @@ import pytest
 import uvloop
 
 from fila_cluster.client.io.heartbeat import HeartbeatThread
-from tests.support.cluster import PATIENCE_S, eventually
+from tests.support.cluster import PATIENCE_S
+from tests.support.descriptors import all_closed_again
 from tests.support.shells import SHELLS, shell
 
 
@@ -29,11 +28,9 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 def nothing_is_left_behind() -> Iterator[None]:
     """No thread of a client, no descriptor."""
     uvloop.run(asyncio.sleep(0))  # its first run opens what it never closes
-    descriptors = len(os.listdir("/proc/self/fd"))
-    yield
-    assert stray_threads() == []
-    gc.collect()
-    eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "descriptors are closed")
+    with all_closed_again():
+        yield
+        assert stray_threads() == []
 
 
 def stray_threads() -> list[FrameType]:

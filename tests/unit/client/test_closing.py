@@ -1,7 +1,6 @@
 """A closing that is cut short: what it frees is freed all the same."""
 
 import asyncio
-import gc
 import os
 import signal
 import threading
@@ -12,6 +11,7 @@ from fila_cluster import AsyncClient, Client
 from fila_cluster.client.protocol import consuming
 from fila_proto_zmq.commands import Goodbye, Subscribe
 from tests.support.cluster import eventually
+from tests.support.descriptors import all_closed_again
 from tests.unit.client.conftest import until
 from tests.unit.client.peer import Broker, broker, usual_answer
 
@@ -26,11 +26,8 @@ def silent_at_the_end(sent):
 @pytest.fixture
 def peer(monkeypatch):
     monkeypatch.setattr(consuming, "LEAVING_TIMEOUT_S", PATIENCE_S)
-    with broker(silent_at_the_end) as peer:
-        gc.collect()
-        descriptors = len(os.listdir("/proc/self/fd"))
+    with broker(silent_at_the_end) as peer, all_closed_again():
         yield peer
-        eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "descriptors are closed")
 
 
 def interrupt_at_goodbye(peer: Broker) -> threading.Thread:

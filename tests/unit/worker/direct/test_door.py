@@ -1,6 +1,5 @@
 """A worker's door over real sockets: pieces, garbage, clients that do not read, many connections, fairness, retirement."""
 
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,7 @@ from fila_proto_zmq.stream import FrameReader, pack_lengths
 from fila_worker.direct.door import FRAMES_MAX, SLICE_FRAMES, Door, open_door
 from fila_worker.direct.limits import DoorLimits
 from tests.support.cluster import eventually
+from tests.support.descriptors import all_closed_again
 from tests.unit.worker.direct.porch import DOOR, QUEUE, Got, Porch, enqueue, read
 
 PAYLOAD_BYTES_MAX = 1 << 20
@@ -432,11 +432,10 @@ def test_an_endpoint_that_cannot_be_opened_is_noted_and_the_others_serve(tmp_pat
 
 
 def test_a_door_leaves_no_descriptor_behind(build: Build) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    building = build()
-    visitors = [Visitor(building, number=number) for number in range(3)]
-    building.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    with all_closed_again():
+        building = build()
+        visitors = [Visitor(building, number=number) for number in range(3)]
+        building.close()
     assert all(visitor.socket.fileno() == -1 for visitor in visitors)
 
 

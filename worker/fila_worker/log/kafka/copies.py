@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from threading import Lock
 from typing import Final
 
@@ -15,44 +16,61 @@ KNOWN_MS_MAX: Final = 30_000
 """The answer to an older question is not shown."""
 
 
-class Copies:
-    """Asks at times. The answers come in a thread of the client.
+class _Known:
+    """What the brokers have said. It comes in a thread of the client, which it must not have: see :class:`~.questions.Answers`."""
 
-    Without a majority of the brokers no broker counts anew: those that are left say what was true before.
-    """
+    def __init__(self, in_sync_min: int) -> None:
+        self._in_sync_min = in_sync_min
+        self._lock = Lock()
+        self._is_asking = False
+        self._copies: dict[int, LogReplicas] = {}
+        self._asked_ms = 0
+
+    def begin(self) -> bool:
+        """Begin a question. Return False if the last one has no answer yet."""
+        with self._lock:
+            if self._is_asking:
+                return False
+            self._is_asking = True
+        return True
+
+    def take(self, asked_ms: int, future: "Future[admin.TopicDescription]") -> None:
+        """Take the answer to the question."""
+        with self._lock:
+            self._is_asking = False
+            if future.exception() is None:
+                found = future.result().partitions
+                self._copies = {each.id: LogReplicas(len(each.isr), len(each.replicas), self._in_sync_min) for each in found}
+                self._asked_ms = asked_ms
+
+    def of(self, partition: int, since_ms: int) -> LogReplicas | None:
+        """Return how many brokers have a partition; None: that was not asked later than ``since_ms``."""
+        with self._lock:
+            return self._copies.get(partition) if self._asked_ms > since_ms else None
+
+
+class Copies:
+    """Asks at times. Without a majority of the brokers no broker counts anew: those that are left say what was true before."""
 
     def __init__(self, settings: KafkaSettings, client: admin.AdminClient, now_ms: Callable[[], int]) -> None:
         """``now_ms``: a steady clock."""
-        self._settings, self._client, self._now_ms = settings, client, now_ms
+        self._client, self._now_ms = client, now_ms
+        self._answer_s_max = settings.answer_ms_max / 1000
         self._topics = kafka.TopicCollection([settings.topic])
-        self._lock = Lock()
-        self._is_asking = False
         self._asked_ms: int | None = None
-        self._known: dict[int, LogReplicas] = {}
-        self._known_ms = 0
+        self._known = _Known(settings.in_sync)
 
     def look(self) -> None:
         """Ask, if the last question is old and has its answer."""
         now_ms = self._now_ms()
         if self._asked_ms is not None and now_ms < self._asked_ms + LOOK_MS:
             return
-        with self._lock:
-            if self._is_asking:
-                return
-            self._is_asking, self._asked_ms = True, now_ms
-        (future,) = self._client.describe_topics(self._topics, request_timeout=self._settings.answer_ms_max / 1000).values()
-        future.add_done_callback(lambda done: self._take(done, now_ms))
+        if not self._known.begin():
+            return
+        self._asked_ms = now_ms
+        (future,) = self._client.describe_topics(self._topics, request_timeout=self._answer_s_max).values()
+        future.add_done_callback(partial(self._known.take, now_ms))
 
     def of(self, partition: int) -> LogReplicas | None:
         """Return how many brokers have a partition; None: not known lately."""
-        with self._lock:
-            is_known = self._now_ms() - self._known_ms < KNOWN_MS_MAX
-            return self._known.get(partition) if is_known else None
-
-    def _take(self, future: "Future[admin.TopicDescription]", asked_ms: int) -> None:
-        with self._lock:
-            self._is_asking = False
-            if future.exception() is None:
-                in_sync_min, found = self._settings.in_sync, future.result().partitions
-                self._known = {each.id: LogReplicas(len(each.isr), len(each.replicas), in_sync_min) for each in found}
-                self._known_ms = asked_ms
+        return self._known.of(partition, self._now_ms() - KNOWN_MS_MAX)

@@ -5,6 +5,7 @@ The consumer could answer them too, but it holds up its reads until a broker has
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from threading import Lock
 from typing import NamedTuple
 
@@ -20,19 +21,14 @@ class Answer(NamedTuple):
     end: int
 
 
-class Questions:
-    """One question at a time, for both ends. The answers come in a thread of the client."""
+class Answers:
+    """The answers to one question at a time, for both ends. They come in a thread of the client.
 
-    def __init__(
-        self,
-        client: admin.AdminClient,
-        partition: kafka.TopicPartition,
-        timeout_s: float,
-        now_ms: Callable[[], int],
-        wake: Callable[[], None],
-    ) -> None:
-        self._client, self._partition = client, partition
-        self._timeout_s, self._now_ms = timeout_s, now_ms
+    They must not have the client: if its own thread drops it last, the library ends the process.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """``wake``: called in that thread when there is an answer. It must not have the client, either."""
         self._wake = wake
         self._lock = Lock()
         self._closed = False
@@ -42,24 +38,20 @@ class Questions:
         self._open: set[str] = set()
         """The ends that the question under way has no answer for yet."""
         self._found: dict[str, int] = {}
-        self.answer: Answer | None = None
-        """The last one."""
+        self.last: Answer | None = None
 
-    def ask(self) -> None:
-        """Ask, if no question is under way."""
+    def begin(self, now_ms: int) -> bool:
+        """Begin a question. Return False if one is under way, or nobody wants an answer any more."""
         with self._lock:
             if self._open or self._closed:
-                return
+                return False
             self.asked += 1
-            self._asked_ms = self._now_ms()
+            self._asked_ms = now_ms
             self._open, self._found = {"begin", "end"}, {}
-        earliest = admin.OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-        latest = admin.OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        for name, place in (("begin", earliest), ("end", latest)):
-            (future,) = self._client.list_offsets({self._partition: place}, request_timeout=self._timeout_s).values()
-            future.add_done_callback(lambda done, name=name: self._done(name, done))  # type: ignore[misc]
+        return True
 
-    def _done(self, name: str, future: "Future[admin.ListOffsetsResultInfo]") -> None:
+    def take(self, name: str, future: "Future[admin.ListOffsetsResultInfo]") -> None:
+        """Take the answer for one of the ends."""
         with self._lock:
             self._open.discard(name)
             # While a partition changes its leader, an answer may be no error and have no offset.
@@ -68,11 +60,54 @@ class Questions:
             if self._open:
                 return
             if len(self._found) == 2:
-                self.answer = Answer(self.asked, self._asked_ms, **self._found)
+                self.last = Answer(self.asked, self._asked_ms, **self._found)
             if not self._closed:
                 self._wake()
 
-    def close(self) -> None:
-        """Wake nobody any more."""
+    def close(self) -> bool:
+        """Wake nobody any more. Return whether they were open until now."""
         with self._lock:
-            self._closed = True
+            was_open, self._closed = not self._closed, True
+        return was_open
+
+
+class Questions:
+    """Asks where a partition begins and ends."""
+
+    def __init__(
+        self,
+        client: admin.AdminClient,
+        partition: kafka.TopicPartition,
+        timeout_s: float,
+        now_ms: Callable[[], int],
+        wake: Callable[[], None],
+    ) -> None:
+        """``wake``: as in :class:`Answers`."""
+        self._client, self._partition = client, partition
+        self._timeout_s, self._now_ms = timeout_s, now_ms
+        self._answers = Answers(wake)
+
+    @property
+    def asked(self) -> int:
+        """The number of the last question."""
+        return self._answers.asked
+
+    @property
+    def answer(self) -> Answer | None:
+        """The last one."""
+        return self._answers.last
+
+    def ask(self) -> None:
+        """Ask, if no question is under way."""
+        answers = self._answers
+        if not answers.begin(self._now_ms()):
+            return
+        earliest = admin.OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        latest = admin.OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        for name, place in (("begin", earliest), ("end", latest)):
+            (future,) = self._client.list_offsets({self._partition: place}, request_timeout=self._timeout_s).values()
+            future.add_done_callback(partial(answers.take, name))
+
+    def close(self) -> bool:
+        """Wake nobody any more. Return whether they were open until now."""
+        return self._answers.close()

@@ -124,9 +124,9 @@ class KafkaTail:
 
     def close(self) -> None:
         """End soon."""
-        self._questions.close()
-        # It may have to wait for its connections.
-        Thread(target=self._consumer.close, name="end of a reader", daemon=True).start()
+        if self._questions.close():
+            # It may have to wait for its connections.
+            Thread(target=self._consumer.close, name="end of a reader", daemon=True).start()
 
 
 def _epoch_of(message: kafka.Message) -> int:

@@ -1,5 +1,7 @@
 """The adapter on brokers that librdkafka itself plays, in this process."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -67,6 +69,38 @@ def test_an_appender_that_is_closed_with_records_on_their_way_says_nothing(
         if thread.name == "reports of log/0":
             thread.join(PATIENCE_S)
     assert capfd.readouterr().err == ""
+
+
+DROPPING = """
+import gc, sys, time
+from fila_worker.log.kafka.partition import KafkaLog
+from fila_worker.log.kafka.settings import KafkaSettings
+
+settings = KafkaSettings(bootstrap_servers=sys.argv[1], topic="log", partitions=2)
+for round in range(10):
+    log = KafkaLog(settings, lambda: None)
+    tails = [log.partition(number).tail(0) for number in range(2)]
+    time.sleep(0.05)  # so that it is connected
+    log.look()
+    for tail in tails:
+        tail.ask()
+        tail.close()
+    del log, tail, tails
+    time.sleep(0.002 * round)
+    gc.collect()
+"""
+
+
+def test_a_client_that_is_dropped_with_questions_on_their_way_ends_alone(settings: KafkaSettings) -> None:
+    """The library ends the process if its own thread is the last that has the client."""
+    done = subprocess.run(
+        [sys.executable, "-c", DROPPING, settings.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_nobody_is_woken_after_a_close() -> None:
