@@ -1,6 +1,6 @@
 """Measure what a replicated log costs: the same load on one disk, on a log of one broker, and of three, in the same run.
 
-All of it runs on the cores of this machine: clients, host, brokers. Each cluster has one worker. Without replication a message is confirmed when
+All of it runs on the cores of this machine: clients, host, brokers. Each cluster has one worker, and has served for some seconds. Without replication a message is confirmed when
 it is in the operating system's cache, with one broker the same is true of the broker, and with three when two of them have it.
 """
 
@@ -10,6 +10,7 @@ from statistics import median
 from benchmarks.harness.fila import Fila
 from benchmarks.harness.replicated import Replicated
 from benchmarks.harness.systems import System
+from benchmarks.harness.warmed import Warmed
 from benchmarks.harness.workload import Benchmark, Run, number
 from benchmarks.workloads import throughput, unary
 
@@ -23,12 +24,16 @@ class Scale(unary.Scale, throughput.Loads):
 
     hosts: int = number("Hosts of the replicated clusters.", 1)
     brokers: str = number("Brokers of the replicated clusters, divided by commas.", "1,3")
+    before: int = number(
+        "Messages that go through each cluster before it is measured: brokers are slow in their first seconds.", 100
+    )
 
 
 def measure(run: Run[Scale]) -> None:
     """Measure all of them, lone messages and batches."""
     systems: list[System] = [Fila(label=ALONE)]
     systems += [Replicated(run.scale.hosts, int(brokers)) for brokers in run.scale.brokers.split(",")]
+    systems = [Warmed(system, run.scale.before) for system in systems]
     unary.compare(run, systems)
     throughput.compare(run, systems)
     for row in ("enqueue", "receive + ack", "both at once"):
@@ -44,6 +49,6 @@ BENCHMARK = Benchmark(
     "replication",
     measure,
     tiny=Scale(placements="free", messages=500, brokers="1"),
-    small=Scale(placements="free", sequential=1_000, lone=1_000, rounds=3, messages=50_000),
-    full=Scale(placements="free", sequential=5_000, lone=3_000, rounds=5, messages=200_000),
+    small=Scale(placements="free", sequential=1_000, lone=1_000, rounds=3, messages=50_000, before=100_000),
+    full=Scale(placements="free", sequential=5_000, lone=3_000, rounds=5, messages=200_000, before=600_000),
 )
