@@ -9,10 +9,10 @@ OVERHEAD_BYTES: Final = 512
 """What Kafka adds to a record that is alone in its batch, and more: 61 bytes for the batch, up to 30 for the record."""
 
 PROPERTIES: Final = (
-    "api.version.", "broker.address.", "client.", "connections.max.idle.ms", "enable.sasl.", "enable.ssl.", "https.", "resolve_canonical_",
+    "api.version.", "broker.address.", "client.", "compression.", "connections.max.idle.ms", "enable.sasl.", "enable.ssl.", "https.", "resolve_canonical_",
     "sasl.", "security.protocol", "socket.keepalive.", "socket.nagle.", "socket.receive.", "socket.send.", "ssl.", "ssl_",
 )  # fmt: skip
-"""How the properties begin that say how brokers are reached. All others are for this package to set: what a shard is promised rests on them."""
+"""How the properties begin that say how brokers are reached, and how records are compressed. All others are for this package to set: what a shard is promised rests on them."""
 
 
 def partitions_for(shards: int) -> int:
@@ -44,7 +44,7 @@ class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     prefetch_bytes_max: int = 16 * MIB
     """What a reader may have in memory."""
     properties: dict[str, str] = {}
-    """Properties of librdkafka for TLS, SASL and sockets. Their values are in no error and no log."""
+    """Properties of librdkafka for TLS, SASL, sockets and compression. Their values are in no error and no log."""
     patience_ms: int = 60_000
     """After that time without a report the outcome of an append is unknown. It should be above the longest stall of a broker."""
     request_ms_max: int = 5_000
@@ -66,7 +66,7 @@ class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
         for name in self.properties:
             if not name.startswith(PROPERTIES):
                 raise ValueError(
-                    f"the property {name} is not for users to set; those for TLS, SASL and sockets are: {', '.join(PROPERTIES)}"
+                    f"the property {name} is not for users to set; those for TLS, SASL, sockets and compression are: {', '.join(PROPERTIES)}"
                 )
 
     @property
@@ -97,5 +97,5 @@ class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
         return f"KafkaSettings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
-_PUBLIC: Final = {"sasl_ssl", "sasl_plaintext", "ssl", "plaintext", "plain", "gssapi", "oauthbearer", "scram-sha-256", "scram-sha-512", "true", "false", "none"}  # fmt: skip
+_PUBLIC: Final = {"sasl_ssl", "sasl_plaintext", "ssl", "plaintext", "plain", "gssapi", "oauthbearer", "scram-sha-256", "scram-sha-512", "true", "false", "none", "lz4", "zstd", "gzip", "snappy"}  # fmt: skip
 _SECRET: Final = ("password", "secret", "pem")

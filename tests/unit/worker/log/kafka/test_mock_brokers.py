@@ -39,6 +39,16 @@ def test_records_of_one_partition_are_not_in_another(settings: KafkaSettings) ->
         tail.close()
 
 
+@pytest.mark.parametrize("kind", ["lz4", "zstd"])
+def test_records_may_be_compressed(settings: KafkaSettings, kind: str) -> None:
+    compressed = msgspec.structs.replace(settings, properties={"compression.type": kind})
+    partition, record = KafkaPartition(compressed, 0, lambda: None), b'{"order": 17}' * 10_000
+    appender = partition.appender()
+    appender.append(record)
+    assert collect(appender, 1) == [Report(1, 0)]
+    assert read(partition.tail(0), 1) == [Entry(0, record)]
+
+
 def test_what_has_no_report_is_limited(settings: KafkaSettings) -> None:
     limited = msgspec.structs.replace(settings, unreported_bytes_max=10_000)
     appender = KafkaPartition(limited, 0, lambda: None).appender()
