@@ -241,6 +241,7 @@ class Slot:
     def _forget(self) -> None:
         """Drop the shard's memory, and what nobody may learn of it any more."""
         self.shard = self._recovery = self._recovered = None
+        self.since_ms = 0
         self.frames.clear()
         self.answers.clear()
         self.held.clear()

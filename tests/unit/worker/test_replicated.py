@@ -34,7 +34,7 @@ from fila_proto_zmq.commands import (
     Reply,
     SetConfig,
 )
-from fila_proto_zmq.events import ShardFollowed
+from fila_proto_zmq.events import ShardFollowed, ShardOpened
 from fila_proto_zmq.frames import ERROR, unpack_header
 from fila_proto_zmq.outages import FOLLOWING, OPENING
 from fila_proto_zmq.record import seal_envelope
@@ -351,6 +351,16 @@ def test_a_deposed_leader_without_anything_unconfirmed_follows(town: Town) -> No
     town.two.host.retire()
     town.until(lambda: town.one.serves == [0, 1])
     assert pending(town.one) == 2
+
+
+def test_a_recovery_is_timed_from_its_own_beginning(town: Town) -> None:
+    town.until(lambda: town.two.serves == [0, 1], town.two)  # the first one is paused
+    town.pass_ms(3000)
+    town.two.host.retire()
+    town.until(lambda: town.one.serves == [0, 1])
+    opened = [note.recovery_ms for note in town.one.host.notes if isinstance(note, ShardOpened)]
+    assert len(opened) == 4
+    assert max(opened) < 1000
 
 
 def test_a_shard_under_load_pauses_so_that_its_copy_can_be_flushed(town: Town) -> None:
