@@ -115,8 +115,8 @@ class Replication(Section):
     properties: Annotated[dict[str, str], BeforeValidator(_table_of), AfterValidator(_check_properties)] = Field(
         default_factory=dict, repr=False
     )
-    """Properties of librdkafka for TLS, SASL, sockets and compression, a table like `{"security.protocol" = "SASL_SSL"}`; in the variable a line `NAME=VALUE` for each.
-    Paths of files are absolute."""
+    """Properties of librdkafka for TLS, SASL, sockets and compression, a table like `{"security.protocol" = "SASL_SSL"}`; in the variable a line
+    `NAME=VALUE` for each. Paths of files are absolute."""
     checkpoint: Annotated[str | None, Field(min_length=1)] = None
     """Where [checkpoints](checkpoints.md) of the shards are kept, the same for all hosts: a folder that they share, or a URL like `s3://bucket/folder`.
     Default: none are made, and the topic is kept whole."""

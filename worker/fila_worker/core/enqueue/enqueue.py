@@ -297,10 +297,8 @@ def _accept(
     keys, put, buffers, ledger = queue.keys, state.batch.put, state.buffers, state.ledger
     sequence = first = numbers.sequence
     room, buffered, size_bytes = buffers.room_bytes, 0, 0
-    columns = [
-        policy.spread(column, count)
-        if type(column) is list
-        else repeat(column, count)  # the latter is spread()'s, without a call
+    columns = [  # usually each is one value: then spread() is only a call
+        policy.spread(column, count) if type(column) is list else repeat(column, count)
         for column in (command.fairness_key, command.weight, command.priority)
     ]
     rows = zip(command.envelopes, *columns, throttle_sets, strict=False)

@@ -191,7 +191,7 @@ class Ledger:
         """Whether a fold is in progress, or there are enough entries for one."""
         entries = self._next_entry - self._first_entry
         return (
-            self._fold_end is not None
+            self.folding
             or self._counts_written >= self._limits.ledger_counts_max
             or entries >= self._limits.ledger_entries_max
         )

@@ -230,7 +230,7 @@ class Queue:
         """Count messages that are enqueued and become pending."""
         self.pending += count
         self.enqueued += count
-        self.size_bytes += size_bytes
+        self.grow(size_bytes)
 
     def count_leased(self, count: int) -> None:
         """Count pending messages that become leased."""

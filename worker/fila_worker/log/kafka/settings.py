@@ -12,7 +12,8 @@ PROPERTIES: Final = (
     "api.version.", "broker.address.", "client.", "compression.", "connections.max.idle.ms", "enable.sasl.", "enable.ssl.", "https.", "resolve_canonical_",
     "sasl.", "security.protocol", "socket.keepalive.", "socket.nagle.", "socket.receive.", "socket.send.", "ssl.", "ssl_",
 )  # fmt: skip
-"""How the properties begin that say how brokers are reached, and how records are compressed. All others are for this package to set: what a shard is promised rests on them."""
+"""How the properties begin that say how brokers are reached, and how records are compressed. All others are for this package to set: what a
+shard is promised rests on them."""
 
 
 def partitions_for(shards: int) -> int:
