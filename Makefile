@@ -1,23 +1,25 @@
-# Needs Python 3.11 or later, and a network for the first installation. Changes nothing outside this directory. Some tests need Java 17 or
-# later (Spark), Chromium (the dashboard), tmux, Prometheus, PostgreSQL or other brokers (benchmarks): if one is missing, these tests are skipped, and
-# make says how to get it. Tests with Kafka brokers need Java and Maven, and fail without.
+# Needs Python 3.11 or later, and a network for the first installation. Changes nothing outside this directory. make test-all needs Java 17
+# or later and Maven (Spark, Kafka), Chromium (the dashboard), tmux, Prometheus, PostgreSQL, Redis and other brokers besides. What is missing is
+# left out, and the last line says how to get it.
 
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 ARGS ?=
+PYTEST = $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadgroup --no-loadscope-reorder
 
 # Tests start hundreds of processes. Without files of bytecode each of them would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up unit check test routed lint format blocking docs bench clean
+.PHONY: help up unit check test test-all routed lint format blocking docs bench clean
 
 help:
 	@test -d .venv || echo "Nothing is installed here yet: make unit installs what it needs into .venv, and runs the quick tests."
 	@echo "make up        install and run a cluster in the foreground (ARGS=\"--workers 2\" passes flags on)"
 	@echo "make unit      test the core, the router, the protocol and the client: no extras, about a minute"
 	@echo "make check     check format, lint, types and docs, and run make unit: before each commit"
-	@echo "make test      test everything (ARGS=\"-k fairness\" passes options on)"
+	@echo "make test      test each part on real processes, with what Python brings: about five minutes (ARGS=\"-k fairness\" passes options on)"
+	@echo "make test-all  test everything, as CI does: Spark, Kafka, browser, kills, benchmarks, about a quarter of an hour"
 	@echo "make routed    test once more what clients see, with all of it through the router"
 	@echo "make format    write the format that make check asks for"
 	@echo "make blocking  write the blocking client, which is made from the asyncio one"
@@ -28,19 +30,21 @@ up: .venv/.installed
 	@$(BIN)/fila-cluster up $(ARGS)
 
 unit: .venv/.unit
-	$(BIN)/pytest --numprocesses auto --maxprocesses 6 tests/unit/worker tests/unit/router tests/unit/protocol \
-		tests/unit/process tests/unit/admission tests/unit/client $(ARGS)
+	$(PYTEST) tests/unit/worker tests/unit/router tests/unit/protocol tests/unit/process tests/unit/admission tests/unit/client \
+		--ignore tests/unit/worker/log/kafka $(ARGS)
 
 check: lint unit
 
 test: .venv/.tested
-	@$(BIN)/python -m tests.support.machine
-	$(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m "not whole" $(ARGS)
+
+test-all: .venv/.tested
+	$(PYTEST) $(ARGS)
 
 # make test has clients reach workers directly. Left out: what reaches both ways by itself, and what depends on neither. Faults are first:
 # their files take longest.
 routed: .venv/.tested
-	FILA_DIRECT=0 $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadfile --no-loadscope-reorder \
+	FILA_DIRECT=0 $(PYTEST) \
 		tests/faults tests/integration/client tests/integration/policy \
 		--ignore tests/faults/test_direct_ways.py --ignore tests/faults/test_reshard.py --ignore tests/faults/test_backups.py --ignore tests/faults/test_damage.py --ignore tests/faults/test_disk.py \
 		--ignore tests/faults/test_hung_processes.py --ignore tests/integration/client/test_bad_input.py \
@@ -52,7 +56,7 @@ lint: .venv/.tested
 	$(BIN)/python .ci/make_blocking.py --check
 	$(BIN)/python .ci/make_docs.py --check
 	$(BIN)/mypy
-	$(BIN)/mypy .ci/make_blocking.py .ci/make_docs.py
+	$(BIN)/mypy .ci/make_blocking.py .ci/make_docs.py .ci/environments.py
 	$(BIN)/lint-imports
 
 format: .venv/.unit

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fila_cluster import Client
+from tests.support import machine
 from tests.support.cluster import Cluster, running
+
+ROOT = Path(__file__).parents[1]
+TOGETHER = ("tests/browser", "tests/spark")
+"""Folders whose tests share a browser or a Java."""
+WHOLE = ("tests/benchmarks", "tests/browser", "tests/integration/hosts")
+"""Folders that only ``make test-all`` runs."""
 
 # What a busy machine makes slow is not wrong; and each run tries the same, so that none fails alone.
 settings.register_profile("timeless", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -26,6 +33,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_xdist_auto_num_workers() -> int:
     """Half as many again as there are cores: many tests wait for something."""
     return (3 * (os.cpu_count() or 1) + 1) // 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what shares fixtures in one process: a file, or a folder of ``TOGETHER``; and mark what only ``make test-all`` runs."""
+    for item in items:
+        file = item.path.relative_to(ROOT).as_posix()
+        group = next((folder for folder in TOGETHER if file.startswith(f"{folder}/")), file)
+        if item.get_closest_marker("apart") is None:
+            item.add_marker(pytest.mark.xdist_group(group))
+        if file.startswith(WHOLE):
+            item.add_marker(pytest.mark.whole)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line what was not tested because this machine lacks something."""
+    skipped = [
+        report.longrepr[2] for report in terminalreporter.stats.get("skipped", []) if isinstance(report.longrepr, tuple)
+    ]
+    if line := machine.left_out(skipped):
+        terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(trylast=True)

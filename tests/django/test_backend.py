@@ -430,6 +430,7 @@ def test_the_admin_shows_tasks_and_links_to_their_dead_letters(tasks: ModuleType
     assert browser.get("/admin/fila_tasks/taskrecord/add/").status_code == 403
 
 
+@pytest.mark.whole
 def test_a_worker_stopped_in_the_middle_loses_and_repeats_nothing(
     tasks: ModuleType, client: Any, project: dict[str, str], tmp_path: Path
 ) -> None:

@@ -275,6 +275,7 @@ def test_a_client_of_ones_own_is_used_and_left_open(broker: FilaBroker) -> None:
     broker.client.delete_queue("borrowed/default")
 
 
+@pytest.mark.whole
 def test_a_worker_survives_a_restart_of_the_broker(tmp_path: Path) -> None:
     ran: list[int] = []
     with running(tmp_path / "data") as cluster:
@@ -300,6 +301,7 @@ def test_a_worker_survives_a_restart_of_the_broker(tmp_path: Path) -> None:
     assert len(ran) - 301 <= 4 + 2, f"{len(ran) - 301} ran twice, of {in_flight} before the kill: more than was under way"
 
 
+@pytest.mark.whole
 def test_the_command_line_stopped_in_the_middle_loses_and_repeats_nothing(cluster: Cluster, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     env = environment(FILA_ENDPOINT=cluster.endpoint, TASKS_TEST_NOTES=str(notes), PYTHONPATH=os.pathsep.join(sys.path))

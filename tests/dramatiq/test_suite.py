@@ -9,6 +9,8 @@ from tests.dramatiq import suite
 from tests.dramatiq.left_out import LEFT_OUT
 from tests.support.cluster import Cluster
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).parents[2]
 
 

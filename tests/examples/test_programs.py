@@ -72,6 +72,7 @@ def test_rate_limits_of_a_provider(shared_cluster: Cluster) -> None:
     assert "132 calls, 50 a second and 10 at once; 1 was refused" in output
 
 
+@pytest.mark.whole
 def test_an_outbox_whose_relay_is_killed(shared_cluster: Cluster) -> None:
     output = output_of(ROOT / "examples/outbox.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
     assert "9,000 requests" in output

@@ -12,6 +12,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from fila_cluster import Client, Message
 from fila_cluster.backup.manifest import Manifest
 from fila_cluster.backup.repository import Repository
@@ -21,6 +23,8 @@ from fila_cluster.backup.target import target_at
 from fila_cluster.errors import BatchError, FilaError
 from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running, settling_may_fail
 from tests.support.faults import check_disk, queue_on, running_parts
+
+pytestmark = pytest.mark.whole
 
 BACKUPS = 4
 WORKERS = 2

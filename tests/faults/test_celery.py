@@ -14,6 +14,8 @@ from celery import Celery
 from tests.support.celery import Worker, lines, sending, working
 from tests.support.cluster import Cluster, eventually, running
 
+pytestmark = pytest.mark.whole
+
 WEIGHTS = {"acme": 1, "bolt": 2, "coil": 3}
 PREFETCHED = 4
 """Tasks that the two Celery workers hold: two processes each, with a prefetch multiplier of 1."""

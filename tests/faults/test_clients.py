@@ -17,6 +17,8 @@ from fila_proto_zmq.errors import LeaseExpiredError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.faults import check_disk, running_parts
 
+pytestmark = pytest.mark.whole
+
 QUEUE = "shared"
 TIMEOUT_S = 1.5
 CLIENTS, THREADS = 1000, 20

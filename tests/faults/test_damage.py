@@ -14,6 +14,8 @@ from fila_worker.storage.made import mark_of
 from tests.support.cluster import Cluster, eventually, running
 from tests.support.faults import kill, queue_on
 
+pytestmark = pytest.mark.whole
+
 MESSAGES = 200
 
 

@@ -21,6 +21,8 @@ from tests.support.books import Books, Load
 from tests.support.cluster import Cluster, eventually, running, settling_may_fail
 from tests.support.faults import check_disk, kill, paused, queue_on, running_parts, wait_until_served
 
+pytestmark = pytest.mark.whole
+
 PAUSE_S = SILENCE_MS_MAX / 1000 + 0.7
 """Longer than the router's patience with a silent worker, shorter than the supervisor's."""
 

@@ -15,6 +15,8 @@ from tests.support.cluster import Cluster, eventually, running, settling_may_fai
 from tests.support.faults import check_disk, kill, wait_until_served
 from tests.support.shim import BROKEN_DISK, FULL_DISK, READ_ONLY, Shim
 
+pytestmark = pytest.mark.whole
+
 QUEUE = "on-disk"
 HOUR_MS = 3600 * 1000
 

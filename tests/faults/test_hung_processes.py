@@ -7,9 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
 from fila_cluster.supervisor.child import HUNG_S
 from tests.support.cluster import Cluster, eventually, running
+
+pytestmark = pytest.mark.whole
 
 PARTS = ("fila_router", "fila_worker", "fila_cluster.observer")
 

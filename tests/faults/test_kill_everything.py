@@ -90,6 +90,7 @@ def settle(delivery: Delivery, books: Books, choice: random.Random) -> None:
         pass  # unknown or refused: nothing is counted on
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(600)
 @settling_may_fail
 def test_twenty_kills_lose_nothing_and_bring_nothing_back(tmp_path: Path) -> None:

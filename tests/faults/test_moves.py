@@ -15,6 +15,8 @@ from tests.support.books import Books, Load
 from tests.support.cluster import Cluster, eventually, running, settling_may_fail
 from tests.support.faults import check_disk, kill, queue_on, wait_until_served
 
+pytestmark = pytest.mark.whole
+
 KILLS = 6
 MOVE_S = 0.3
 """About how long a move takes: kills fall anywhere into it."""

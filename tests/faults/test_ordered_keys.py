@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
 from fila_cluster import Client, Delivery, Message
 from fila_cluster.errors import FilaError
 from tests.support.cluster import Cluster, eventually, running, settling_may_fail
+
+pytestmark = pytest.mark.whole
 
 QUEUE = "ordered"
 KEYS = 12

@@ -17,7 +17,7 @@ from tests.support.machine import POSTGRES, require
 from tests.support.postgres import postgres
 from tests.support.relays import relays
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.whole, pytest.mark.timeout(600)]
 STEPS_MAX = 200
 
 

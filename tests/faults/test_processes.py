@@ -13,6 +13,8 @@ from tests.support.books import Books, Load
 from tests.support.cluster import Cluster, eventually, running, settling_may_fail
 from tests.support.faults import check_disk, kill, paused, queue_on, running_parts, wait_until_served
 
+pytestmark = pytest.mark.whole
+
 PAUSE_S = 1.5
 VICTIMS = [("router",), ("worker-0",), ("worker-0", "worker-1"), ("router", "worker-1"), ("observer",), ("supervisor",)]
 

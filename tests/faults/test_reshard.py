@@ -14,6 +14,8 @@ from fila_cluster.supervisor.data_dir import DataDir
 from fila_worker.storage.memory import MemoryStore
 from tests.support.town import Life, Town, answers, persist, stored
 
+pytestmark = pytest.mark.whole
+
 RUN = """
 import os, signal, sys
 from pathlib import Path

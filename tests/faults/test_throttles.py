@@ -13,6 +13,8 @@ from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError
 from tests.support.cluster import Cluster, eventually, running, settling_may_fail
 
+pytestmark = pytest.mark.whole
+
 RATE, BURST = 100, 40
 MESSAGES = 180
 SLACK = 15

@@ -13,6 +13,8 @@ from tests.support.carrier import TARGET, Carrier, dead_letters_elsewhere, fail
 from tests.support.power_cut import RestoredStore
 from tests.support.shard import SHARDS
 
+pytestmark = pytest.mark.whole
+
 SEEDS = range(60)
 PAIR = (3, 5)
 LATER_MS = 10_000

@@ -12,6 +12,8 @@ from fila_worker.reshard.copying import Progress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
 from tests.support.town import Life, Town, answers
 
+pytestmark = pytest.mark.whole
+
 
 class KilledError(Exception):
     """The end of the process, as far as the shards can tell."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 600
-"""Seeds of the normal test run."""
+"""Seeds of ``make test-all``."""
 COUNTED = 150
-"""The first of them count which boundaries they cross, in ``test_simulation.py``. The others are in two files, so that two cores share them."""
+"""The first of them count which boundaries they cross, in ``test_simulation.py``; the others are in ``test_seeds.py``."""
 PIECE = 75
 """So many of the others are a test."""
 STRETCHES = range(COUNTED, SEEDS, PIECE)

@@ -1,14 +1,17 @@
-"""Clusters on several hosts in the normal test run. Many more: ``python -m tests.simulation --with hosts,routers --seeds 10000``."""
+"""Clusters on several hosts. Many more: ``python -m tests.simulation --with hosts,routers --seeds 10000``."""
 
 import pytest
 
 from tests.simulation.calling import simulate
 from tests.simulation.test_simulation import check_caught
 
+pytestmark = pytest.mark.apart
+
 SEEDS = 16
 """Of each kind of cluster."""
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("features", ["hosts", "hosts,routers"])
 def test_clusters_on_several_hosts_break_no_promise(features: str) -> None:
     done = simulate("--with", features, "--seeds", str(SEEDS))

@@ -1,6 +1,6 @@
-"""The simulation in the normal test run: the kept cases, the planted bugs, that a seed is one run, and the first seeds.
+"""The simulation in ``make test``: the kept cases, the planted bugs, that a seed is one run, and the first seeds.
 
-The other seeds are in ``test_first_seeds.py`` and ``test_second_seeds.py``; many more: ``python -m tests.simulation --seeds 100000``.
+``test_seeds.py`` has the other seeds of ``make test-all``. Many more: ``python -m tests.simulation --seeds 100000``.
 """
 
 import re
@@ -13,6 +13,8 @@ from fila_router.core.limits import RouterLimits
 from fila_worker.core.settings import Limits
 from tests.simulation import scaled
 from tests.simulation.calling import COUNTED, simulate
+
+pytestmark = pytest.mark.apart
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ BUGS = {
     "counted_deferral": Caught("lives", 60),
     "broken_sequence": Caught("sent order", 60, "piped"),
     "unheard_revocation": Caught("keys", 300, "guest,direct"),
-    "deaf_routers": Caught("keys", 60, "guest,hosts,routers"),
+    "deaf_routers": Caught("keys", 40, "guest,hosts,routers", 10_020),
     "any_kind_will_do": Caught("keys", 60, "guest"),
     "half_a_replacement": Caught("replaced", 60, "debounce"),
     "hasty_answer": Caught("lost", 60, "lag,kill_worker"),

@@ -3,10 +3,13 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from examples import spark_access_log as example
 from tests.support.cluster import Cluster
+
+pytestmark = pytest.mark.whole
 
 ACCESS_LOG = Path(__file__).parents[1] / "data" / "apache_access.log"
 

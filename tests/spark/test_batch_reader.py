@@ -22,6 +22,8 @@ from fila_cluster.spark.schema import ARROW_SCHEMA, READ_SCHEMA
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.spark import error_line
 
+pytestmark = pytest.mark.whole
+
 
 def read(spark: SparkSession, cluster: Cluster, queue: str, **options: str) -> DataFrame:
     return spark.read.format("fila").options(**{"endpoint": cluster.endpoint, "queue": queue} | options).load()

@@ -19,6 +19,8 @@ from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eve
 from tests.support.spark import fail_some
 from tests.support.spark_java import quick_java
 
+pytestmark = pytest.mark.whole
+
 LOG = Path(__file__).parents[1] / "data" / "apache_access.log"
 
 

@@ -24,6 +24,8 @@ from fila_cluster.spark.report.page import page
 from tests.support.cluster import Cluster, eventually, running
 from tests.support.spark import fail_some, messages, payloads
 
+pytestmark = pytest.mark.whole
+
 ROWS = [
     {"id": number, "tenant": f"t{number % 3}", "urgency": number % 2, "tags": ["a", f"b{number}"]} for number in range(60)
 ]

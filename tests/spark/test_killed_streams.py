@@ -19,6 +19,8 @@ from tests.spark.stream_job import ROWS_PER_BATCH
 from tests.support.cluster import PATIENCE_S, environment, eventually, running
 from tests.support.machine import JAVA, require
 
+pytestmark = pytest.mark.whole
+
 EXECUTORS_KILLED = (7, 1)
 """Round by round; after that, everything is killed. Ten kills in all. Each round starts Spark, which is what takes long."""
 STEP = ROWS_PER_BATCH

@@ -15,6 +15,8 @@ from fila_cluster.spark.writing import BatchWriter, StreamWriter, batch_writer, 
 from tests.support.cluster import Cluster, eventually, running
 from tests.support.spark import BATCH, ONCE, Gate, Stream, error_line, messages, payloads, write
 
+pytestmark = pytest.mark.whole
+
 ROW_BYTES = 2000
 """So that a few rows fill Spark's buffers, and reach the writer while their task still waits for others."""
 

@@ -1,14 +1,15 @@
 """What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, PostgreSQL, a C compiler, brokers.
 
-Where something is missing, the tests that need it are skipped, with the reason; with ``FILA_REQUIRE_ALL=1`` in the environment they fail
-instead, so that a machine that is meant to run everything can't pass by skipping. Tests of what must not be lost fail in any case. ``python -m tests.support.machine`` says what is
-missing; with ``--packages`` it prints the Debian packages to install.
+Where something is missing, the tests that need it are skipped, and one line at the end of the run says so. With ``FILA_REQUIRE_ALL=1`` in the
+environment they fail instead, so that a machine that is meant to run everything can't pass by skipping. ``python -m tests.support.machine``
+prints what is missing; with ``--packages`` it prints the Debian packages to install.
 """
 
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,7 +31,11 @@ class Need:
     what_for: str
     package: str
     lacks: Callable[[], str | None]
-    skippable: bool = True
+
+    @property
+    def reason(self) -> str:
+        """Why a test is skipped on a machine without it."""
+        return f"without {self.package} there are no {self.what_for.removeprefix('the ')}"
 
 
 def browser() -> str | None:
@@ -75,7 +80,7 @@ def _no_namespaces() -> str | None:
 
 
 NETWORK = Need("the tests that cut hosts off", "iproute2", cache(_no_namespaces))
-KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack, skippable=False)
+KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack)
 NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, NETWORK, KAFKA, *PEERS.values())
 
 
@@ -84,11 +89,21 @@ def require(need: Need) -> None:
     problem = need.lacks()
     if problem is None:
         return
-    if not need.skippable:
-        pytest.fail(problem, pytrace=False)
     if os.environ.get("FILA_REQUIRE_ALL", "0") not in {"", "0"}:
         pytest.fail(f"FILA_REQUIRE_ALL is set: {problem}", pytrace=False)
-    pytest.skip(problem)
+    pytest.skip(need.reason)
+
+
+def left_out(reasons: Iterable[str]) -> str:
+    """Return one line about the tests that were skipped because the machine lacks something, with what to install; empty if there are none."""
+    counts = Counter(need for reason in reasons for need in NEEDS if need.reason in reason)
+    if not counts:
+        return ""
+    packages = " ".join(dict.fromkeys(need.package for need in counts))
+    named = ", ".join(need.what_for for need in counts)
+    return (
+        f"{counts.total()} tests need what this machine lacks, and were left out: {named}. Debian: apt-get install {packages}"
+    )
 
 
 if __name__ == "__main__":
@@ -97,4 +112,4 @@ if __name__ == "__main__":
         print(*(need.package for need in missing))
     else:
         for need in missing:
-            print(f"{need.what_for} {'are skipped' if need.skippable else 'will fail'}: {need.lacks()}", file=sys.stderr)
+            print(f"{need.what_for} are left out: {need.lacks()}", file=sys.stderr)

@@ -103,7 +103,9 @@ def run(module: str, options: Sequence[str], cluster: Cluster, redis_port: int, 
         REDIS_PORT=str(redis_port),
         WORKER_LOGLEVEL="INFO",  # some tests read the log
         PYTHONPATH=os.pathsep.join(map(str, paths)),
-        PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),  # one test runs "celery"
+        PATH=os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        ),  # one test runs "celery"
     )
     subprocess.run(command, cwd=source, env=env, timeout=RUN_S_MAX, check=False)
     outcome = outcome_of(report)

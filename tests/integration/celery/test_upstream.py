@@ -10,6 +10,8 @@ import pytest
 from tests.support.machine import PEERS, require
 from tests.upstream.celery import SHORT
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).parents[3]
 RUN_S_MAX = 900
 

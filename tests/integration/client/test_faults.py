@@ -12,6 +12,8 @@ from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError, ShardUnavailableError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running, settling_may_fail
 
+pytestmark = pytest.mark.whole
+
 
 def kill_router(cluster: Cluster) -> None:
     os.kill(cluster.router_pid(), signal.SIGKILL)

@@ -16,6 +16,8 @@ from fila_cluster import Client, Delivery
 from fila_cluster.errors import FilaError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running, settling_may_fail
 
+pytestmark = pytest.mark.whole
+
 LONG_S = 600.0
 """A visibility timeout that no test waits for."""
 

@@ -64,6 +64,7 @@ def test_it_does_not_wait_for_a_broker_that_never_was_there(tmp_path: Path):
         assert consumer.wait(PATIENCE_S) == 1
 
 
+@pytest.mark.whole
 def test_with_a_limit_of_its_own_it_fails_at_once(cluster: Cluster):
     with cluster.client() as client:
         client.create_queue("orders")

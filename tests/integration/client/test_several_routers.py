@@ -29,6 +29,8 @@ from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eve
 from tests.support.forwarder import Forwarder
 from tests.support.hosts import Part
 
+pytestmark = pytest.mark.whole
+
 FAULTS = ("kill", "freeze")
 
 

@@ -100,6 +100,7 @@ def test_a_damaged_backup_fails_verify_and_restore_and_leaves_nothing(cluster: C
     assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]
 
 
+@pytest.mark.whole
 def test_backups_on_schedule(tmp_path: Path) -> None:
     target = tmp_path / "target"
     env = {"FILA_BACKUP__TARGET": str(target), "FILA_BACKUP__EVERY": "1s", "FILA_BACKUP__KEEP": "2"}

@@ -15,6 +15,8 @@ from fila_cluster.errors import UnauthenticatedError
 from tests.integration.cluster.test_auth import WITH_AUTH, Guarded, initialized
 from tests.support.cluster import PATIENCE_S, command, environment, eventually, running
 
+pytestmark = pytest.mark.whole
+
 
 def rotate(data_dir: Path, *flags: str) -> dict[str, str]:
     done = subprocess.run(

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fila_cluster.embedded import Broker
 from tests.support.cluster import Cluster, environment, running
 from tests.support.kit import PLUGIN
@@ -31,6 +33,7 @@ def test_a_suite_in_memory() -> None:
     assert outcome_of().startswith("50 passed in ")
 
 
+@pytest.mark.whole
 def test_the_same_suite_on_a_cluster(cluster: Cluster) -> None:
     assert outcome_of("--fila-endpoint", cluster.endpoint).startswith("50 passed in ")
     with cluster.client() as client:

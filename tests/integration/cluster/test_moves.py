@@ -18,6 +18,8 @@ from tests.support.books import Books, Load
 from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 from tests.support.faults import check_disk, queue_on
 
+pytestmark = pytest.mark.whole
+
 SHARDS = 3
 END = -1
 """The number of the last message of a line."""

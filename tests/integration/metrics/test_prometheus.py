@@ -12,6 +12,8 @@ from tests.support.cluster import Cluster, eventually, running
 from tests.support.machine import PROMETHEUS, require
 from tests.support.prometheus import Prometheus, complaints_about, promtool, scraping
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).parents[3]
 
 OLD_NAME = "fila_lua_execution_duration_us"
