@@ -128,6 +128,9 @@ LUA_MEMORY_LIMIT_BYTES_MAX: Final = 256 * 1024 * 1024
 BROWSE_MESSAGES_MAX: Final = 1000
 """Messages on one page, of a view too; at least 1."""
 
+VIEW_QUEUES_MAX: Final = 10_000
+"""Queues of one view. The permission on each is checked before anything else."""
+
 LIST_QUEUES_MAX: Final = 4000
 """Queues on one page of a list. A page takes some milliseconds of a worker's turn."""
 

@@ -98,7 +98,7 @@ class ViewMachine(BacklogMachine):
             number = next(self.turns)
             keys, limit, states, ranged = WAYS[number * 37 % len(WAYS)]
             self.read(view, FROZEN[number % 5 % 3], keys, limit, states, ranged)
-            assert open_view(self.harness, view.name, ("q",), range_messages=1) == view.reply
+            assert open_view(self.harness, view.name, ("q", *FROZEN[1:], "nowhere"), range_messages=1) == view.reply
 
     def read(
         self, view: Opened, queue: str, keys: list[str] | None, limit: int, states: list[str] | None, ranged: bool

@@ -1,9 +1,9 @@
 """Look into a queue: browse, views, descriptions, and why something waits."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from fila_proto_zmq.commands.queues import QueueInfo, QueueOptions
-from fila_proto_zmq.commands.structs import Command, Reply, Struct
+from fila_proto_zmq.commands.structs import Command, Reply, Struct, names_queue
 
 
 class Purged(Reply):
@@ -120,7 +120,8 @@ class OpenView(Command):
     opcode: ClassVar[int] = 51
     reply: ClassVar[type[Reply]] = ViewOpened
     view: str
-    queues: list[str]
+    queues: list[Annotated[str, names_queue("consume", "a view beside {}")]]
+    """At most 10,000."""
     range_messages: int
     """About how many messages a range of keys should have."""
     idle_ms: int

@@ -1,10 +1,10 @@
 """Queues: their options, their counters, lists of them; and templates for those that the first enqueue creates."""
 
 from collections.abc import Iterable
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from fila_proto_zmq.commands.config import ConfigChange, SetConfig, UndoConfig
-from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages
+from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages, names_queue
 from fila_proto_zmq.limits import LIST_QUEUES_MAX
 
 
@@ -18,7 +18,7 @@ class QueueOptions(Struct):
     """A Lua script that defines ``on_enqueue(msg)``."""
     on_failure: str | None = None
     """A Lua script that defines ``on_failure(msg)``."""
-    dead_letter: str | None = None
+    dead_letter: Annotated[str, names_queue("admin", "the dead letters of {}")] | None = None
     """``dlq`` (the default), ``discard``, or the name of a queue that takes this one's dead letters."""
     delivery: str | None = None
     """``at_least_once`` (the default) or ``at_most_once``."""

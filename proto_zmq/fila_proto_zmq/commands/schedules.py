@@ -1,10 +1,10 @@
 """Schedules: messages that the broker enqueues itself, at the times of a cron expression or at an interval."""
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from fila_proto_zmq.commands.messages import Enqueue, Fault
-from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages
+from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages, names_queue
 from fila_proto_zmq.limits import LIST_SCHEDULES_MAX
 
 
@@ -61,7 +61,7 @@ class PutSchedule(Command):
 
     opcode: ClassVar[int] = 22
     reply: ClassVar[type[Reply]] = ScheduleFound
-    queue: str
+    queue: Annotated[str, names_queue("produce", "the messages of schedule {}")]
     enqueue: Enqueue
     """One message, without ``due_ms`` and ``after``."""
     cron: str = ""

@@ -41,6 +41,14 @@ class Histogram(Struct):
     """The sum of all observed values."""
 
 
+def names_queue(needs: str, use: str) -> msgspec.Meta:
+    """Mark a field that names a queue beside the routing key's.
+
+    ``needs``: the kind of permission on it, ``produce``, ``consume`` or ``admin``; ``use``: what for, with ``{}`` for the routing key.
+    """
+    return msgspec.Meta(extra={"needs": needs, "use": use})
+
+
 class Named(Protocol):
     """What lists are sorted by."""
 

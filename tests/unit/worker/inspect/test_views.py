@@ -331,3 +331,11 @@ def test_a_forged_place_to_go_on_at_finds_only_messages_of_that_key(shard: Shard
     except FilaError:
         return
     assert all(each.fairness_key == name for each in found)
+
+
+def test_the_name_of_an_open_view_shows_nothing_to_who_asks_for_other_queues(shard: ShardHarness) -> None:
+    shard.create("mine")
+    opened = open_view(shard, queues=("q", "mine"))
+    assert open_view(shard, queues=("mine", "q")) == opened
+    with pytest.raises(InvalidArgumentError, match="other queues: use another name"):
+        open_view(shard, queues=("mine",))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from fila_proto_zmq.commands import BrowseView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
-from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
+from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN, VIEW_QUEUES_MAX
 from fila_worker.core.inspect.browse import STATES
 from fila_worker.core.inspect.snapshot import QueueSnapshot, read_page
 from fila_worker.core.inspect.snapshot_builder import SnapshotBuilder
@@ -47,6 +47,7 @@ class View:
     ) -> None:
         self.queues = queues
         self.pin = pin
+        self.asked = frozenset(command.queues)
         self.idle_ms = command.idle_ms
         self.used_ms = now_ms
         self.begun = False
@@ -123,6 +124,8 @@ def open_view(state: "State", call: "Call", command: OpenView) -> "Work":
         now_ms = yield REST
     view = views.use(command.view, now_ms)
     if view is not None:
+        if view.asked != frozenset(command.queues):  # what it shows may be hidden from who asks for others
+            raise InvalidArgumentError(f"view {command.view!r} is open with other queues: use another name")
         return view.opened
     if not any(name in state.queues for name in command.queues):
         return ViewOpened([])
@@ -155,6 +158,8 @@ def _check_opening(command: OpenView) -> None:
         raise InvalidArgumentError(f"view={command.view!r}: a view's name has 1 to {VIEW_BYTES_MAX} bytes")
     if not VIEW_IDLE_MS_MIN <= command.idle_ms <= VIEW_IDLE_MS_MAX:
         raise InvalidArgumentError(f"idle_ms={command.idle_ms}: use {VIEW_IDLE_MS_MIN} to {VIEW_IDLE_MS_MAX}")
+    if len(command.queues) > VIEW_QUEUES_MAX:
+        raise InvalidArgumentError(f"a view of {len(command.queues)} queues: use at most {VIEW_QUEUES_MAX}")
     if command.range_messages < 1:
         raise InvalidArgumentError(f"range_messages={command.range_messages}: use 1 or more")
 
