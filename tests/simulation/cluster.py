@@ -146,14 +146,24 @@ class Cluster:
 
     def cut_power(self, back_us: dict[int, int]) -> None:
         """Take the power from workers: their disks come back older, each by its own span."""
+        self._go_back(back_us, "power cut", Disk.cut_power)
+
+    def put_back(self, back_us: dict[int, int]) -> None:
+        """Put earlier copies of shards in their places, each of its own age, while the cluster is stopped. The others go on as they are.
+
+        A router that goes on knows of later openings of a shard, and refuses its worker, as one with a copy of it.
+        """
+        for process in self.processes:
+            process.kill()
+        self._go_back(back_us, "put back", Disk.put_back)
+
+    def _go_back(self, back_us: dict[int, int], what: str, go_back: "Callable[[Disk, int], int | None]") -> None:
         workers = {self.worker_of(shard).name: self.worker_of(shard) for shard in back_us}
         for worker in workers.values():
             worker.kill()
         for shard, span_us in back_us.items():
-            first_us = self.disks[shard].cut_power(span_us)
-            self.world.tell(
-                f"shard {shard}", f"power cut: commits since {(first_us or self.world.now_us) / 1e6:.6f} are gone"
-            )
+            first_us = go_back(self.disks[shard], span_us)
+            self.world.tell(f"shard {shard}", f"{what}: commits since {(first_us or self.world.now_us) / 1e6:.6f} are gone")
             if first_us is not None:
                 self.power_cuts.append((shard, first_us, self.world.now_us))
 

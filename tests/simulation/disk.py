@@ -52,7 +52,9 @@ class Disk:
     store: "SimStore" = field(init=False)
     commits: int = 0
     log: list[Committed] = field(default_factory=list)
-    """Commits that a power cut may undo."""
+    """All commits that were not undone."""
+    plate: int = 0
+    """How many of them have reached the plate: no power cut undoes these."""
     fail_in: int | None = None
     """Which of the next commits fails: 1 is the next one."""
     watchers: list[Any] = field(default_factory=list)
@@ -99,9 +101,21 @@ class Disk:
         if self.slow_log is not None:
             self.slow_log.lose_power()
             return None
+        return self._go_back(back_us, self.plate)
+
+    def put_back(self, back_us: int) -> int | None:
+        """Undo the commits of the last ``back_us``, as who puts an earlier copy of the directory in its place.
+
+        Returns the time of the first that is undone; None: none is.
+        """
+        first = self._go_back(back_us, 0)
+        self.plate = min(self.plate, len(self.log))
+        return first
+
+    def _go_back(self, back_us: int, kept: int) -> int | None:
         horizon_us = self.world.now_us - back_us
         first: int | None = None
-        while self.log and self.log[-1].at_us > horizon_us:
+        while len(self.log) > kept and self.log[-1].at_us > horizon_us:
             commit = self.log.pop()
             first = commit.at_us
             for family, key, value in reversed(commit.undo):
@@ -113,7 +127,7 @@ class Disk:
 
     def synced(self) -> None:
         """Everything up to now has reached the plate."""
-        self.log.clear()
+        self.plate = len(self.log)
 
 
 class SimStore(MemoryStore):
@@ -148,10 +162,9 @@ class SimStore(MemoryStore):
         if disk.slow_log is not None:
             disk.slow_log.append(Appended(sum(map(_size, batch.changes)), undo, batch.changes))
         else:
+            disk.log.append(Committed(disk.world.now_us, undo))
             if sync:
                 disk.synced()
-            else:
-                disk.log.append(Committed(disk.world.now_us, undo))
             disk.show(batch.changes)
         if process is not None:
             process.touch(f"what follows commit {disk.commits} of shard {disk.shard}")

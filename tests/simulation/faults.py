@@ -83,6 +83,25 @@ def power_cut(run: "Run", random: Random) -> None:
     run.cluster.cut_power({shard: random.choice([1, 300_000, 2_000_000, 5_000_000]) for shard in hit})
 
 
+def rewind(run: "Run", random: Random) -> None:
+    """One shard's directory is put back to an earlier state; the other shards keep theirs."""
+    shards = [
+        run.cluster.shard_of(queue)
+        for queue, options in run.history.queues.items()
+        if options.get("dead_letter", "dlq") not in ("dlq", "discard")  # its messages may be on another shard, too
+    ]
+    shard = random.choice(shards or sorted(run.cluster.disks))
+    run.cluster.put_back({shard: random.choice([300_000, 2_000_000, 5_000_000, 20_000_000])})
+    run.world.at(run.world.now_us + random.choice([1_000_000, 3_000_000]), _redrive_all, run, random.randrange(1 << 30))
+
+
+def _redrive_all(run: "Run", seed: int) -> None:
+    """What an operator does then: dead letters go back to the shard that may have their messages again."""
+    for queue in list(run.history.queues):
+        programs = Random(f"{seed} {queue}").choice(run.clients)
+        programs.process.spawn(programs.redrive(Random(f"{seed} {queue} again"), queue))
+
+
 def clock(run: "Run", random: Random) -> None:
     process = random.choice(run.cluster.processes)
     run.cluster.step_clock(process.name, random.choice([-1_500_000, -200_000, 200_000, 1_500_000]))
@@ -116,7 +135,7 @@ FAULTS_BY_NAME: dict[str, Fault] = {
     for fault in (
         kill_worker, kill_router, kill_client, pause_worker, pause_router, pause_client, cut, fail_commit, power_cut, clock, stop,
         unreachable, away, hostile, unread, shut_doors,
-        fail_log,
+        fail_log, rewind,
         *HOST_FAULTS,
     )
 }  # fmt: skip

@@ -49,6 +49,8 @@ ROUTERS = "routers"
 DOORS, DOORS_SHARE = "shut_doors", 0.3
 LOG, LOG_SHARE = "fail_log", 0.3
 """The fault that only direct connections have, and how many of their seeds have it."""
+REWIND, REWIND_SHARE = "rewind", 0.1
+"""An earlier state of one shard in its place, and how many of the seeds have it in which a shard's directory is all that is kept of it."""
 EXTRA_SHARE = 0.2
 """Of the seeds, for each of them."""
 
@@ -93,6 +95,9 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
         faults |= {DOORS}
     if "lag" in features and (LOG in always or Random(f"{seed} log").random() < LOG_SHARE):
         faults |= {LOG}
+    kept_once = "lag" not in features and HOSTS not in always
+    if kept_once and (REWIND in always or Random(f"{seed} rewind").random() < REWIND_SHARE):
+        faults |= {REWIND}
     if HOSTS in always:
         features = features - NOT_WITH_HOSTS | {HOSTS}
         if ROUTERS in always:

@@ -13,10 +13,12 @@ from fila_admission.keys import KeyRing
 from fila_admission.permissions import KINDS, Permissions
 from fila_cluster.client.requests.call import Call
 from fila_proto_zmq.errors import ShardUnavailableError
+from fila_proto_zmq.ids import sequence
 from fila_proto_zmq.record import pack_record, unpack_record
 from fila_router.core.tokens.bucket import Bucket
 from fila_worker.core.batches.owned import OwnedBatches
 from fila_worker.core.deliver import subscriptions
+from fila_worker.core.enqueue import insert
 from fila_worker.core.enqueue import replace as replacing
 from fila_worker.core.enqueue.dedup import Dedup
 from fila_worker.core.enqueue.sequences import Sequences
@@ -297,6 +299,21 @@ def lost_arrival(stack: ExitStack) -> None:
     replace(stack, Host, "look_for_arrivals", make)
 
 
+def old_number(stack: ExitStack) -> None:
+    """A message that comes back from another shard takes the number that its id has."""
+
+    def make(real: Any) -> Any:
+        def store(state: Any, queue: Any, message: Any, now_ms: int) -> Any:
+            record = message.record
+            if not message.number and state.is_own(queue, record.id_high, record.id_low):
+                message.number = sequence(record.id_low)
+            return real(state, queue, message, now_ms)
+
+        return store
+
+    replace(stack, insert, "store", make)
+
+
 def hasty_answer(stack: ExitStack) -> None:
     """What a turn says leaves the process before its commit is confirmed."""
     replace(stack, HeldEffects, "hold", lambda real: lambda held, store, effects, now_ms: effects)
@@ -349,7 +366,7 @@ BUGS: dict[str, Plant] = {
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
-        hasty_answer, half_a_replacement, hasty_callback, idle_queue_kept,
+        hasty_answer, old_number, half_a_replacement, hasty_callback, idle_queue_kept,
         *HOST_BUGS,
     )
 }  # fmt: skip

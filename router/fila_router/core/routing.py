@@ -181,7 +181,8 @@ class RoutingTable:
         if epoch < known or (foreign and epoch == known):
             holder = owner.name if owner else "another worker"
             raise InvalidArgumentError(
-                f"shard {shard} was opened by {holder} with epoch {known}, epoch {epoch} is outdated: stop this worker"
+                f"shard {shard} was opened by {holder} with epoch {known}, epoch {epoch} is outdated: stop this worker, "
+                "or, if it has an earlier state of the shard that is to stay, restart the router"
             )
 
     def _hand_over(self, worker: Worker, offered: dict[int, int]) -> list[tuple[Worker, frozenset[int]]]:

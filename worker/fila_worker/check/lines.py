@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from fila_proto_zmq.ids import sequence, shard_of_id
 from fila_proto_zmq.record import BATCHED, FIXED_BYTES, HAS_TTL, PLAIN, extension_of, unpack_fixed, unpack_record
@@ -16,7 +16,7 @@ from fila_worker.check.findings import Change, Finding
 from fila_worker.check.reading import UNREADABLE, Reading, decoded
 from fila_worker.check.schedule import Expected
 from fila_worker.core.batch_parts import Place
-from fila_worker.core.keys import LANE_BYTES, MESSAGE_KEY_BYTES, first_of_all, own_place, place_of, u64
+from fila_worker.core.keys import LANE_BYTES, MESSAGE_KEY_BYTES, first_of_all, number_of, own_place, place_of, u64
 from fila_worker.core.model.due_index import Delayed, Kind, on_the_grid, parse_delayed
 from fila_worker.core.model.ledger import Counts, LaneRecord, decode_lane, encode_lane
 
@@ -24,7 +24,6 @@ Item: TypeAlias = tuple[bytes, int, bytes, bytes]
 """The lane's prefix, which family, and the item."""
 
 _LANE, _MESSAGE, _DELAYED = range(3)
-_SEQUENCE_AT: Final = LANE_BYTES + 4
 
 
 def check_lines(reading: Reading) -> Iterator[Finding]:
@@ -119,8 +118,8 @@ class _Line:
             return
         flags, _, priority, high, low = unpack_fixed(record)
         self._priorities.add(priority)
-        self._has_strangers = self._has_strangers or self._is_stranger(high, low)
-        number = u64(key, _SEQUENCE_AT)
+        number = number_of(key)
+        self._has_strangers = self._has_strangers or number != sequence(low) or self._is_stranger(high, low)
         self._highest = max(self._highest, number)
         if flags != PLAIN and (fault := _unreadable(record)) is not None:
             yield Finding("message", f"{self._name}: message {key.hex()} cannot be read: {fault}", self._queue)

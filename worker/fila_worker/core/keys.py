@@ -2,7 +2,11 @@
 
 ``message key = lane u64 · priority u32 · sequence u64``, big-endian. Within a lane, byte order is delivery order: lower
 priority first (biased by 2**31, so that negative ones sort first), then enqueue order. The last 12 bytes are a message's
-*place in line*. The message keeps them when it moves to the dead letter queue and back.
+*place in line*. The message keeps them when it moves to the dead letter queue of its shard and back.
+
+A sequence number is given out by the shard that stores the key, once in its history, so no two messages have the same place. A message that
+arrives from another shard gets a new number, though its id may have one of this shard: the shard may have been put back to an earlier state,
+and have given that number out again, or not yet.
 """
 
 from struct import Struct
@@ -51,6 +55,16 @@ def lane_of(message_key: bytes) -> int:
 def place_of(message_key: bytes) -> bytes:
     """Return the place in line in a message key."""
     return message_key[LANE_BYTES:]
+
+
+def number_of(message_key: bytes) -> int:
+    """Return the sequence number in a message key."""
+    return u64(message_key, _SEQUENCE_AT)
+
+
+def number_in(place: bytes) -> int:
+    """Return the sequence number in a place in line."""
+    return u64(place, 4)
 
 
 def first_of_all(message_key: bytes) -> bytes:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_proto_zmq.commands import QueueOptions
 from fila_proto_zmq.ids import sequence
-from fila_proto_zmq.names import dead_letter_name
+from fila_proto_zmq.names import dead_letter_name, root_name
 from fila_proto_zmq.record import Extension, Record, headers_length, pack_record
 from fila_worker.core.enqueue import policy
-from fila_worker.core.keys import PRIORITY_BIAS, pack_place, pack_u32
+from fila_worker.core.keys import PRIORITY_BIAS, number_of, pack_place, pack_u32
 from fila_worker.core.model.due_index import Kind, delay, on_the_grid
 from fila_worker.core.model.queues import Queue
 
@@ -24,9 +24,12 @@ LAST_QUEUE_ID: Final = b"last queue id"
 
 
 class Incoming:
-    """A message with its schedule. ``deliver_ms`` 0: at once. ``ttl_ms`` 0: the queue's time to live."""
+    """A message with its schedule. ``deliver_ms`` 0: at once. ``ttl_ms`` 0: the queue's time to live.
 
-    __slots__ = ("deliver_ms", "key", "record", "throttle_keys", "ttl_ms", "weight")
+    ``number``: its sequence number, if this shard has given it one, with its id or with its place in another queue. 0: it gets a new one.
+    """
+
+    __slots__ = ("deliver_ms", "key", "number", "record", "throttle_keys", "ttl_ms", "weight")
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Incoming:
         throttle_keys: tuple[str, ...] = (),
         deliver_ms: int = 0,
         ttl_ms: int = 0,
+        number: int = 0,
     ) -> None:
         self.record = record
         self.key = key
@@ -44,6 +48,7 @@ class Incoming:
         self.throttle_keys = throttle_keys
         self.deliver_ms = deliver_ms
         self.ttl_ms = ttl_ms
+        self.number = number
 
 
 class Stored(NamedTuple):
@@ -74,8 +79,10 @@ def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> Store
     lane = state.lane(queue, message.key, message.throttle_keys)
     if message.weight:
         state.set_weight(lane.key, message.weight)
-    remember(state, queue, record)
-    place = _place(state, queue, record)
+    if not message.number:
+        state.counters.sequence = message.number = state.counters.sequence + 1
+    remember(state, queue, record, message.number)
+    place = pack_place(record.priority + PRIORITY_BIAS, message.number)
     packed = pack_record(record)
     if ttl_ms:
         state.due_index.add(on_the_grid(now_ms + ttl_ms), Kind.EXPIRE, lane.prefix + place, state.batch)
@@ -87,25 +94,24 @@ def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> Store
     return Stored(lane, lane.prefix + place, packed, message.deliver_ms if message.deliver_ms > now_ms else 0)
 
 
-def remember(state: "State", queue: Queue, record: Record) -> None:
-    """Note what is needed to find a message of the queue by its id."""
+def kept_number(state: "State", message_key: bytes, source: Queue, target: Queue) -> int:
+    """Return the number that a message keeps on its way to another queue of this shard; 0: it needs a new one.
+
+    Numbers from before a reshard are unique among the queues with one root name only, because those had one shard.
+    """
+    number, earlier = number_of(message_key), state.counters.earlier
+    if earlier and number <= earlier[-1].last and root_name(source.name) != root_name(target.name):
+        return 0
+    return number
+
+
+def remember(state: "State", queue: Queue, record: Record, number: int) -> None:
+    """Note what is needed to find a message of the queue by its id. ``number``: the one in its place."""
     news = queue.note_priorities({record.priority})
-    if not queue.strangers and not state.is_own(queue, record.id_high, record.id_low):
+    if not queue.strangers and (number != sequence(record.id_low) or not state.is_own(queue, record.id_high, record.id_low)):
         queue.strangers = news = True
     if news:
         state.save_queue(queue)
-
-
-def _place(state: "State", queue: Queue, record: Record) -> bytes:
-    """Return a message's place in line.
-
-    It follows from the message's own number if no other message can have that number. Otherwise it is behind all messages of the
-    shard.
-    """
-    number = sequence(record.id_low)
-    if not state.is_own(queue, record.id_high, record.id_low):
-        state.counters.sequence = number = state.counters.sequence + 1
-    return pack_place(record.priority + PRIORITY_BIAS, number)
 
 
 def take_in(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Fault
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PayloadTooLargeError, StorageError
-from fila_proto_zmq.ids import low_half
+from fila_proto_zmq.ids import low_half, sequence
 from fila_proto_zmq.limits import (
     COST_MILLI_MAX,
     DEDUP_ID_BYTES_MAX,
@@ -102,7 +102,15 @@ def _incoming(
     extension = Extension(lease_ms=lease_ms or None, cost_milli=cost_milli, max_attempts=max_attempts or None)
     record = Record(0, priority, high, low, extension, bytes(envelope))
     deliver_ms = _deliver_ms(options, now_ms)
-    return Incoming(record, name, weight=weight, throttle_keys=throttle_keys, deliver_ms=deliver_ms, ttl_ms=ttl_ms)
+    return Incoming(
+        record,
+        name,
+        weight=weight,
+        throttle_keys=throttle_keys,
+        deliver_ms=deliver_ms,
+        ttl_ms=ttl_ms,
+        number=sequence(record.id_low),
+    )
 
 
 def _deliver_ms(options: list[int], now_ms: int) -> int:

@@ -86,17 +86,18 @@ def locate(state: "State", queue: "Queue", high: int, low: int) -> "Generator[in
     """
     if not 0 <= min(high, low) <= max(high, low) < 2**64:
         return None
-    stranger = not state.is_own(queue, high, low)
-    if stranger and not queue.strangers:
-        return None
-    search = _Search(state, queue, _ID.pack(high, low), None if stranger else sequence(low))
+    numbers: list[int | None] = [sequence(low)] if state.is_own(queue, high, low) else []
+    if queue.strangers:
+        numbers.append(None)
     step = state.settings.limits.step_effort
-    for views in pieces(state, queue, step):
-        found = yield from search.look_into(views)
-        if found is not None and not _was_acked(found):
-            state.jobs.charge(search.spent())
-            return found
-        yield 1 + len(views) // NEAR_LANES + search.spent()
+    for number in numbers:
+        search = _Search(state, queue, _ID.pack(high, low), number)
+        for views in pieces(state, queue, step):
+            found = yield from search.look_into(views)
+            if found is not None and not _was_acked(found):
+                state.jobs.charge(search.spent())
+                return found
+            yield 1 + len(views) // NEAR_LANES + search.spent()
     return None
 
 
@@ -143,8 +144,8 @@ class BrowseCursors:
 class _Search:
     """The search for a message by its id: in memory if all keys of a lane are there, else by look-ups at the possible places.
 
-    ``number`` is the sequence number in the message's key. It is None if another shard than the queue's accepted the
-    message: then it can have any place.
+    ``number`` is the sequence number in the message's key, as its id has it. It is None if the message came from another shard:
+    then it can have any place.
     """
 
     __slots__ = ("_effort", "_last", "_number", "_places", "_queue", "_state", "_step", "_wanted")

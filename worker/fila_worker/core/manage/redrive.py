@@ -177,7 +177,8 @@ def _send_back(state: "State", lane: "Lane", message_key: bytes, record: bytes, 
         place = own_place(message_key, letter.priority)
         transfers.send(state, lane, place, transfer_of(source, lane, letter, redriven=True))
     else:
-        message = insert.Incoming(insert.revived(letter), lane.key.name, throttle_keys=lane.throttle_keys)
+        number = insert.kept_number(state, message_key, lane.key.queue, target)
+        message = insert.Incoming(insert.revived(letter), lane.key.name, throttle_keys=lane.throttle_keys, number=number)
         insert.take_in(state, target, message, now_ms)
 
 

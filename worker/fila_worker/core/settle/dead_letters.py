@@ -12,7 +12,7 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import BATCHED, Record, pack_record
 from fila_worker.core.batch_parts import Outcome
 from fila_worker.core.enqueue import insert
-from fila_worker.core.keys import own_place
+from fila_worker.core.keys import number_in, own_place
 from fila_worker.core.model.lanes import tokens_of, unpack_stored
 from fila_worker.core.model.queues import DISCARD, OWN, Queue
 from fila_worker.core.settle import transfers
@@ -59,7 +59,10 @@ def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes,
     named = state.queues.get(policy) if policy != OWN else None
     if named is not None:
         state.appoint(named)  # it may not be the queue that was appointed
-        message = insert.Incoming(letter, lane.key.name, weight=lane.key.weight, throttle_keys=lane.throttle_keys)
+        number = insert.kept_number(state, message_key, source, named)
+        message = insert.Incoming(
+            letter, lane.key.name, weight=lane.key.weight, throttle_keys=lane.throttle_keys, number=number
+        )
         insert.store(state, named, message, now_ms)
     elif policy != OWN and shard_of(policy, state.shards) != state.index:
         transfers.send(
@@ -82,7 +85,7 @@ def _would_go_round(letter: Record, policy: str) -> bool:
 def _lay_down(state: "State", target: Queue, lane: "Lane", place: bytes, letter: Record) -> None:
     resting = state.lane(target, lane.key.name, lane.throttle_keys)
     state.set_weight(resting.key, lane.key.weight)
-    insert.remember(state, target, letter)
+    insert.remember(state, target, letter, number_in(place))
     state.put_in_line(resting, place, pack_record(letter))
 
 

@@ -15,6 +15,7 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record, unpack_record
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert
+from fila_worker.core.keys import number_in
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.lanes import unpack_stored
 from fila_worker.core.model.outbox import STREAM_BYTES, InboxCursor, OutboxEntry, outbox_key
@@ -79,7 +80,7 @@ def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTr
 
 
 def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
-    """Take in one message. Return False if its queue is not here, or this version can't read the layout of its record."""
+    """Take in one message, behind all others of the shard. Return False if its queue is not here, or this version can't read the layout of its record."""
     queue = state.queues.get(transfer.queue)
     record = _read(transfer)
     if queue is None or record is None:
@@ -136,7 +137,7 @@ def _lay_back(state: "State", origin: "Queue", parcel: OutboxEntry) -> None:
     transfer = parcel.transfer
     queue = origin if transfer.redriven else insert.own_dead_letters(state, origin)
     lane = state.lane(queue, transfer.fairness_key, tuple(transfer.throttle_keys))
-    insert.remember(state, queue, unpack_stored(transfer.record))
+    insert.remember(state, queue, unpack_stored(transfer.record), number_in(parcel.place))
     state.put_in_line(lane, parcel.place, transfer.record)
 
 
