@@ -44,7 +44,8 @@ class Message:
     dedup_id: str | None = None
     """A second message with the same one, within the dedup window, is not stored and gets the first one's id."""
     dedup_mode: Literal["first", "last"] = "first"
-    """``"last"``: the second one replaces the payload, the headers and the delay of the first, if that is pending or delayed."""
+    """``"last"``: the second one replaces the payload, the headers and the delay of the first, if that is pending or delayed; else it is a
+    message of its own, to which the dedup id belongs from then on."""
     max_attempts: int | None = None
     """Its deliveries before it is dead-lettered; None: as many as the queue says."""
 

@@ -319,6 +319,11 @@ def hasty_answer(stack: ExitStack) -> None:
     replace(stack, HeldEffects, "hold", lambda real: lambda held, store, effects, now_ms: effects)
 
 
+def dropped_update(stack: ExitStack) -> None:
+    """A message that would replace one that is leased or gone is confirmed, and not stored."""
+    replace(stack, replacing.Replacements, "replace", lambda real: lambda *arguments: real(*arguments) or True)
+
+
 def half_a_replacement(stack: ExitStack) -> None:
     """A pending message that is replaced is replaced on the disk, and not in its line in memory."""
 
@@ -366,7 +371,7 @@ BUGS: dict[str, Plant] = {
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
-        hasty_answer, old_number, half_a_replacement, hasty_callback, idle_queue_kept,
+        hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept,
         *HOST_BUGS,
     )
 }  # fmt: skip

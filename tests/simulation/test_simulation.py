@@ -53,6 +53,7 @@ BUGS = {
     "late_progress": Caught("schedules", 60, "timed,kill_worker"),
     "hasty_callback": Caught("batches", 60, "together,consume,receive"),
     "idle_queue_kept": Caught("rest", 60, "debounce"),
+    "dropped_update": Caught("replaced", 60, "debounce"),
     "old_number": Caught("invariants", 40, "rewind,elsewhere,verbs,receive,max_attempts", 10_400),
     "kept_letter": Caught("audit", 10, "hosts,elsewhere"),
 }

@@ -74,6 +74,7 @@ def audited(run: "Run") -> None:
     dead_letters.check(history)
     dead_letters.check_own_caps(history)
     replaced.check(history)
+    replaced.check_kept(history)
     replaced.check_made(history)
     fairness.check(history)
     throttles.check(history)

@@ -49,6 +49,22 @@ def _check_first(history: History, first: Grant, several: list[Done]) -> None:
             return
 
 
+def check_kept(history: History) -> None:
+    """What was confirmed is given out, or was replaced by a later one: no update is dropped because a consumer has an older one."""
+    grants = history.grants_by_token()
+    last = [call for call in history.calls if call.kind == "enqueue" and call.said.get("dedup_mode") == "last"]
+    for call in last:
+        sent = history.sent[call.said["token"]]
+        if not call.ok or grants[sent.token] or history.is_excused(sent.token) or history.was_swept(sent):
+            continue
+        same = (each for each in last if (each.queue, each.said["dedup_id"]) == (call.queue, call.said["dedup_id"]))
+        if not any(each is not call and (each.ended_us is None or each.ended_us >= call.started_us) for each in same):
+            history.fail(
+                "replaced",
+                f"#{call.number} was confirmed as {call.value} of {call.queue}, and {sent.token} was never given out",
+            )
+
+
 def check_made(history: History) -> None:
     """Once a template is put, an enqueue to a name that it matches finds a queue."""
     puts = [call for call in history.calls if call.kind == "put_template" and call.ok]

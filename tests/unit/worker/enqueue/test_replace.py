@@ -119,7 +119,9 @@ def test_putting_off_again_and_again_leaves_no_entries_behind(shard: ShardHarnes
 
 
 @pytest.mark.parametrize("fate", ["leased", "acked", "acked in a batch", "dead", "cancelled", "expired"])
-def test_a_message_that_is_leased_or_gone_is_left_alone(shard: ShardHarness, fate: str) -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_beside_a_message_that_is_leased_or_gone_comes_another(shard: ShardHarness, fate: str, restarted: bool) -> None:
+    """A confirmed update is never dropped; from then on it is the one that is replaced."""
     first = put(shard, b"1", ttl_ms=1000 if fate == "expired" else 0)
     put(shard, b"other", "b")
     got = [] if fate in {"cancelled", "expired"} else shard.receive(2 if "batch" in fate else 1)
@@ -132,12 +134,27 @@ def test_a_message_that_is_leased_or_gone_is_left_alone(shard: ShardHarness, fat
             shard.ask(Cancel(*parse_id(first)))
         case "expired":
             shard.pass_time(10_000)
-    before = shard.counts(), size_bytes(shard)
-    assert put(shard, b"2") == first
-    assert (shard.counts(), size_bytes(shard)) == before
+    second = put(shard, b"2")
+    assert second != first
+    if restarted:
+        shard.restart()
+    assert put(shard, b"3", delay_ms=1000) == second
     if fate == "leased":
         shard.settle(Verb.NACK, got)
         assert payloads(shard.receive(9)) == [b"1", b"other"]
+    shard.pass_time(1000)
+    assert b"3" in payloads(shard.receive(9))
+
+
+def test_repeated_frames_of_a_batch_beside_a_leased_message_store_one(shard: ShardHarness) -> None:
+    """A client that lost the answer sends them again: they replace what they have stored."""
+    put(shard, b"1")
+    shard.receive()
+    batch = Enqueue([seal_envelope(b"2"), seal_envelope(b"3")], dedup_id="a", dedup_last=True)
+    for _ in range(2):
+        shard.ask(batch)
+    assert shard.counts() == (1, 1, 0)
+    assert payloads(shard.receive(9)) == [b"3"]
 
 
 def test_a_replacement_begins_the_window_anew(shard: ShardHarness) -> None:
@@ -150,13 +167,13 @@ def test_a_replacement_begins_the_window_anew(shard: ShardHarness) -> None:
     assert put(shard, b"6") != first
 
 
-def test_one_that_is_left_alone_does_not_prolong_the_window(shard: ShardHarness) -> None:
+def test_one_of_mode_first_neither_replaces_nor_prolongs_the_window(shard: ShardHarness) -> None:
     first = put(shard, b"0")
     shard.ack(shard.receive())
     shard.pass_time(WINDOW_MS - 1000)
-    assert put(shard, b"1") == first
-    shard.pass_time(1000)
-    assert put(shard, b"2") != first
+    for payload in (b"1", b"2"):
+        assert (put(shard, payload, last=False) == first) == (payload == b"1")
+        shard.pass_time(1000)
 
 
 def test_the_same_id_several_times_in_one_batch(shard: ShardHarness) -> None:
@@ -195,7 +212,7 @@ def test_one_that_was_stored_for_good_is_found_by_its_fairness_key(shard: ShardH
     put(shard, b"2", fairness_key="x")
     put(shard, b"3", "b", last=False, fairness_key="x")
     put(shard, b"4", "b", fairness_key="y")
-    assert payloads(shard.receive(9)) == [b"3", b"2"]
+    assert payloads(shard.receive(9)) == [b"3", b"4", b"2"], "what is not found stays, and nothing is dropped"
 
 
 @pytest.mark.parametrize("cap", [None, 1])
@@ -300,15 +317,12 @@ class Model:
 
     def __init__(self) -> None:
         self.waiting: dict[str, bytes] = {}
-        self.gone: set[str] = set()
 
     def put(self, name: str, payload: bytes) -> None:
-        if name not in self.gone:
-            self.waiting[name] = payload
+        self.waiting[name] = payload
 
     def take(self, name: str, payload: bytes) -> None:
         assert self.waiting.pop(name) == payload, name
-        self.gone.add(name)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -348,6 +362,7 @@ def test_any_mixture(seed: int, limits: Limits) -> None:
                 shard.settle(random.choice([Verb.NACK, Verb.RELEASE]), [got])
             else:
                 model.take(name, got.payload)
+                del ids[name]
                 shard.ack([got])
     shard.pass_time(10_000)
     while rest := shard.receive(5):

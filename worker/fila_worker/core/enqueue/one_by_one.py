@@ -64,11 +64,14 @@ def accept_one_by_one(
             _check_options(options, throttle_keys, dedup_id, last, now_ms)
             earlier = seen.get(dedup_id)
             if earlier is not None:
-                if last and replacements:
-                    hint = Hint(name, policy.canonical(throttle_keys), options[1])
-                    replacements.replace(dedup_id, hint, envelope, _deliver_ms(options, now_ms))
-                known.append((index, *earlier))
-                continue
+                hint = Hint(name, policy.canonical(throttle_keys), options[1])
+                if (
+                    not last
+                    or replacements is None
+                    or replacements.replace(dedup_id, hint, envelope, _deliver_ms(options, now_ms))
+                ):
+                    known.append((index, *earlier))
+                    continue
             quotas.check_room(state, queue, name, len(envelope) + FIXED_BYTES, now_ms)
         except StorageError:
             raise  # no fault of the message

@@ -1,11 +1,12 @@
-"""Replacement: a message with a known dedup id takes over the place of the first one, if that was not delivered yet.
+"""Replacement: a message with a known dedup id takes over the place of the one that waits under that id.
 
-The payload, the headers and the delay are replaced. The id, the place in line and all other options stay. A message that is leased or gone
-is left alone, and the producer gets its id as usual.
+The payload, the headers and the delay are replaced. The id, the place in line and all other options stay. If that message is leased or gone,
+the new one is stored as a message of its own, and the dedup id is that one's from then on: a consumer has or had the old content, and an
+update that was confirmed must be somewhere.
 
 The dedup id's record has the message's key if the first enqueue said that it may be replaced. Otherwise, and if it is not there because it was
-redriven, the message is looked up in the lanes of its fairness key. Rejected: a search of the whole queue, because a producer could ask for
-one with each message.
+redriven, the message is looked up in the lanes of its fairness key. One that is not found there stays, beside the new one. Rejected: a search
+of the whole queue, because a producer could ask for one with each message.
 """
 
 from collections.abc import Iterator
@@ -67,18 +68,20 @@ class Replacements:
         self._found[name] = _Found(stored.lane, stored.key, stored.record, delayed)
         self._new.add(name)
 
-    def replace(self, name: str, hint: Hint, envelope: bytes, deliver_ms: int) -> None:
-        """Replace the message of a known dedup id, unless it is leased or gone.
+    def replace(self, name: str, hint: Hint, envelope: bytes, deliver_ms: int) -> bool:
+        """Replace the message of a known dedup id. Return False if it is leased or gone, or not where it is looked for.
 
         Raise :class:`~fila_proto_zmq.errors.OverloadedError` if its queue has no room for more bytes.
         """
         if name not in self._found:
             self._found[name] = self._find(name, hint)
         found = self._found[name]
-        if found is not None:
-            self._found[name] = _replace(self._state, found, bytes(envelope), deliver_ms, self._now_ms)
-            if name not in self._new:
-                self._replaced[name] = found.key
+        if found is None:
+            return False
+        self._found[name] = _replace(self._state, found, bytes(envelope), deliver_ms, self._now_ms)
+        if name not in self._new:
+            self._replaced[name] = found.key
+        return True
 
     def remember(self) -> None:
         """Make durable where the messages are. Call it when the dedup ids of the batch are remembered."""
