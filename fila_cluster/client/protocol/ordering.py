@@ -8,10 +8,14 @@ they would let the later ones overtake.
 
 A chunk that fails for good, or whose fate is not known, is surfaced, and the line goes on behind it.
 
+The time of a chunk is what passes without progress: each answer that the broker has stored one begins the time of all others anew. So chunks do
+not use up each other's time while the broker works on them, and a broker that does nothing is waited for once.
+
 **Rejected:** one chunk under way at a time (half of the throughput, less over a network); retries without the shard's help
 (a chunk that was stored behind a refused one cannot be taken back).
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from copy import copy
@@ -32,18 +36,19 @@ _BEGIN = 0
 class Chunk(Pending[Enqueued]):
     """One Enqueue of a line. ``then`` gets the chunk when it is done, before a waiter is woken.
 
-    ``ready_at`` is when the line took it, ``deadline`` when it fails at the latest; None until it is sent first. ``doubtful``
-    means that an attempt may have been carried out.
+    ``ready_at`` is when the line took it, ``sent_at`` when it was sent first; None: it was not. ``doubtful`` means that an attempt may
+    have been carried out.
     """
 
-    __slots__ = ("command", "deadline", "doubtful", "number", "ready_at", "then")
+    __slots__ = ("call", "command", "doubtful", "number", "ready_at", "sent_at", "then")
 
     def __init__(self, command: Enqueue, then: "Callable[[Any], object] | None" = None) -> None:
         super().__init__()
         self.command = command
         self.then = then
+        self.call: Call | None = None
         self.ready_at = 0.0
-        self.deadline: float | None = None
+        self.sent_at: float | None = None
         self.doubtful = False
         self.number = 0
 
@@ -104,6 +109,8 @@ class Line:
         self._cause: FilaError | None = None
         """The first error since the line was whole that is not only about the order."""
         self._trouble: FilaError | None = None
+        self._progress_at = -math.inf
+        """When a chunk was stored last."""
         self._last = _BEGIN
         self._attempts = 0
         self._numbers = 0
@@ -153,14 +160,15 @@ class Line:
         if self._trouble is not None and self._ends_at(chunk) <= now:
             chunk.finish(error=_for(chunk, self._trouble))
             return
-        if chunk.deadline is None:
-            chunk.deadline = self._ends_at(chunk) if self._trouble else now + self._around.timeout_s
+        if chunk.sent_at is None:
+            chunk.sent_at = chunk.ready_at if self._trouble else now
         chunk.command.after = self._last
         self._under_way.append(chunk)
-        left_s = round(chunk.deadline - now, 3)
+        left_s = round(self._ends_at(chunk) - now, 3)
         call = self._around.start(
             self.queue, chunk.command, lambda call: self._answered(chunk, call), timeout=left_s, persistent=False
         )
+        chunk.call = call
         self._last = call.request
 
     def _answered(self, chunk: Chunk, call: Call) -> None:
@@ -169,6 +177,7 @@ class Line:
         if error is None:
             self._attempts = 0
             self._trouble = None
+            self._note_progress()
             chunk.finish(call.value)
         else:
             self._broken = True
@@ -176,6 +185,13 @@ class Line:
         if self._broken and not self._under_way:
             self._mend()
         self._go_on()
+
+    def _note_progress(self) -> None:
+        """Begin the time of all other chunks anew."""
+        self._progress_at = self._around.now()
+        for chunk in self._under_way:
+            if chunk.call is not None:
+                chunk.call.deadline = max(chunk.call.deadline, self._ends_at(chunk))
 
     def _failed(self, chunk: Chunk, call: Call, error: FilaError) -> None:
         chunk.doubtful |= call.may_be_done if isinstance(error, RequestTimeoutError) else call.doubtful
@@ -211,8 +227,9 @@ class Line:
         self._go_on()
 
     def _ends_at(self, chunk: Chunk) -> float:
-        """Return when a chunk fails at the latest, while there is trouble."""
-        return chunk.ready_at + self._around.timeout_s if chunk.deadline is None else chunk.deadline
+        """Return when a chunk fails at the latest if no other one is stored before; of a chunk that was not sent: while there is trouble."""
+        since = chunk.ready_at if chunk.sent_at is None else chunk.sent_at
+        return max(since, self._progress_at) + self._around.timeout_s
 
 
 def _may_repeat(call: Call, error: FilaError) -> bool:

@@ -328,6 +328,21 @@ def test_an_enqueue_that_takes_too_long_is_answered_with_what_is_stored(hooked: 
     assert hooked.counts()[0] == reply.count
 
 
+def test_an_enqueue_has_its_whole_time_from_its_own_beginning(hooked: ShardHarness) -> None:
+    """What it waited behind the batch before is none of it: a client has several batches under way."""
+    most = hooked.settings.limits.enqueue_ms_max
+    first, second = hooked.begin(batch(*[b"x"] * 6)), hooked.begin(batch(*[b"y"] * 6))
+    hooked.now_ms += most - 1
+    while hooked.counts()[0] <= 6:  # the second one has begun
+        hooked.turn()
+    hooked.now_ms += most - 1
+    hooked.finish()
+    for number in (first, second):
+        reply = hooked.late[number]
+        assert isinstance(reply, Enqueued)
+        assert (reply.count, reply.faults) == (6, [])
+
+
 def test_an_enqueue_whose_queue_is_deleted_meanwhile_gets_the_error(hooked: ShardHarness) -> None:
     number = hooked.begin(batch(*[b"x"] * 6))
     hooked.begin(DeleteQueue(), client=ADMIN)

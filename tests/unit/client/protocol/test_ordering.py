@@ -215,6 +215,43 @@ def test_a_slow_broker_is_no_outage():
     assert [chunk.error for chunk in chunks] == [None] * 40
 
 
+def test_the_time_of_a_chunk_begins_anew_with_each_that_is_stored():
+    """The broker works on them one after the other: the last one has waited for 16 s, and never for 5 s without progress."""
+    lined = Lined(timeout_s=5.0)
+    chunks = lined.send(*(b"%d" % number for number in range(CHUNKS_UNDER_WAY)))
+    for frame in lined.sent():
+        lined.peer.advance(4.0)
+        lined.accept(frame)
+    assert [chunk.error for chunk in chunks] == [None] * CHUNKS_UNDER_WAY
+
+
+def test_a_refused_chunk_has_fresh_time_when_another_was_stored():
+    lined = Lined(timeout_s=5.0)
+    chunks = lined.send(b"1", b"2")
+    one, two = lined.sent()
+    lined.peer.advance(4.0)
+    lined.accept(one)
+    lined.refuse(FULL, two)
+    lined.peer.advance(0.2)
+    (again,) = lined.sent()
+    lined.peer.advance(4.0)
+    lined.accept(again)
+    assert [chunk.error for chunk in chunks] == [None, None]
+
+
+def test_a_broker_that_stores_nothing_is_waited_for_once():
+    lined = Lined(timeout_s=5.0)
+    chunks = lined.send(*(b"%d" % number for number in range(CHUNKS_UNDER_WAY)))
+    lined.peer.advance(4.0)
+    lined.accept(lined.sent()[0])
+    lined.peer.advance(4.9)
+    lined.sent()
+    assert not any(chunk.done for chunk in chunks[1:])
+    lined.peer.advance(0.2)
+    lined.sent()
+    assert [type(chunk.error) for chunk in chunks[1:]] == [RequestTimeoutError] * (CHUNKS_UNDER_WAY - 1)
+
+
 def test_no_answer_is_an_unknown_outcome():
     lined = Lined(timeout_s=5.0)
     (chunk,) = lined.send(b"1")

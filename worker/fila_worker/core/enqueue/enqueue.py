@@ -181,7 +181,10 @@ class _Reserved:
 
 
 def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Work":
-    """Store a batch part by part. Messages that are not stored when the client's wait is over are refused, not left open."""
+    """Store a batch part by part. Messages for which there is no time are refused, not left open.
+
+    A batch that waited for too long behind others is refused whole, and may be sent again.
+    """
     now_ms, limits, total = (yield 0), state.settings.limits, len(command.envelopes)
     if now_ms - call.now_ms >= limits.enqueue_ms_max:
         raise _too_late(queue, 0, total, refused=True)
@@ -191,6 +194,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
         queue = queue_for(state, call.queue, now_ms)
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
+    began_ms = now_ms  # what waited behind other batches has its whole time
     high, numbers = id_high(state, now_ms), _Reserved(state, total)
     first, done = numbers.sequence + 1, 0
     faults: Faults = []
@@ -212,7 +216,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
             break
         now_ms = yield effort
         error = _deleted(queue) if queue.gone else None
-        if now_ms - call.now_ms >= limits.enqueue_ms_max:
+        if now_ms - began_ms >= limits.enqueue_ms_max:
             error = error or _too_late(queue, done, total)
         if error is not None:
             faults += [(index, to_fault(error)) for index in range(done, total)]
