@@ -58,7 +58,8 @@ def refuse_missing(path: Path) -> None:
     """Raise :class:`DamageError` if a database was created here and is missing."""
     mark, name = mark_of(path), path.name.removeprefix(_PREFIX)
     is_listed = name.isdigit() and int(name) in listed(path.parent)
-    if (mark.exists() or is_listed) and not (path.is_dir() and any(path.iterdir())):
+    is_missing = not path.exists() or (path.is_dir() and not any(path.iterdir()))  # a file is left to the database to judge
+    if is_missing and (mark.exists() or is_listed):
         forget = [f"delete {mark}"] if mark.exists() else []
         if is_listed:
             forget.append(f'take {int(name)} from "{MADE}" in {path.parent / IDENTITY_FILE}')
