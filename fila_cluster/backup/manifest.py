@@ -83,8 +83,10 @@ def decode(content: bytes, name: str) -> Manifest:
         raise StorageError(
             f"the manifest {name} has format {manifest.format}, this version reads {FORMAT}: upgrade fila-cluster"
         )
-    if sorted(part.shard for part in manifest.parts) != list(range(manifest.shards)):
-        raise StorageError(f"the manifest {name} is damaged: it does not have each of {manifest.shards} shards once")
+    if manifest.shards < 1 or sorted(part.shard for part in manifest.parts) != list(range(manifest.shards)):
+        raise StorageError(
+            f"the manifest {name} is damaged: it does not have each of {manifest.shards} shards once; use another backup"
+        )
     refuse_foreign(manifest.every_file, name)
     return manifest
 

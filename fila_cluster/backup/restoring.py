@@ -14,7 +14,7 @@ from fila_cluster.backup.target import explained
 from fila_process.files import sync_names
 from fila_proto_zmq.errors import InvalidArgumentError, StorageError
 from fila_worker.core.recovery import begin_anew
-from fila_worker.storage.made import mark_made
+from fila_worker.storage.made import IDENTITY_FILE, identity_in, mark_made
 from fila_worker.storage.rocks import RocksStore
 
 DRAFT_SUFFIX: Final = ".restoring"
@@ -34,14 +34,25 @@ def restore(repository: Repository, data_dir: Path, backup: str | None = None) -
     manifest = repository.manifest(chosen)
     with explained(f"cannot restore to {path}"), draft_of(path) as draft:
         refuse_lack_of_space(draft, manifest)
+        restore_files(repository, manifest.files, draft)
+        _refuse_other_number(manifest, draft)  # before the shards, which are listed in that file
         for part in manifest.parts:
             _restore_shard(repository, manifest, part, draft)
-        restore_files(repository, manifest.files, draft)
         sync(draft)
         _refuse_content(path)
         draft.rename(path)
         sync_names(path.parent)
     return manifest
+
+
+def _refuse_other_number(manifest: Manifest, data_dir: Path) -> None:
+    """Raise :class:`StorageError` if the data directory does not say that it has the shards of a backup."""
+    found = identity_in(data_dir).get("shards")
+    if found != manifest.shards:
+        says = f"no {IDENTITY_FILE} that can be read" if found is None else f"a {IDENTITY_FILE} that says {found} shards"
+        raise StorageError(
+            f"the backup {manifest.id} is damaged: it has {manifest.shards} shards, and {says}; use another backup"
+        )
 
 
 def _refuse_content(path: Path) -> None:

@@ -102,8 +102,8 @@ class Replication(Section):
     """The Kafka that keeps the log, by some of its brokers: `kafka://HOST:PORT,HOST:PORT`. This host is then started with
     [`fila-cluster node`](hosts.md). Default: none, the shards are on this host's disk alone."""
     cluster: Annotated[str, AfterValidator(_check_cluster)] = "main"
-    """By which clusters that share a Kafka are told apart. The topic of the log is `fila.CLUSTER`; the first host makes it, with a partition for each
-    shard and one more."""
+    """By which clusters that share a Kafka are told apart: one name for each environment. The topic of the log is `fila.CLUSTER`; the first host makes it,
+    with a partition for each shard and one more."""
     standbys: Annotated[int, Field(ge=0, le=HOSTS_MAX - 1)] = 1
     """How many hosts should be ready to take each shard over, besides the one that leads it. With fewer, `status --hosts` and the dashboard say so."""
     takeover_after_ms: Annotated[int, Field(ge=TAKEOVER_MS_MIN, le=TAKEOVER_MS_MAX), BeforeValidator(milliseconds)] = 6_000

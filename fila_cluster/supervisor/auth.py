@@ -5,6 +5,7 @@ import hmac
 import secrets
 import time
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -77,6 +78,11 @@ def open_auth(data_dir: Path, *, of_several: bool = False) -> ClusterAuth:
         return ClusterAuth(stored, make_secret(secrets.token_bytes), _now_ms())
     shared = hmac.digest(stored.workers.secret_key.encode(), b"the key of the hosts' own processes", "sha256")
     return ClusterAuth(stored, make_secret(lambda count: shared[:count]), 0)
+
+
+def fingerprint_of(auth: ClusterAuth | None) -> str:
+    """Return by what a cluster's hosts know that they have the same keys. The keys of workers stay when the server's are exchanged."""
+    return "none" if auth is None else sha256(auth.stored.workers.public_key.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,44 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.reshard_plan import refuse_unfinished
-from fila_process.files import write_whole
+from fila_worker.settings import Replication
+from fila_worker.storage.made import IDENTITY_FILE, MADE, shards_there, write_identity, writing_identity
 
 FORMAT = 1
 FORMAT_OF_A_HOST = 2
 """Of a host of several: its shards are copies, which only `fila-cluster node` may open. Earlier versions refuse it."""
-IDENTITY_FILE = "fila.json"
 LOCK_FILE = "lock"
 
 ORPHANS_S_MAX = 10.0
 """Children whose supervisor was killed stop within this time."""
 
 _LOOK_AGAIN_S = 0.02
+
+
+class Identity(NamedTuple):
+    """What ``fila.json`` says. Of a new directory nothing is known."""
+
+    shards: int | None = None
+    host: str | None = None
+    """The name of the host whose copies it holds; None: it holds the only ones."""
+    log: str = ""
+    """The name of the log that the host's copies are of; empty: not known."""
+    keys: str = ""
+    """The fingerprint of the keys with which the host was last in that log."""
+    made: list[int] | None = None
+    """The shards that were made in it; None: it has no list yet, or is a host's, whose copies may be made anew."""
+
+    def plain(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        if self.host is None:
+            return {"format": FORMAT, "shards": self.shards, MADE: self.made or []}
+        return {"format": FORMAT_OF_A_HOST, "shards": self.shards, "host": self.host, "log": self.log, "keys": self.keys}
 
 
 class DirectoryInUseError(CannotStartError):
@@ -40,8 +61,7 @@ class HostDirectoryError(CannotStartError):
 class DataDir:
     """A data directory that belongs to this process, as long as its lock is open here or in a child.
 
-    Opening changes nothing; :meth:`claim` makes what is missing. ``shards``: None if it is new. ``host``: the name of the host
-    whose copies it holds, None if it is new or holds the only ones.
+    Opening changes nothing; :meth:`claim` makes what is missing.
     """
 
     def __init__(
@@ -65,17 +85,15 @@ class DataDir:
         """
         self.path = path.expanduser().absolute()
         self._lock_fd: int | None = None
-        self._mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        self._of_host = of_host
-        self.shards: int | None = None
-        self.host: str | None = None
+        self._shared, self._of_host = shared, of_host
+        self.identity = Identity()
         self.problem: str | None = None
         try:
             if self._lock_file.exists():
                 self._take_lock()
             if not resharding:
                 refuse_unfinished(self.path)
-            self.shards, self.host = self._read_identity()
+            self.identity = self._read_identity()
         except DirectoryInUseError:
             raise
         except HostDirectoryError:
@@ -96,9 +114,13 @@ class DataDir:
         assert self._lock_fd is not None
         return self._lock_fd
 
-    def claim(self, shards: int, host: str | None = None) -> None:
-        """Make the directory if it is new, with ``shards``, and put this process's name on the lock. ``host``: the name of a host of
-        several."""
+    @property
+    def shards(self) -> int | None:
+        """How many shards its cluster has; None: it is new."""
+        return self.identity.shards
+
+    def claim(self, shards: int, replication: Replication | None = None) -> None:
+        """Make the directory if it is new, with ``shards``, and put this process's name on the lock. ``replication``: of a host of several."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # messages are private
             if self._lock_fd is None:
@@ -106,17 +128,35 @@ class DataDir:
             os.fchmod(self.lock, 0o600)
             os.truncate(self.lock, 0)
             os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
-            if self._read_identity() != (self.shards, self.host):
-                raise CannotStartError(f"another process made {self.path} at the same moment: start again")
-            if self.shards is None:
-                self._write_identity(shards, host)
+            with writing_identity(self.path):
+                self._claim(shards, replication)
         except OSError as error:
             raise self._unusable(error) from None
+
+    def _claim(self, shards: int, replication: Replication | None) -> None:
+        found = self._read_identity()
+        if found[:2] != self.identity[:2]:
+            raise CannotStartError(f"another process made {self.path} at the same moment: start again")
+        if replication is not None:
+            wanted = Identity(shards, replication.host, replication.log, replication.keys)
+        else:
+            wanted = Identity(shards, made=found.made if found.made is not None else self._made_before(shards))
+        if wanted != found:
+            write_identity(self.path, wanted.plain())
+        self.identity = wanted
+
+    def _made_before(self, shards: int) -> list[int]:
+        """Return what was made in a directory that has no list: it is new, or of an earlier version.
+
+        Then all shards were made by the first start, unless their workers may have directories of their own.
+        """
+        there = shards_there(self.path)
+        return list(range(shards)) if there and not self._shared else there
 
     def restore_identity(self, shards: int) -> None:
         """Write ``fila.json`` again, where it is lost and the shards say how many they are."""
         try:
-            self._write_identity(shards)
+            self._write_identity(Identity(shards, made=shards_there(self.path)))
         except OSError as error:
             raise self._unusable(error) from None
 
@@ -139,21 +179,22 @@ class DataDir:
 
     def _try_lock(self, fd: int) -> bool:
         try:
-            fcntl.flock(fd, self._mode | fcntl.LOCK_NB)
+            fcntl.flock(fd, (fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
-    def _read_identity(self) -> tuple[int | None, str | None]:
-        """Return the number of shards, and the name of the host if it is one of several."""
+    def _read_identity(self) -> Identity:
         identity = self.path / IDENTITY_FILE
         try:
             content = json.loads(identity.read_text())
             known, shards = content["format"], content["shards"]
             host = str(content["host"]) if known == FORMAT_OF_A_HOST else None
+            log, keys = str(content.get("log", "")), str(content.get("keys", ""))
+            made = None if host is not None or content.get(MADE) is None else [int(index) for index in content[MADE]]
         except FileNotFoundError:
             self._refuse_lost_identity()
-            return None, None
+            return Identity()
         except (ValueError, KeyError, TypeError):
             raise CannotStartError(f"{identity} is damaged: restore it from a backup") from None
         if known not in {FORMAT, FORMAT_OF_A_HOST} or not isinstance(shards, int):
@@ -161,7 +202,7 @@ class DataDir:
                 f"{identity} has format {known}, this version reads {FORMAT} and {FORMAT_OF_A_HOST}: use a matching version"
             )
         self._refuse_other_kind(host)
-        return shards, host
+        return Identity(shards, host, log, keys, made)
 
     def _refuse_other_kind(self, host: str | None) -> None:
         if host is not None and not self._of_host:
@@ -186,14 +227,12 @@ class DataDir:
 
     def renumber(self, shards: int) -> None:
         """Set the number of shards, after they were exchanged. Raises :class:`OSError`."""
-        self._write_identity(shards)
+        self._write_identity(Identity(shards, made=list(range(shards))))
 
-    def _write_identity(self, shards: int, host: str | None = None) -> None:
-        identity: dict[str, object] = {"format": FORMAT, "shards": shards}
-        if host is not None:
-            identity |= {"format": FORMAT_OF_A_HOST, "host": host}
-        write_whole(self.path / IDENTITY_FILE, [json.dumps(identity).encode()])
-        self.shards, self.host = shards, host
+    def _write_identity(self, identity: Identity) -> None:
+        with writing_identity(self.path):
+            write_identity(self.path, identity.plain())
+        self.identity = identity
 
     def _unusable(self, error: OSError) -> CannotStartError:
         return CannotStartError(f"cannot use data directory {self.path}: {error.strerror}; choose another --data-dir")

@@ -37,9 +37,16 @@ class Member:
         """By which the cluster tells its hosts apart."""
         return self.replication.host
 
-    def prepare_log(self) -> None:
-        """Make the topic of the log, or check it. Waits for the brokers; raises :class:`CannotStartError` or ``UnfitStoreError``."""
-        _topic_module().prepare_topic(self.replication.kafka)
+    def joining(self, data_dir: DataDir, keys: str) -> "Member":
+        """Return this host with the log that it joins, which is made if the host is new and there is none.
+
+        ``keys``: a fingerprint of the cluster's keys. Waits for the brokers. Raise :class:`CannotStartError` or ``StorageError`` if the log is
+        another one than that of the copies in the data directory, or another cluster's.
+        """
+        kafka = self.replication.kafka
+        log = _kafka_module("topic").prepare_topic(kafka, data_dir.identity.log)
+        refuse_other_keys(kafka.topic, keys, data_dir.identity.keys, _kafka_module("joining").keys_of_log(kafka))
+        return replace(self, replication=msgspec.structs.replace(self.replication, log=log, keys=keys))
 
     def listening(self, worker_listen: Address) -> "Member":
         """Return this host with the port where its router listens for workers: port 0 was a free one."""
@@ -98,6 +105,18 @@ def check_membership(settings: Settings) -> None:
         raise InvalidConfigError("[backup] target is for a cluster on one host, a node makes no backups: remove it")
 
 
+def refuse_other_keys(topic: str, own: str, before: str, found: str) -> None:
+    """Raise :class:`CannotStartError` for a log of hosts with other keys. ``before``: those of this host when it was last in the log.
+
+    New keys are taken from a host that had those of the log: its operator has changed them, on all hosts.
+    """
+    if found not in {"", own, before}:
+        raise CannotStartError(
+            f"the topic {topic} is the log of a cluster with other keys: give this cluster a name of its own in [replication] cluster; or if "
+            "this is a host of that one, copy DATA_DIR/auth from another host, and set [auth] enabled as it is there"
+        )
+
+
 def shards_of_cluster(settings: Settings, data_dir: DataDir) -> int:
     """Return the number of shards, which all hosts share: as fixed here or asked, else as the log has them, else one for each worker.
 
@@ -111,22 +130,23 @@ def shards_of_cluster(settings: Settings, data_dir: DataDir) -> int:
         )
     if (shards := fixed or asked) is not None:
         return shards
-    found = _topic_module().find_partitions(kafka_of(settings.replication, 1))
+    found = _kafka_module("topic").find_partitions(kafka_of(settings.replication, 1))
     return (settings.server.workers or cores()) if found is None else shards_in(found)
 
 
-def _topic_module() -> ModuleType:
+def _kafka_module(name: str) -> ModuleType:
     try:
-        return import_module("fila_worker.log.kafka.topic")  # needs the extra `hosts`
+        return import_module(f"fila_worker.log.kafka.{name}")  # needs the extra `hosts`
     except ImportError as error:
         raise CannotStartError(str(error)) from None
 
 
 def _name(settings: Settings, data_dir: DataDir) -> str:
-    name = settings.hosts.name or data_dir.host or _machine(settings.server.listen_addr.port)
-    if data_dir.host not in {None, name}:
+    fixed = data_dir.identity.host
+    name = settings.hosts.name or fixed or _machine(settings.server.listen_addr.port)
+    if fixed not in {None, name}:
         raise CannotStartError(
-            f"{data_dir.path} is that of host {data_dir.host!r}, not {name!r}: start it with --name {data_dir.host}; "
+            f"{data_dir.path} is that of host {fixed!r}, not {name!r}: start it with --name {fixed}; "
             "a new host needs an empty --data-dir"
         )
     try:

@@ -10,7 +10,7 @@ import msgspec
 from fila_cluster.backup.target import target_at
 from fila_cluster.config.address import Address, refuse_exposure, refuse_sharing
 from fila_cluster.config.settings import Settings
-from fila_cluster.supervisor.auth import AuthWatch, ClusterAuth, open_auth
+from fila_cluster.supervisor.auth import AuthWatch, ClusterAuth, fingerprint_of, open_auth
 from fila_cluster.supervisor.child import Child
 from fila_cluster.supervisor.data_dir import DataDir
 from fila_cluster.supervisor.endpoints import Ports, WorkerEndpoint
@@ -78,9 +78,8 @@ def serve(
     is_new = data_dir.shards is None
     if member is not None:
         assert worker_endpoint.address is not None
-        member = member.listening(worker_endpoint.address)
-        member.prepare_log()
-    data_dir.claim(layout.shards, member.name if member else None)
+        member = member.listening(worker_endpoint.address).joining(data_dir, fingerprint_of(auth))
+    data_dir.claim(layout.shards, member.replication if member else None)
     forget_moves(data_dir.path)  # the shards are dealt anew
     journal = _open_journal(settings, data_dir, layout, is_new=is_new)
 

@@ -131,6 +131,12 @@ def test_the_loss_of_a_shard_can_be_accepted(tmp_path: Path) -> None:
     hurt, sound, directory = filled(tmp_path, closed_well=True)
     directory.rename(tmp_path / "elsewhere")
     mark_of(directory).unlink()
+    with running(tmp_path / "data", workers=2) as cluster, Client(cluster.endpoint, timeout=2.0) as client:
+        assert 'take 0 from "made" in' in refusal(client, hurt), "the mark may be lost with the directory"
+        with cluster.client() as patient:
+            assert patient.queue_stats(sound).pending == MESSAGES
+    identity = tmp_path / "data" / "fila.json"
+    identity.write_text(identity.read_text().replace('"made": [0, 1]', '"made": [1]'))
     with running(tmp_path / "data", workers=2) as cluster, cluster.client() as client:
         with pytest.raises(QueueNotFoundError):
             client.queue_stats(hurt)

@@ -216,7 +216,7 @@ class HostedCluster(Cluster):
         """Let the product's replicated shards stand on the logs and copies of this cluster."""
         world, nature = self.world, self.nature
 
-        def make_log(kafka: KafkaSettings, wake: Callable[[], None]) -> SimLog:
+        def make_log(kafka: KafkaSettings, log: str, wake: Callable[[], None]) -> SimLog:
             return SimLog(world.current.machine, self.partitions, kafka, wake)
 
         def exit_now(code: int) -> None:
@@ -231,9 +231,7 @@ class HostedCluster(Cluster):
 
         kafka = {
             "fila_worker.log.kafka.partition": SimpleNamespace(KafkaLog=make_log, steady_ms=steady_ms),
-            "fila_worker.log.kafka.topic": SimpleNamespace(
-                prepare_topic=lambda settings: None, log_of=lambda settings: "log"
-            ),
+            "fila_worker.log.kafka.topic": SimpleNamespace(prepare_topic=lambda settings, log: "log"),
         }
         replicated = fila_worker.replicated
         fakes = [

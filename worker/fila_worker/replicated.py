@@ -301,24 +301,26 @@ def replicated_shards(settings: WorkerSettings, replication: Replication, wake: 
     ``wake``: called in any thread when the log has news.
     """
     from fila_worker.log.kafka.partition import KafkaLog, steady_ms  # noqa: PLC0415  # needs the extra `hosts`
-    from fila_worker.log.kafka.topic import log_of, prepare_topic  # noqa: PLC0415  # the same
+    from fila_worker.log.kafka.topic import prepare_topic  # noqa: PLC0415  # the same
 
     kafka, data_dir, memory = replication.kafka, Path(settings.data_dir), SharedMemory()
-    prepare_topic(kafka)
+    log = prepare_topic(kafka, replication.log)
     checkpoints, shards, one_at_a_time = replication.checkpoints, settings.shards_total, Lock()
-    log, partitions = None if checkpoints is None else log_of(kafka), KafkaLog(kafka, wake)
+    partitions = KafkaLog(kafka, log, wake)
     node = Node(settings.name, replication.host, replication.address, f"{random_64():x}")
 
     def make_placing(members: Callable[[], dict[int, Member]]) -> Placing:
         control = partitions.partition(kafka.control_partition)
-        return Placing(node, settings.shards_total, members, control, steady_ms(), replication.placement, replication.router)
+        return Placing(
+            node, shards, members, control, steady_ms(), replication.placement, replication.router, replication.keys
+        )
 
     def make_slot(index: int, placing: Placing) -> ReplicatedSlot:
         partition = partitions.partition(index)
         exchange = Exchange(data_dir, index)
 
         def make_member(now_ms: int) -> Member:
-            copy = Replica(exchange.copy, memory=memory)
+            copy = Replica(exchange.copy, log=log, memory=memory)
             member = Member(
                 partition,
                 copy,
@@ -332,10 +334,9 @@ def replicated_shards(settings: WorkerSettings, replication: Replication, wake: 
 
         def make_cutting(copy: Replica, now_ms: int) -> Cutting:
             assert checkpoints is not None
-            assert log is not None
             return Cutting(copy, partition, exchange, checkpoints, log, shards, one_at_a_time, now_ms)
 
-        beginning = Beginning(exchange, shards, log)
+        beginning = Beginning(exchange, shards, None if checkpoints is None else log)
         cutter = None if checkpoints is None else make_cutting
         return ReplicatedSlot(index, shards, settings.shard, compile_hooks, make_member, steady_ms, beginning, cutter)
 

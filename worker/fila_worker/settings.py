@@ -25,6 +25,10 @@ class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 
     kafka: KafkaSettings
     host: str
+    log: str = ""
+    """The name of the log that the host's copies are of; empty: it is a new host."""
+    keys: str = ""
+    """A fingerprint of the cluster's keys, by which a host of another cluster is told apart."""
     address: str = ""
     """Where clients of other hosts reach this one, a name or an IP address; empty: where they reach the router."""
     router: str = ""

@@ -16,10 +16,11 @@ from fila_cluster.cli.shared.flags import CONFIG
 from fila_cluster.cli.shared.invocation import Invocation, print_json
 from fila_cluster.config.loading import load
 from fila_cluster.figures import counted
-from fila_cluster.supervisor.data_dir import IDENTITY_FILE, DataDir, DirectoryInUseError
+from fila_cluster.supervisor.data_dir import DataDir, DirectoryInUseError
 from fila_proto_zmq.errors import StorageError
 from fila_worker.check.directory import ShardReport, check_directory, check_path, repair, stored_shards
 from fila_worker.check.salvage import Salvage
+from fila_worker.storage.made import IDENTITY_FILE
 
 Progress = Callable[[str, int], None]
 

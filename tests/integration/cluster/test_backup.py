@@ -100,6 +100,27 @@ def test_a_damaged_backup_fails_verify_and_restore_and_leaves_nothing(cluster: C
     assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]
 
 
+def test_a_restored_directory_lists_its_shards(cluster: Cluster, tmp_path: Path) -> None:
+    """Also that of a backup of an earlier version, which has no list. One without the file, or with another number, is refused."""
+    target, identity = tmp_path / "target", cluster.data_dir / "fila.json"
+    whole = json.loads(identity.read_text())
+    shards = whole["shards"]
+    try:
+        for content in (None, {"format": 1, "shards": shards + 1}, {"format": 1, "shards": shards}):
+            identity.unlink() if content is None else identity.write_text(json.dumps(content))
+            backed_up(cluster, target)
+            restored = tmp_path / "restored"
+            if content is None or content["shards"] != shards:
+                assert f"it has {shards} shards, and" in run("restore", target, "--data-dir", restored, exit_code=1)
+                assert not restored.exists()
+    finally:
+        identity.write_text(json.dumps(whole))
+    run("restore", target, "--data-dir", restored)
+    with running(restored, workers=None) as again:
+        assert again.stop() == 0
+    assert json.loads((restored / "fila.json").read_text())["made"] == list(range(shards))
+
+
 @pytest.mark.whole
 def test_backups_on_schedule(tmp_path: Path) -> None:
     target = tmp_path / "target"

@@ -10,6 +10,7 @@ import pytest
 
 from fila_cluster import Message
 from fila_proto_zmq.names import shard_of
+from fila_worker.storage.made import mark_of
 from tests.support.cluster import command, running
 
 MESSAGES = 300
@@ -128,8 +129,11 @@ def test_a_lost_identity_is_named_and_written_again(data_dir: Path, content: str
     assert identity.read_text() == whole
 
 
-def test_a_missing_shard_is_named(data_dir: Path) -> None:
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_missing_shard_is_named(data_dir: Path, marked: bool) -> None:
     rmtree(data_dir / "shard-0001")
+    if not marked:
+        mark_of(data_dir / "shard-0001").unlink()
     done = run("check", "--data-dir", data_dir)
     assert (done.returncode, "is empty or missing" in done.stdout) == (1, True)
 

@@ -60,7 +60,7 @@ def test_it_says_when_it_serves_and_then_it_does(data_dir: Path):
             ("worker-1", "up", [1]),
         ]
         assert {worker.pid for worker in status.workers} < {child.pid for child in cluster.children()}
-        assert json.loads((data_dir / "fila.json").read_text()) == {"format": 1, "shards": 3}
+        assert json.loads((data_dir / "fila.json").read_text()) == {"format": 1, "shards": 3, "made": [0, 1, 2]}
         assert cluster.stop() == 0
         assert cluster.log == []
 

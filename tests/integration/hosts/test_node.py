@@ -6,21 +6,24 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from fila_cluster.config.address import Address
+from fila_cluster.supervisor.auth import init_auth
 from fila_cluster.supervisor.endpoints import Ports
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import Cluster, eventually
-from tests.support.kafka import kafka_cluster
+from tests.support.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.kafka import Kafka, kafka_cluster
 
 SHARDS = 2
 
 
 class Node:
-    """A host with an address of the loopback's own, through all its lives."""
+    """A host with an address of the loopback's own, through all its lives. ``auth``: whether its cluster has keys."""
 
     def __init__(self, home: Path, address: Address, bootstrap: str) -> None:
         self.address, self._home, self._bootstrap = address, home, bootstrap
+        self.auth = False
         self.running: Cluster | None = None
 
     def start(self, *flags: object) -> Cluster:
@@ -29,7 +32,7 @@ class Node:
         where = ("--worker-listen", self.address)
         self.running = Cluster(
             self._home, "--log", f"kafka://{self._bootstrap}", *where, *flags,
-            listen=f"{self.address.host}:0", env={"FILA_REPLICATION__REPLICAS": "1"}, logged="info", verb="node",
+            listen=f"{self.address.host}:0", env={"FILA_REPLICATION__REPLICAS": "1", "FILA_AUTH__ENABLED": str(self.auth).lower()}, logged="info", verb="node",
         )  # fmt: skip
         return self.running
 
@@ -39,7 +42,7 @@ class Node:
 
 
 @contextmanager
-def two_nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
+def two_nodes(tmp_path: Path) -> Iterator[tuple[Node, Node, Kafka]]:
     with ExitStack() as stack:
         kafka = stack.enter_context(kafka_cluster(tmp_path / "kafka", brokers=1))
         ports = stack.enter_context(Ports())
@@ -47,7 +50,7 @@ def two_nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
         a, b = Node(tmp_path / "a", first, kafka.bootstrap), Node(tmp_path / "b", second, kafka.bootstrap)
         stack.callback(a.close)
         stack.callback(b.close)
-        yield a, b
+        yield a, b, kafka
 
 
 def serves_all(node: Cluster) -> bool:
@@ -57,7 +60,7 @@ def serves_all(node: Cluster) -> bool:
 
 
 def test_another_host_leads_when_one_is_killed_and_the_first_again_when_that_one_stops(tmp_path: Path) -> None:
-    with two_nodes(tmp_path) as (first, second):
+    with two_nodes(tmp_path) as (first, second, _):
         a = first.start("--name", "a", "--shards", SHARDS)
         eventually(lambda: serves_all(a), "a leads, alone")
         with a.client() as client:
@@ -83,3 +86,28 @@ def test_another_host_leads_when_one_is_killed_and_the_first_again_when_that_one
             eventually(lambda: serves_all(a), "a leads again")
             (delivery,) = client.receive("orders", 1, wait=30)
             assert delivery.payload == b"2"
+
+
+def test_a_host_joins_neither_another_cluster_s_log_nor_one_that_was_made_anew(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (first, second, kafka):
+        a = first.start("--name", "a", "--shards", SHARDS)
+        eventually(lambda: serves_all(a), "a leads, alone")
+
+        init_auth(tmp_path / "b")
+        second.auth = True
+        with pytest.raises(
+            AssertionError, match=r"other keys: give this cluster a name of its own in \[replication\] cluster"
+        ):
+            second.start("--name", "b", "--shards", SHARDS)
+        assert serves_all(a)
+
+        first.close()
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+        admin.delete_topics(["fila.main"])["fila.main"].result(PATIENCE_S)
+        second.auth = False
+        b = second.start("--name", "b", "--shards", SHARDS)
+        eventually(lambda: bool(b.status().workers), "b has made the topic anew")
+        with pytest.raises(
+            AssertionError, match=r"fila\.main is the log fila\.main-\w+, and this host's copies are of fila\.main-\w+"
+        ):
+            first.start("--name", "a", "--shards", SHARDS)

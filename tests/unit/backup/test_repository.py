@@ -137,6 +137,13 @@ def test_files_of_a_folder_are_private_and_whole(tmp_path: Path) -> None:
     assert target.sizes("c") == {"c/d": 7}
 
 
+EMPTY = (
+    b'{"id": "m", "began_at": "2026-01-01T00:00:00Z", "cut_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:00Z", '
+    b'"version": "1", "shards": 0, "parts": [], "files": []}'
+)
+"""A backup of nothing."""
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -145,6 +152,8 @@ def test_files_of_a_folder_are_private_and_whole(tmp_path: Path) -> None:
         (lambda text: text.replace(b"000000.sst", b"../../x"), "is damaged"),
         (lambda text: text.replace(b"000000.sst", b"/etc/passwd"), "is damaged"),
         (lambda text: text.replace(b'"shards": 1', b'"shards": 2'), "each of 2 shards"),
+        (lambda text: text.replace(b'"shards": 1', b'"shards": 0'), "each of 0 shards"),
+        (lambda text: EMPTY, "each of 0 shards"),
     ],
 )
 def test_a_manifest_that_is_not_whole_or_leads_elsewhere_is_refused(tmp_path: Path, change: object, fault: str) -> None:

@@ -7,11 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor import data_dir as module
 from fila_cluster.supervisor.data_dir import DataDir, HostDirectoryError
+from fila_worker.log.kafka.settings import KafkaSettings
+from fila_worker.settings import Replication
+from fila_worker.storage.made import mark_made
+
+BERLIN = Replication(
+    kafka=KafkaSettings(bootstrap_servers="k:9092", topic="fila.main", partitions=5),
+    host="berlin",
+    log="fila.main-1",
+    keys="k1",
+)
 
 HOLD = """
 import sys, os
@@ -58,7 +69,7 @@ def test_opening_touches_nothing(tmp_path: Path):
 def test_claiming_fixes_the_number_of_shards(tmp_path: Path):
     first = DataDir(tmp_path / "a" / "b")
     first.claim(3)
-    assert json.loads((tmp_path / "a" / "b" / "fila.json").read_text()) == {"format": 1, "shards": 3}
+    assert json.loads((tmp_path / "a" / "b" / "fila.json").read_text()) == {"format": 1, "shards": 3, "made": []}
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
     close(first)
     second = DataDir(tmp_path / "a" / "b")
@@ -160,24 +171,66 @@ def test_what_is_no_directory_is_said_so(tmp_path: Path):
         DataDir(tmp_path / "file" / "below").claim(1)
 
 
+# --- what was made in it ----------------------------------------------------------------------------------------------
+
+
+def made_in(path: Path) -> list[int]:
+    return json.loads((path / "fila.json").read_text())["made"]
+
+
+def test_shards_are_listed_as_they_are_made(tmp_path: Path):
+    directory = DataDir(tmp_path)
+    directory.claim(3)
+    for index in (2, 0, 2):
+        mark_made(tmp_path / f"shard-{index:04d}")
+    assert made_in(tmp_path) == [0, 2]
+    close(directory)
+    again = DataDir(tmp_path)
+    again.claim(3)
+    assert (again.identity.made, made_in(tmp_path)) == ([0, 2], [0, 2]), "shard 1 may still begin"
+    again.renumber(2)
+    assert made_in(tmp_path) == [0, 1]
+    close(again)
+
+
+@pytest.mark.parametrize(("there", "shared", "made"), [((), False, []), ((1,), False, [0, 1, 2]), ((1,), True, [1])])
+def test_a_directory_of_an_earlier_version_gets_its_list_at_the_next_start(tmp_path: Path, there, shared: bool, made: list):
+    (tmp_path / "fila.json").write_text('{"format": 1, "shards": 3}')
+    for index in there:
+        (tmp_path / f"shard-{index:04d}").mkdir()
+    directory = DataDir(tmp_path, shared=shared)
+    assert directory.identity.made is None
+    directory.claim(3)
+    assert made_in(tmp_path) == made
+    close(directory)
+
+
+def test_a_lost_identity_lists_what_is_there(tmp_path: Path):
+    (tmp_path / "shard-0001").mkdir()
+    directory = DataDir(tmp_path, damaged=True)
+    directory.restore_identity(2)
+    assert made_in(tmp_path) == [1]
+    directory.release()
+
+
 # --- of one host of several -------------------------------------------------------------------------------------------
 
 
 def test_a_host_keeps_its_name(tmp_path: Path):
     first = DataDir(tmp_path / "a", of_host=True)
-    assert first.host is None
-    first.claim(4, "berlin")
+    assert first.identity.host is None
+    first.claim(4, BERLIN)
     first.release()
     again = DataDir(tmp_path / "a", of_host=True)
-    assert (again.shards, again.host) == (4, "berlin")
-    again.claim(4, "berlin")
+    assert again.identity == (4, "berlin", "fila.main-1", "k1", None)
+    again.claim(4, BERLIN)
     close(again)
 
 
 @pytest.mark.parametrize("kind", [{}, {"shared": True}, {"damaged": True}, {"resharding": True}])
 def test_nothing_else_opens_a_host_s_directory(tmp_path: Path, kind: dict):
     host = DataDir(tmp_path, of_host=True)
-    host.claim(4, "berlin")
+    host.claim(4, BERLIN)
     host.release()
     with pytest.raises(HostDirectoryError, match=r"copies of host 'berlin'.*only `fila-cluster node` may open"):
         DataDir(tmp_path, **kind)
@@ -191,6 +244,18 @@ def test_a_host_does_not_open_the_only_copies_of_a_cluster(tmp_path: Path):
     with pytest.raises(HostDirectoryError, match="are in no log: choose another --data-dir"):
         DataDir(tmp_path, of_host=True)
     close(DataDir(tmp_path))
+
+
+def test_a_host_s_directory_has_the_log_and_the_keys_of_its_last_start(tmp_path: Path):
+    (tmp_path / "fila.json").write_text('{"format": 2, "shards": 4, "host": "berlin"}')
+    directory = DataDir(tmp_path, of_host=True)
+    assert directory.identity == (4, "berlin", "", "", None), "of an earlier version"
+    directory.claim(4, BERLIN)
+    directory.release()
+    again = DataDir(tmp_path, of_host=True)
+    again.claim(4, msgspec.structs.replace(BERLIN, keys="k2"))
+    again.release()
+    assert DataDir(tmp_path, of_host=True).identity == (4, "berlin", "fila.main-1", "k2", None)
 
 
 def test_a_host_without_a_name_is_damaged(tmp_path: Path):

@@ -12,10 +12,11 @@ from fila_cluster.config.replication import Hosts, Replication
 from fila_cluster.config.settings import Backup, Server, Settings, Storage
 from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor import member as module
-from fila_cluster.supervisor.auth import init_auth, open_auth
+from fila_cluster.supervisor.auth import fingerprint_of, init_auth, open_auth, prepare_server_key, switch_server_key
 from fila_cluster.supervisor.data_dir import DataDir
-from fila_cluster.supervisor.member import check_membership, member, refuse_membership, shards_of_cluster
+from fila_cluster.supervisor.member import check_membership, member, refuse_membership, refuse_other_keys, shards_of_cluster
 from fila_proto_zmq.errors import InvalidConfigError
+from fila_worker.log.kafka.settings import KafkaSettings
 
 
 def settings(listen: str = "127.0.0.1:5555", shards: int | None = None, **options: object) -> Settings:
@@ -38,7 +39,7 @@ def fresh(tmp_path: Path) -> DataDir:
 def berlin(tmp_path: Path) -> DataDir:
     """The data directory of a host that was started before."""
     directory = DataDir(tmp_path / "berlin", of_host=True)
-    directory.claim(4, "berlin")
+    directory.claim(4, member(settings(name="berlin"), directory, 4).replication)
     return directory
 
 
@@ -116,7 +117,7 @@ def test_a_new_host_that_is_told_no_number_takes_that_of_the_log(
     fresh: DataDir, monkeypatch: pytest.MonkeyPatch, partitions: int | None, workers: int | None, shards: int
 ):
     topic = SimpleNamespace(find_partitions=lambda kafka: partitions)
-    monkeypatch.setattr(module, "_topic_module", lambda: topic)
+    monkeypatch.setattr(module, "_kafka_module", lambda name: topic)
     asked = settings().model_copy(update={"server": Server(workers=workers)})
     assert shards_of_cluster(asked, fresh) == shards
 
@@ -138,7 +139,64 @@ def test_without_the_library_it_says_what_to_install(fresh: DataDir, monkeypatch
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(CannotStartError, match=r"pip install 'fila-cluster\[hosts\]'"):
-        member(settings(), fresh, 4).prepare_log()
+        member(settings(), fresh, 4).joining(fresh, "none")
+
+
+class Log:
+    """Stands in for the modules that ask the log. ``keys``: of the hosts that use it."""
+
+    def __init__(self, name: str, keys: str) -> None:
+        self.name, self.keys = name, keys
+        self.wanted: list[str] = []
+
+    def prepare_topic(self, kafka: KafkaSettings, log: str) -> str:
+        self.wanted.append(log)
+        return self.name
+
+    def keys_of_log(self, kafka: KafkaSettings) -> str:
+        return self.keys
+
+
+def test_a_host_belongs_to_the_log_that_it_has_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log = Log("fila.main-1", "")
+    monkeypatch.setattr(module, "_kafka_module", lambda name: log)
+    for expected in ("", "fila.main-1"):
+        directory = DataDir(tmp_path, of_host=True)
+        host = member(settings(name="a"), directory, 4).joining(directory, "k1")
+        assert (log.wanted[-1], host.replication.log, host.replication.keys) == (expected, "fila.main-1", "k1")
+        directory.claim(4, host.replication)
+        directory.release()
+
+
+@pytest.mark.parametrize(
+    ("own", "before", "found", "fits"),
+    [
+        ("k1", "", "", True),  # a new log
+        ("k1", "", "k1", True),  # a new host
+        ("k1", "", "k2", False),  # of another cluster
+        ("none", "", "k2", False),
+        ("k1", "", "none", False),
+        ("k2", "k1", "k1", True),  # new keys on all hosts, and this is the first to start
+        ("k2", "k1", "k2", True),
+        ("k1", "k1", "k2", False),  # it was left out
+    ],
+)
+def test_a_log_has_hosts_with_the_same_keys(own: str, before: str, found: str, fits: bool):
+    if fits:
+        refuse_other_keys("fila.main", own, before, found)
+        return
+    with pytest.raises(CannotStartError, match=r"fila\.main .* other keys: .* name of its own in \[replication\] cluster"):
+        refuse_other_keys("fila.main", own, before, found)
+
+
+def test_the_fingerprint_stays_when_the_server_has_new_keys(tmp_path: Path):
+    for name in ("a", "b"):
+        init_auth(tmp_path / name)
+    before = fingerprint_of(open_auth(tmp_path / "a", of_several=True))
+    assert fingerprint_of(open_auth(tmp_path / "b", of_several=True)) != before != fingerprint_of(None)
+    prepare_server_key(tmp_path / "a")
+    switch_server_key(tmp_path / "a")
+    assert fingerprint_of(open_auth(tmp_path / "a", of_several=True)) == before
 
 
 def test_a_cluster_on_one_host_has_no_brokers():

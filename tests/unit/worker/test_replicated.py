@@ -36,7 +36,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.events import ShardFollowed, ShardOpened
 from fila_proto_zmq.frames import ERROR, unpack_header
-from fila_proto_zmq.outages import FOLLOWING, OPENING
+from fila_proto_zmq.outages import FOLLOWING, OPENING, QUARANTINED
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.copies.beginning import Beginning
 from fila_worker.copies.cutting import CheckpointSettings, Cutting
@@ -66,6 +66,7 @@ class Machine:
         self.partitions = [MemoryPartition(log, town.clock) for log in town.logs]
         self.exchanges = [Exchange(home, index) for index in range(len(town.logs))]
         self.control = MemoryPartition(town.control, town.clock)
+        self.log = LOG
         self.answers: dict[int, Reply | Fault] = {}
         self._commands: dict[int, Command] = {}
         self._offered = 0
@@ -89,7 +90,7 @@ class Machine:
         partition, exchange, settings = self.partitions[index], self.exchanges[index], self.town.checkpoints
 
         def make(now_ms: int) -> Member:
-            member = Member(partition, Replica(exchange.copy), self._node, now_ms)
+            member = Member(partition, Replica(exchange.copy, log=self.log), self._node, now_ms)
             placing.join(index, member)
             return member
 
@@ -314,6 +315,31 @@ def test_a_host_that_drains_claims_what_no_other_has(town: Town) -> None:
     town.pass_ms(2000)
     town.one.end()
     town.until(lambda: town.two.serves == [0, 1], town.two)
+
+
+def test_a_copy_of_an_earlier_topic_neither_follows_nor_leads(town: Town, tmp_path: Path) -> None:
+    """The topic is deleted and made anew, and one of the hosts keeps its directory. Young logs have the same positions."""
+    for machine in (town.one, town.two):
+        machine.end()
+    town.logs, town.control = [MemoryLog(), MemoryLog()], MemoryLog()
+    town.one, town.two = Machine(town, "one", tmp_path / "afresh"), Machine(town, "two", tmp_path / "two")
+    for machine in (town.one, town.two):
+        machine.log = "fila.test-2"
+    town.until(lambda: town.one.serves == [0, 1], town.one)
+    assert town.one.ask(CreateQueue(QueueOptions())) is not None
+    for _ in range(60):
+        town.one.ask(enqueue(b"confirmed"))
+    town.pass_ms(1000)
+    assert [outage.state for outage in town.two.host.outages] == [QUARANTINED] * 2
+    assert "is a copy of the log fila.test-1, and the shard's log is fila.test-2" in town.two.host.outages[0].reason
+    town.one.end()
+    town.pass_ms(20_000, town.two)
+    assert town.two.serves == [], "it does not lead"
+    town.two.end()
+    town.two = Machine(town, "two", tmp_path / "emptied")
+    town.two.log = "fila.test-2"
+    town.until(lambda: town.two.serves == [0, 1], town.two)
+    assert pending(town.two) == 60
 
 
 def test_a_control_partition_that_is_lost_disturbs_nothing(town: Town) -> None:

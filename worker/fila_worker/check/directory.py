@@ -14,7 +14,7 @@ from fila_worker.check.repair import repair_shard
 from fila_worker.check.shard import Progress, check_shard, unreadable
 from fila_worker.core.recovery import IDENTITY, Identity
 from fila_worker.storage.log_files import overlooked_damage
-from fila_worker.storage.made import mark_made, mark_of, refuse_missing
+from fila_worker.storage.made import listed, mark_made, mark_of, refuse_missing, shards_there
 from fila_worker.storage.offline import OfflineStore
 from fila_worker.storage.replica import POSITION
 
@@ -46,12 +46,6 @@ def shard_path(data_dir: Path, index: int) -> Path:
     return data_dir / f"{_PREFIX}{index:04d}"
 
 
-def shards_there(data_dir: Path) -> list[int]:
-    """Return the numbers of the shards that have a directory or a mark, in order."""
-    names = {path.name.partition(".")[0].removeprefix(_PREFIX) for path in data_dir.glob(f"{_PREFIX}*")}
-    return sorted(int(name) for name in names if name.isdigit())
-
-
 def stored_shards(data_dir: Path) -> set[int]:
     """Return what the readable shards say of the number of shards: one number, unless directories were mixed up."""
     return {identity.shards for index in shards_there(data_dir) if (identity := _identity(shard_path(data_dir, index)))}
@@ -81,7 +75,7 @@ def _state(path: Path, key: bytes) -> bytes | None:
 
 def check_directory(data_dir: Path, shards: int, progress: Progress | None = None) -> Iterator[ShardReport]:
     """Yield a report for each of ``shards``, and for directories of shards that there should not be."""
-    there = shards_there(data_dir)
+    there = {*shards_there(data_dir), *listed(data_dir)}
     for index in sorted({*range(shards), *there}):
         report = ShardReport(index, shard_path(data_dir, index))
         if index >= shards:

@@ -28,7 +28,7 @@ from fila_worker.core.schedules.table import (
     decode_progress,
     decode_schedule,
 )
-from fila_worker.storage.replica import MARKER_BYTES_MAX, POSITION, POSITION_BYTES
+from fila_worker.storage.replica import LOG_NAME, MARKER_BYTES_MAX, POSITION, POSITION_BYTES
 
 _U32: Final = 4
 _U64: Final = 8
@@ -87,7 +87,9 @@ def _well_formed(key: bytes, value: bytes) -> bool:
         if key == name or (name.endswith(b":") and key.startswith(name)):
             return decoded(decode, value) is not None
     lengths = {VERSION: _U64, GENERATION: _U64, LAST_QUEUE_ID: _U32}
-    return key in {IDENTITY, CHECKPOINT} or lengths.get(key) == len(value) or (key == POSITION and _is_position(value))
+    return (
+        key in {IDENTITY, CHECKPOINT, LOG_NAME} or lengths.get(key) == len(value) or (key == POSITION and _is_position(value))
+    )
 
 
 def _is_position(value: bytes) -> bool:

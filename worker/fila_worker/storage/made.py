@@ -1,19 +1,31 @@
-"""A mark beside each shard's directory: it means that the shard exists.
+"""What was made in a data directory: a list in ``fila.json``, and a mark beside each shard's directory.
 
 RocksDB creates what is not there. So a directory that was deleted, or whose disk is not mounted, would look like a new shard.
-It would be served without its messages, and hide them when the disk is back. An operator who accepts the loss deletes the
-mark.
+It would be served without its messages, and hide them when the disk is back. An operator who accepts the loss takes the
+shard from the list and deletes its mark.
+
+The mark alone is not enough: it is lost with the directory by whoever removes ``shard-0003*``.
 """
 
+import fcntl
+import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from fila_process.files import sync_names
+from fila_process.files import sync_names, write_whole
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import DamageError
 
+IDENTITY_FILE: Final = "fila.json"
+"""What a data directory is. Its ``made`` are the numbers of the shards that were made in it; in one of an earlier version there is no list."""
+LOCK_FILE: Final = "fila.json.lock"
+"""Held for moments only, unlike the lock of the data directory, which all its processes share."""
+MADE: Final = "made"
 SUFFIX: Final = ".made"
+_PREFIX: Final = "shard-"
 
 
 def mark_of(path: Path) -> Path:
@@ -21,13 +33,39 @@ def mark_of(path: Path) -> Path:
     return path.with_name(path.name + SUFFIX)
 
 
+def shards_there(data_dir: Path) -> list[int]:
+    """Return the numbers of the shards that have a directory or a mark, in order."""
+    names = {path.name.partition(".")[0].removeprefix(_PREFIX) for path in data_dir.glob(f"{_PREFIX}*")}
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def listed(data_dir: Path) -> list[int]:
+    """Return the numbers of the shards that were made in a data directory, as far as its list can be read."""
+    made = identity_in(data_dir).get(MADE)
+    return sorted(index for index in made if isinstance(index, int)) if isinstance(made, list) else []
+
+
+def identity_in(data_dir: Path) -> dict[str, Any]:
+    """Return what is in the file; nothing if that can't be read, which others report."""
+    try:
+        content = json.loads((data_dir / IDENTITY_FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def refuse_missing(path: Path) -> None:
     """Raise :class:`DamageError` if a database was created here and is missing."""
-    mark = mark_of(path)
-    if mark.exists() and not (path.is_dir() and any(path.iterdir())):
+    mark, name = mark_of(path), path.name.removeprefix(_PREFIX)
+    is_listed = name.isdigit() and int(name) in listed(path.parent)
+    is_missing = not path.exists() or (path.is_dir() and not any(path.iterdir()))  # a file is left to the database to judge
+    if is_missing and (mark.exists() or is_listed):
+        forget = [f"delete {mark}"] if mark.exists() else []
+        if is_listed:
+            forget.append(f'take {int(name)} from "{MADE}" in {path.parent / IDENTITY_FILE}')
         raise DamageError(
             f"{path} is empty or missing, but it held a shard: mount its disk or restore it, then start the worker again; "
-            f"to begin without its messages, delete {mark}",
+            f"to begin without its messages, {' and '.join(forget)}",
             details={"path": str(path), "file": mark.name},
         )
 
@@ -39,5 +77,33 @@ def mark_made(path: Path) -> None:
         if not mark.exists():
             os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o600))
             sync_names(path.parent)
+        _list(path)
     except OSError as cause:
         raise StorageError(f"cannot write {mark}: {cause.strerror}") from cause
+
+
+def _list(path: Path) -> None:
+    """Add a shard to the list, unless it is there. An identity without a list gets one at the next start."""
+    data_dir, index = path.parent, int(path.name.removeprefix(_PREFIX))
+    if index in listed(data_dir):
+        return
+    with writing_identity(data_dir):
+        identity = identity_in(data_dir)
+        if MADE in identity:
+            write_identity(data_dir, identity | {MADE: sorted({*listed(data_dir), index})})
+
+
+@contextmanager
+def writing_identity(data_dir: Path) -> Iterator[None]:
+    """Keep the file from other processes of the data directory, which may have made another shard at this moment."""
+    held = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def write_identity(data_dir: Path, identity: dict[str, Any]) -> None:
+    """Write the file. Raise :class:`OSError`."""
+    write_whole(data_dir / IDENTITY_FILE, [json.dumps(identity).encode()])

@@ -51,6 +51,8 @@ CHANGE_BYTES: Final = 64
 
 POSITION: Final = b"log position"
 """The key in the state family."""
+LOG_NAME: Final = b"log name"
+"""The key of the name of the log, in the state family: a position means nothing in another log, and those of young logs are all alike."""
 _POSITION: Final = Struct(">qqQqQQ")
 """A :class:`Position`, and the number of the last batch in the copy, of the same epoch. The body of the last marker comes behind it."""
 POSITION_BYTES: Final = _POSITION.size
@@ -63,6 +65,10 @@ Append = Callable[[bytes], int]
 
 class DivergedError(DamageError):
     """The copy has changes that are not in the log: they were never confirmed. It must be thrown away."""
+
+
+class OtherLogError(DamageError):
+    """The copy is of another log. It must neither follow this one nor lead."""
 
 
 class FlushLimits(NamedTuple):
@@ -86,7 +92,13 @@ class Replica(Database):
     After :attr:`failure` is set, close it. What was not confirmed is gone then, and it can be opened again.
     """
 
-    def __init__(self, path: Path, *, memory: SharedMemory | None = None, limits: FlushLimits | None = None) -> None:
+    def __init__(
+        self, path: Path, *, log: str = "", memory: SharedMemory | None = None, limits: FlushLimits | None = None
+    ) -> None:
+        """``log``: the name of the log that it is a copy of, from its first opening on; empty: it is not checked.
+
+        Raise :class:`OtherLogError`, or another :class:`StorageError`.
+        """
         memory = memory or SharedMemory()
         families = {name: family_options(memory, name, MEMTABLE_BYTES_MAX) for name in Families._fields}
         super().__init__(path, copy_options(memory), families, numbered=True)
@@ -117,6 +129,7 @@ class Replica(Database):
         """The body of the last marker: who led, or leads, by its own words."""
         try:
             self.position, self._ahead = self._stored()
+            self._check_log(log)
         except StorageError:
             self._leave()
             raise
@@ -137,6 +150,22 @@ class Replica(Database):
         offset, epoch, number, before_epoch, before_number, ahead = _POSITION.unpack_from(data)
         self.marker = data[POSITION_BYTES:]
         return Position(offset, epoch, number, Before(before_epoch, before_number)), ahead
+
+    def _check_log(self, log: str) -> None:
+        """Raise :class:`OtherLogError` if the copy is of another log than ``log``. Note the name in one that has none yet."""
+        stored = (self.get(LOG_NAME, self.families.state) or b"").decode(errors="replace")
+        if not log or stored == log:
+            return
+        if stored:
+            raise OtherLogError(
+                f"{self._path} is a copy of the log {stored}, and the shard's log is {log}: its topic was deleted and made anew, or the directory "
+                "is another cluster's; stop this host, move the directory away, and start it: the copy begins anew from the log",
+                details={"path": str(self._path), "log": stored},
+            )
+        batch = WriteBatch(raw_mode=True)
+        batch.put(LOG_NAME, log.encode(), self._handles.state)
+        batch.put(POSITION, _packed(self.position, self._ahead) + self.marker, self._handles.state)
+        self._write(batch)
 
     def _bad(self, problem: str) -> DamageError:
         return DamageError(f"{self._path}: {problem}; {_ADVICE}", details={"path": str(self._path)})

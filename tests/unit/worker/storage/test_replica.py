@@ -14,7 +14,7 @@ from fila_worker.core.store import DamageError, Families, UnfitStoreError
 from fila_worker.log.records import Before, Changes, Kind, Record, RecordError, encode
 from fila_worker.log.rule import START, Counted, Position
 from fila_worker.storage import replica
-from fila_worker.storage.replica import POSITION, DivergedError, FlushLimits, Replica
+from fila_worker.storage.replica import POSITION, DivergedError, FlushLimits, OtherLogError, Replica
 from fila_worker.storage.rocks import RocksStore
 from tests.support.cluster import eventually
 from tests.support.copies import STAMP, Leader, MemoryLog, catch_up, contents, stamped
@@ -588,3 +588,42 @@ def test_the_position_is_that_of_the_log(tmp_path: Path) -> None:
     assert copy.position.before == Before(0, 1)
     assert copy.position == leader.writer.position
     copy.close()
+
+
+def test_a_copy_is_of_the_log_of_its_first_opening(tmp_path: Path) -> None:
+    leader = Leader(Replica(tmp_path, log="log-1"))
+    leader.copy.commit(stamped(1))
+    leader.arrive()
+    leader.copy.close()
+    for _ in range(2):
+        with pytest.raises(
+            OtherLogError,
+            match=f"{tmp_path} is a copy of the log log-1, and the shard's log is log-2: .* move the directory away",
+        ):
+            Replica(tmp_path, log="log-2")
+    copy = Replica(tmp_path, log="log-1")
+    assert copy.position == leader.writer.position
+    copy.close()
+
+
+def test_a_copy_of_an_earlier_version_is_of_the_log_that_it_follows(tmp_path: Path) -> None:
+    leader = Leader(Replica(tmp_path))
+    leader.copy.commit(stamped(1))
+    leader.arrive()
+    leader.copy.close()
+    copy = Replica(tmp_path, log="log-1")
+    assert (copy.position, copy.marker) == (leader.writer.position, leader.copy.marker)
+    copy.flush()
+    eventually(lambda: not copy.flushing, "it is on the disk")
+    copy.close()
+    with pytest.raises(OtherLogError):
+        Replica(tmp_path, log="log-2")
+    Replica(tmp_path).close()
+
+
+def test_a_checkpoint_is_of_the_log_of_its_copy(tmp_path: Path) -> None:
+    copy = Replica(tmp_path / "copy", log="log-1")
+    copy.checkpoint(tmp_path / "checkpoint")
+    copy.close()
+    with pytest.raises(OtherLogError):
+        Replica(tmp_path / "checkpoint", log="log-2")

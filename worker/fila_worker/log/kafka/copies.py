@@ -1,10 +1,10 @@
-"""Kafka's own copies of a topic: how many brokers have all of each partition, and how many should."""
+"""Kafka's own copies of a topic: how many brokers have all of each partition, how many should, and whether it is still the same topic."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from fila_proto_zmq.commands import LogReplicas
 from fila_worker.log.kafka.library import admin, kafka
@@ -16,11 +16,19 @@ KNOWN_MS_MAX: Final = 30_000
 """The answer to an older question is not shown."""
 
 
+def log_name(topic: str, found: Any) -> str:
+    """Return the name of the log that a topic is: one of the same name that is made anew is another log. Empty: the broker gives no ids."""
+    high, low = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
+    return f"{topic}-{high % 2**64:016x}{low % 2**64:016x}" if high or low else ""
+
+
 class _Known:
     """What the brokers have said. It comes in a thread of the client, which it must not have: see :class:`~.questions.Answers`."""
 
-    def __init__(self, in_sync_min: int) -> None:
-        self._in_sync_min = in_sync_min
+    def __init__(self, topic: str, in_sync_min: int) -> None:
+        self._topic, self._in_sync_min = topic, in_sync_min
+        self.log = ""
+        """The name of the log that the topic was when it was last asked; empty: not known."""
         self._lock = Lock()
         self._is_asking = False
         self._copies: dict[int, LogReplicas] = {}
@@ -39,8 +47,11 @@ class _Known:
         with self._lock:
             self._is_asking = False
             if future.exception() is None:
-                found = future.result().partitions
-                self._copies = {each.id: LogReplicas(len(each.isr), len(each.replicas), self._in_sync_min) for each in found}
+                found = future.result()
+                self._copies = {
+                    each.id: LogReplicas(len(each.isr), len(each.replicas), self._in_sync_min) for each in found.partitions
+                }
+                self.log = log_name(self._topic, found) or self.log
                 self._asked_ms = asked_ms
 
     def of(self, partition: int, since_ms: int) -> LogReplicas | None:
@@ -58,7 +69,7 @@ class Copies:
         self._answer_s_max = settings.answer_ms_max / 1000
         self._topics = kafka.TopicCollection([settings.topic])
         self._asked_ms: int | None = None
-        self._known = _Known(settings.in_sync)
+        self._known = _Known(settings.topic, settings.in_sync)
 
     def look(self) -> None:
         """Ask, if the last question is old and has its answer."""
@@ -70,6 +81,11 @@ class Copies:
         self._asked_ms = now_ms
         (future,) = self._client.describe_topics(self._topics, request_timeout=self._answer_s_max).values()
         future.add_done_callback(partial(self._known.take, now_ms))
+
+    @property
+    def log(self) -> str:
+        """The name of the log that the topic was when it was last asked; empty: not known."""
+        return self._known.log
 
     def of(self, partition: int) -> LogReplicas | None:
         """Return how many brokers have a partition; None: not known lately."""

@@ -11,6 +11,7 @@ from fila_worker.log.kafka.library import admin, kafka
 from fila_worker.log.kafka.questions import Questions
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.tail import KafkaTail
+from fila_worker.log.kafka.topic import refuse_other_log
 from fila_worker.log.kafka.trimming import Trimmer
 
 
@@ -66,9 +67,9 @@ class KafkaPartition:
 class KafkaLog:
     """The partitions of a cluster's topic, for one process. They share a client for questions, which has a thread for each broker."""
 
-    def __init__(self, settings: KafkaSettings, wake: Callable[[], None]) -> None:
-        """``wake``: see :class:`KafkaPartition`."""
-        self._settings, self._wake, self._client = settings, wake, new_admin(settings)
+    def __init__(self, settings: KafkaSettings, log: str, wake: Callable[[], None]) -> None:
+        """``log``: the name of the log that the topic has to be; ``wake``: see :class:`KafkaPartition`."""
+        self._settings, self._log, self._wake, self._client = settings, log, wake, new_admin(settings)
         self._copies = Copies(settings, self._client, steady_ms)
 
     def partition(self, number: int) -> KafkaPartition:
@@ -76,5 +77,6 @@ class KafkaLog:
         return KafkaPartition(self._settings, number, self._wake, client=self._client, copies=self._copies)
 
     def look(self) -> None:
-        """Ask for the replicas of all partitions, if the last question is old."""
+        """Ask for the replicas of all partitions, if the last question is old. Raise :class:`TopicError` if the topic was made anew."""
         self._copies.look()
+        refuse_other_log(self._settings.topic, self._log, self._copies.log)

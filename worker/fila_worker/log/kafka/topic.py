@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.log.kafka.clients import Trouble, new_admin, text_of
+from fila_worker.log.kafka.copies import log_name
 from fila_worker.log.kafka.library import admin, kafka
 from fila_worker.log.kafka.settings import KafkaSettings
 
@@ -17,6 +18,8 @@ LOOK_S: Final = 0.1
 """How long to wait before looking again whether all brokers know a new topic."""
 QUESTION_S_MAX: Final = 3.0
 """How long to wait for one answer before asking again. What a broker was asked to do is done nevertheless, and found the next time."""
+AFRESH: Final = "stop all hosts, and start each with an empty data directory, but for auth (docs/hosts.md)"
+GONE: Final = f"it is missing, and it had what this host's copies follow, so it is not made anew. If it is lost for good, begin afresh: {AFRESH}"
 _NO_ANSWER: Final = frozenset({
     kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._RESOLVE,
     kafka.KafkaError._TIMED_OUT_QUEUE, kafka.KafkaError.REQUEST_TIMED_OUT, kafka.KafkaError.NOT_CONTROLLER,
@@ -59,9 +62,26 @@ def _configs(settings: KafkaSettings) -> dict[str, _Wanted]:
     }
 
 
-def prepare_topic(settings: KafkaSettings) -> None:
-    """Make the topic, or check it. Waits for the brokers; raises :class:`TopicError` with all that is wrong."""
-    _Preparation(settings).run()
+def refuse_other_log(topic: str, wanted: str, found: str) -> None:
+    """Raise :class:`TopicError` if a topic is another log than is wanted. Empty names are not known, and fit."""
+    if wanted and found and found != wanted:
+        raise TopicError(
+            f"the topic {topic} is the log {found}, and this host's copies are of {wanted}: the topic was deleted and made anew, or [replication] "
+            f"log or cluster names that of another cluster. Correct the setting; or begin afresh, without what the copies have: {AFRESH}",
+            details={"found": found, "wanted": wanted},
+        )
+
+
+def prepare_topic(settings: KafkaSettings, log: str = "") -> str:
+    """Make the topic, or check it, and return the name of its log. Waits for the brokers; raises :class:`TopicError` with all that is wrong.
+
+    ``log``: the name of the log that there are copies of. Then it is not made anew, and must be that one.
+    """
+    preparation = _Preparation(settings)
+    preparation.run(make=not log)
+    found = preparation.log()
+    refuse_other_log(settings.topic, log, found)
+    return found
 
 
 def find_partitions(settings: KafkaSettings) -> int | None:
@@ -70,7 +90,7 @@ def find_partitions(settings: KafkaSettings) -> int | None:
 
 
 def log_of(settings: KafkaSettings) -> str:
-    """Return the name of the log that the topic is now: a topic of the same name that is made anew is another one. Raise :class:`TopicError`."""
+    """Return the name of the log that the topic is now, see :func:`log_name`. Raise :class:`TopicError`."""
     return _Preparation(settings).log()
 
 
@@ -81,13 +101,14 @@ class _Preparation:
         self._admin = new_admin(settings, self._trouble.take)
         self._give_up_at = monotonic() + settings.admin_ms_max / 1000
 
-    def run(self) -> None:
+    def run(self, *, make: bool = True) -> None:
         try:
             topic = self._look()
-            if topic is None:
+            if topic is None and make:
                 self._create()
-                while (topic := self._look()) is None:
-                    self._wait("the new topic is not known to all brokers")
+            while topic is None:
+                self._wait("the new topic is not known to all brokers" if make else GONE)
+                topic = self._look()
             self._check(topic)
         except kafka.KafkaException as error:
             raise self._refused(text_of(error)) from None
@@ -108,8 +129,11 @@ class _Preparation:
             )
         except kafka.KafkaException as error:
             raise self._refused(text_of(error)) from None
-        high, low = topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits()
-        return f"{self._settings.topic}-{high % 2**64:016x}{low % 2**64:016x}"
+        if name := log_name(self._settings.topic, topic):
+            return name
+        raise self._refused(
+            "the brokers give topics no ids, by which one that is made anew is told apart: use Kafka 2.8 or later"
+        )
 
     def _look(self) -> admin.TopicMetadata | None:
         """Return the topic; None if there is none, or if one of its partitions has no leader yet."""

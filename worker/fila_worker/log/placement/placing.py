@@ -41,8 +41,12 @@ class Placing:
         now_ms: int,
         limits: PlacementLimits | None = None,
         router: str = "",
+        keys: str = "",
     ) -> None:
-        """``partition``: the control partition. ``router``: where the router of this host listens for workers of others."""
+        """``partition``: the control partition. ``router``: where the router of this host listens for workers of others.
+
+        ``keys``: a fingerprint of the cluster's keys.
+        """
         self.limits = limits or PlacementLimits()
         self.drains = False
         """Whether it gives up all its shards, one after the other. The owner sets it."""
@@ -50,7 +54,7 @@ class Placing:
         """Whether it reaches no router of another host. The owner sets it."""
         self._apart_ms: int | None = None
         """Since when that is so."""
-        self._node, self._copies, self._router = node, copies, router
+        self._node, self._copies, self._router, self._keys = node, copies, router, keys
         self._control = ControlPartition(partition, now_ms, self.limits, node)
         self._placement = Placement(node.name, node.host, range(shards_total), now_ms, self.limits)
         self._views: list[NodeView] = []
@@ -131,7 +135,7 @@ class Placing:
             for shard, copy in copies.items()
             if shard not in leads
         }
-        return NodeState(self._node, leads, follows, self.drains or self._retires, self._router, self.apart)
+        return NodeState(self._node, leads, follows, self.drains or self._retires, self._router, self.apart, self._keys)
 
     def _give_one_up(self, now_ms: int) -> None:
         successors = self._placement.successors(self._views)

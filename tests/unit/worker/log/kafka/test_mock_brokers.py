@@ -88,7 +88,7 @@ from fila_worker.log.kafka.settings import KafkaSettings
 
 settings = KafkaSettings(bootstrap_servers=sys.argv[1], topic="log", partitions=2)
 for round in range(10):
-    log = KafkaLog(settings, lambda: None)
+    log = KafkaLog(settings, "", lambda: None)
     tails = [log.partition(number).tail(0) for number in range(2)]
     time.sleep(0.05)  # so that it is connected
     log.look()
