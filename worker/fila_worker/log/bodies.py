@@ -90,6 +90,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the router of its host listens for workers, ``tcp://HOST:PORT``."""
     apart: bool = False
     """Whether it reaches no router of another host: clients there do not reach its shards."""
+    failing: bool = False
+    """Whether its disk is full or refuses writes, so that hosts with room should lead its shards."""
 
 
 Body = Marker | Beat | Leaves | Wish | NodeState

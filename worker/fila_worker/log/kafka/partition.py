@@ -12,6 +12,7 @@ from fila_worker.log.kafka.questions import Questions
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.tail import KafkaTail
 from fila_worker.log.kafka.trimming import Trimmer
+from fila_worker.log.kafka.watch import TopicWatch
 
 
 def steady_ms() -> int:
@@ -70,11 +71,18 @@ class KafkaLog:
         """``wake``: see :class:`KafkaPartition`."""
         self._settings, self._wake, self._client = settings, wake, new_admin(settings)
         self._copies = Copies(settings, self._client, steady_ms)
+        self._watch = TopicWatch(settings, self._client, steady_ms)
 
     def partition(self, number: int) -> KafkaPartition:
         """Return one of them."""
         return KafkaPartition(self._settings, number, self._wake, client=self._client, copies=self._copies)
 
     def look(self) -> None:
-        """Ask for the replicas of all partitions, if the last question is old."""
+        """Ask for the replicas of all partitions, and for the topic's settings, if the last question is old."""
         self._copies.look()
+        self._watch.look()
+
+    @property
+    def problem(self) -> str:
+        """Which setting of the topic may lose what was confirmed, for people; empty: none, as far as is known."""
+        return self._watch.problem
