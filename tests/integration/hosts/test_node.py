@@ -83,3 +83,20 @@ def test_another_host_leads_when_one_is_killed_and_the_first_again_when_that_one
             eventually(lambda: serves_all(a), "a leads again")
             (delivery,) = client.receive("orders", 1, wait=30)
             assert delivery.payload == b"2"
+
+
+def test_a_copy_of_a_host_deposes_nobody_and_ends(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (first, second):
+        a = first.start("--name", "a", "--shards", SHARDS)
+        eventually(lambda: serves_all(a), "a leads")
+        assert a.stop() == 0
+        shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("*.ipc"))
+        a = first.start()
+        eventually(lambda: serves_all(a), "a leads again")
+        opened = len(a.events("shard.opened"))
+        twin = second.start()  # it is ready before it finds out
+        assert twin.wait() == 1
+        assert serves_all(a)
+        assert [line for line in twin.log if "has the name 'a' of this one, and was there before" in line], twin.log
+        assert not [line for line in twin.log if "shard.opened" in line], "it has led nothing"
+        assert (len(a.events("shard.opened")), a.events("child.died")) == (opened, [])
