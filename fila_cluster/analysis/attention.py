@@ -72,6 +72,11 @@ KINDS: Final = {
         ("warning",),
         "Fewer brokers of the shard's replicated log are in sync than should be: with too few, it confirms nothing.",
     ),
+    "log_unsafe": Kind(("critical",), "The topic of the log has a setting with which a confirmed message may be lost."),
+    "host_failing": Kind(
+        ("warning",), "The disk of a host is full or fails: hosts with room lead its shards, if there are any."
+    ),
+    "copy_failing": Kind(("warning",), "A copy of a shard that another host leads does not go on."),
     "host_silent": Kind(("warning",), "A worker of a host is down or did not answer: its copies are not kept up."),
     "worker_silent": Kind(("warning",), "A worker is up, and did not answer."),
     "worker_restarted": Kind(("warning",), "A worker was restarted within half a minute."),

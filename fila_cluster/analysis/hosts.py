@@ -26,7 +26,13 @@ COPY_BEHIND: Final = "copy_behind"
 HOST_SILENT: Final = "host_silent"
 LOG_UNDER_REPLICATED: Final = "log_under_replicated"
 
-WARNINGS: Final = frozenset({NO_STANDBY, FEW_STANDBYS, COPY_BEHIND, HOST_SILENT, LOG_UNDER_REPLICATED})
+HOST_FAILING: Final = "host_failing"
+COPY_FAILING: Final = "copy_failing"
+LOG_UNSAFE: Final = "log_unsafe"
+
+WARNINGS: Final = frozenset({
+    NO_STANDBY, FEW_STANDBYS, COPY_BEHIND, HOST_SILENT, LOG_UNDER_REPLICATED, HOST_FAILING, COPY_FAILING, LOG_UNSAFE,
+})  # fmt: skip
 """What stops no shard now."""
 
 
@@ -82,7 +88,7 @@ def _host_row(host: str, workers: list[HostWorker], led: dict[int, Held | None])
         sum(copy.unconfirmed_bytes for copy in leads),
         sum(copy.queues for copy in leads),
         any(worker.draining for worker in workers),
-        sorted({copy.problem for copy in copies if copy.problem}),
+        sorted({*(worker.problem for worker in workers), *(copy.problem for copy in copies)} - {""}),
     )
 
 
@@ -93,6 +99,7 @@ def risks(hosts: HostList) -> list[Risk]:
     """Return what is at risk now, the most urgent first."""
     shards = shard_copies(hosts)
     found = [risk for state in SENTENCES if (risk := troubled(state, [each for each in shards if each.state == state]))]
+    found += _unsafe(hosts)
     wanted = max((worker.standbys for worker in hosts.workers), default=1)
     led = [each for each in shards if each.state == LEADS]
     bare = tuple(each.shard for each in led if not each.ready and wanted)
@@ -104,6 +111,7 @@ def risks(hosts: HostList) -> list[Risk]:
         text = f"fewer than {wanted} hosts are ready to take over {_which(few)}"
         found.append(Risk(FEW_STANDBYS, text, _STANDBYS, few))
     found += _under_replicated(led)
+    found += _failing(hosts, led)
     found += _behind(shards)
     for worker in hosts.silent:
         text = f"{worker} does not answer: its copies are not kept up, as far as is known"
@@ -131,6 +139,31 @@ def _under_replicated(led: Sequence[ShardCopies]) -> Iterator[Risk]:
         yield Risk(
             LOG_UNDER_REPLICATED, text, "start the broker that is missing, or wait until it has caught up", tuple(shards)
         )
+
+
+def _unsafe(hosts: HostList) -> Iterator[Risk]:
+    """Yield what of the log's settings may lose confirmed messages."""
+    problems = sorted({worker.log_problem for worker in hosts.workers if worker.log_problem})
+    for problem in problems[:1]:  # all hosts look at the same topic
+        yield Risk(LOG_UNSAFE, f"confirmed messages may be lost: {problem}", "correct the topic now, then see who changed it")
+
+
+def _failing(hosts: HostList, led: Sequence[ShardCopies]) -> Iterator[Risk]:
+    """Yield the hosts whose disks are full or fail, and copies that do not go on for another reason."""
+    failing = {worker.host: worker.problem for worker in hosts.workers if worker.problem}
+    for host, problem in sorted(failing.items()):
+        leads = sorted(each.shard for each in led if each.leader is not None and each.leader.host == host)
+        still = f", and still leads {shards_named(leads)}" if leads else ""
+        text = f"{host} gives its shards to hosts with room and takes none over{still}: {problem}"
+        yield Risk(HOST_FAILING, text, "make room on its disk, or give it another one", tuple(leads))
+    stuck: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for each in led:
+        for held in each.others:
+            if held.copy.problem and held.host not in failing:
+                stuck[held.host, held.copy.problem].append(each.shard)
+    for (host, problem), shards in sorted(stuck.items()):
+        text = f"the copies that {host} has of {shards_named(shards)} do not go on: {problem}"
+        yield Risk(COPY_FAILING, text, "look at the log of that host, its disk, and its way to the brokers", tuple(shards))
 
 
 def _behind(shards: Sequence[ShardCopies]) -> Iterator[Risk]:

@@ -1,11 +1,16 @@
 """Whether every shard serves, and the reasons if not."""
 
-from typing import TypedDict
+import re
+from collections.abc import Iterable
+from typing import Final, TypedDict
 
 from fila_cluster.analysis.hosts import WARNINGS, hosts_in, risks
 from fila_cluster.client.shard_copies import NO_LEADER, ShardCopies, shard_copies, shard_trouble
 from fila_proto_zmq.commands import ClusterStatus, Metrics
 from fila_proto_zmq.outages import FOLLOWING, NO_QUORUM
+
+_FOLDERS: Final = re.compile(r"(?<![\w.:/])(?:/[^\s/'\",:;()]+)+/")
+"""Of an absolute path, up to its last part. What follows a colon is a URL."""
 
 
 class Obstacle(TypedDict):
@@ -14,7 +19,7 @@ class Obstacle(TypedDict):
     ``state``: ``down``, ``silent`` (its worker does not answer), or that of a shard's outage: ``opening``, ``waiting``,
     ``quarantined``. On a replicated log: ``no_quorum`` (the log does not confirm), ``no_leader`` (a standby takes over), ``catching_up`` (a
     copy has to, before it can lead), ``no_copy``, ``recovering``; of a warning: ``no_standby``, ``few_standbys``,
-    ``copy_behind``, ``host_silent``, ``log_under_replicated``.
+    ``copy_behind``, ``host_silent``, ``log_under_replicated``, ``host_failing``, ``copy_failing``, ``log_unsafe``.
     """
 
     shard: int | None
@@ -45,6 +50,11 @@ def warnings(latest: Metrics | None) -> list[Obstacle]:
     hosts = hosts_in(latest)
     found = [] if hosts is None else risks(hosts)
     return [Obstacle(shard=risk.shard, state=risk.code, text=risk.text) for risk in found if risk.code in WARNINGS]
+
+
+def without_folders(found: Iterable[Obstacle]) -> list[Obstacle]:
+    """Return obstacles whose texts name files without their folders, for those who need no key to read them."""
+    return [Obstacle(shard=each["shard"], state=each["state"], text=_FOLDERS.sub("", each["text"])) for each in found]
 
 
 def _copies(latest: Metrics | None) -> dict[int, ShardCopies]:

@@ -45,7 +45,7 @@ class Held:
     def is_ready(self) -> bool:
         """Whether it is a standby that has caught up, so that it can take over within seconds."""
         behind = self.copy.behind
-        return self.follows and behind is not None and behind <= BEHIND_MAX and not self.copy.problem
+        return self.follows and behind is not None and behind <= BEHIND_MAX and not (self.copy.problem or self.worker.problem)
 
     @property
     def catches_up(self) -> bool:

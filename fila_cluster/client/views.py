@@ -145,6 +145,7 @@ class HostWorker:
     """A worker process of a host, with its copies by shard.
 
     ``draining``: it gives up its shards, and takes none over; ``standbys``: how many other hosts should be ready to take over each shard.
+    ``problem`` is what is wrong with its disk, ``log_problem`` which setting of the log is unsafe; empty: nothing.
     """
 
     host: str
@@ -153,6 +154,8 @@ class HostWorker:
     draining: bool
     standbys: int
     copies: list[HostCopy]
+    problem: str = ""
+    log_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

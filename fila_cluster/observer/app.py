@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fila_cluster.analysis.history import History
+from fila_cluster.analysis.readiness import without_folders
 from fila_cluster.analysis.watch import Watch
 from fila_cluster.observer.door.answers import denied, is_of_the_door
 from fila_cluster.observer.door.routes import Door
@@ -181,9 +182,9 @@ def application(
 
     async def readyz(_: Request) -> Response:
         await watch.look_now()
-        reasons = watch.obstacles()
+        reasons = without_folders(watch.obstacles())
         answer: dict[str, object] = {"ready": not reasons, "reasons": reasons}
-        if warnings := watch.warnings():
+        if warnings := without_folders(watch.warnings()):
             answer["warnings"] = warnings
         return JSONResponse(answer, status_code=503 if reasons else 200, headers=_FRESH)
 

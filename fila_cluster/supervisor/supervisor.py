@@ -12,7 +12,7 @@ from fila_cluster.supervisor import CannotStartError
 from fila_cluster.supervisor.child import GRACE_S, HUNG_S, PAUSE_S, Child, describe_exit
 from fila_cluster.supervisor.ready_probe import ASK_AGAIN_S, ReadyProbe
 from fila_process.journal import Journal
-from fila_process.parent import DEPOSED, shut_out_signals
+from fila_process.parent import DEPOSED, UNFIT, shut_out_signals
 from fila_proto_zmq.events import (
     ChildDied,
     ChildHung,
@@ -151,14 +151,14 @@ class Supervisor:
             child.send(signal.SIGTERM)
 
     def _look_after(self, child: Child, now: float) -> bool:
-        """Restart a child when it is due; return False if it can't be started."""
+        """Restart a child when it is due; return False if it can't be started, or must not be."""
         if child.restart_at is not None and child.restart_at <= now:
             self._restart(child, now)
         code = child.exit_code()
         if code is None:
             self._end_if_hung(child, now)
             return True
-        if code > 0 and code != DEPOSED and child.starts == 1 and self._readiness is not None:
+        if code == UNFIT or (code > 0 and code != DEPOSED and child.starts == 1 and self._readiness is not None):
             return False
         delay_s = child.schedule_restart(now, deposed=code == DEPOSED)
         lived_ms, restart_ms = round(1000 * child.lived_s(now)), round(1000 * delay_s)

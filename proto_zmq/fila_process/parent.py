@@ -17,6 +17,9 @@ STDIN: Final = 0
 DEPOSED: Final = 3
 """The exit code of a process that must not go on, because another host has taken its place. Its parent starts it again at once."""
 
+UNFIT: Final = 4
+"""The exit code of a process that another host's name or data keeps from its work: to start it again would not help."""
+
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 

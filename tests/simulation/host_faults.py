@@ -135,6 +135,13 @@ def drain_others(run: "Run", random: Random) -> None:
     _drain(run, [each for each in _hosted(run).machines if each is not alone], _span_us(random))
 
 
+def fill_disk(run: "Run", random: Random) -> None:
+    """The disk of a host has no room for a while: it refuses messages, and leaves its shards to the others."""
+    machine, span_us = _one(run, random), _span_us(random)
+    run.world.tell(machine.name, f"has no room on its disk for {span_us / 1e6:.3f} s")
+    machine.full_until_us = max(machine.full_until_us, run.world.now_us + span_us)
+
+
 def _drain(run: "Run", machines: list[Machine], span_us: int) -> None:
     workers = [worker for machine in machines for worker in machine.workers]
     run.world.tell("FAULT", f"drains {', '.join(worker.name for worker in workers)}")
@@ -144,5 +151,5 @@ def _drain(run: "Run", machines: list[Machine], span_us: int) -> None:
 
 
 HOST_FAULTS = (
-    kill_host, pause_host, cut_log, stall_log, late_log, cut_router, kill_all, erase, stop_host, hand_over, drain, drain_others,
+    kill_host, pause_host, cut_log, stall_log, late_log, cut_router, kill_all, erase, stop_host, hand_over, drain, drain_others, fill_disk,
 )  # fmt: skip

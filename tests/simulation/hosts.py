@@ -47,6 +47,8 @@ class Machine:
         """Until then it reaches no broker."""
         self.late_until_us = 0
         """Until then what it reads of the log is old."""
+        self.full_until_us = 0
+        """Until then its disk has less room than any limit asks for."""
         random = world.random(f"clock of {self.name}")
         self._begin_ms, self._rate = random.randrange(10**9), 1 + drift
 
@@ -65,7 +67,7 @@ class Machine:
 
     def heal(self) -> None:
         """Reach everything again."""
-        self.off_log_until_us = self.late_until_us = 0
+        self.off_log_until_us = self.late_until_us = self.full_until_us = 0
 
 
 class HostWorker(WorkerProcess):
@@ -85,6 +87,11 @@ class HostWorker(WorkerProcess):
         self._changed = changed
         self.opened: list[tuple[int, int, int]] = []
         """The epochs of shards that it has opened, as ``(shard, epoch, its own life)``."""
+
+    @property
+    def free_disk_bytes(self) -> int:
+        """Less than the lowest limit while the host's disk is full."""
+        return -1 if self.world.now_us < self.machine.full_until_us else super().free_disk_bytes
 
     def put_draining(self, draining: bool) -> None:
         """Have it leave its shards to other hosts, or lead some again, as a router does."""

@@ -41,6 +41,8 @@ HOST_FAULTS = (
     "kill_host", "pause_host", "cut_log", "stall_log", "late_log", "cut_router", "kill_all", "erase", "stop_host", "hand_over", "drain", "drain_others",
 )  # fmt: skip
 """Faults that only clusters on several hosts have."""
+FILL_DISK = "fill_disk"
+"""Another one, drawn by itself: all other faults of a seed stay."""
 HOST_FAULTS_SHARE = 0.25
 NOT_WITH_HOSTS = frozenset({"move", "lag"})
 """Shards move to another host by their log, and that log confirms in its own way."""
@@ -130,7 +132,11 @@ def draw_host_faults(seed: int, always: frozenset[str], others: frozenset[str]) 
     """The faults that a seed has on several hosts: of each kind more, so fewer kinds."""
     random = Random(f"{seed} host faults")
     drawn = {each for each in (*HOST_FAULTS, *sorted(others)) if random.random() < HOST_FAULTS_SHARE}
-    return (frozenset() if random.random() < 0.1 else frozenset(drawn)) | (always & frozenset(HOST_FAULTS))
+    if random.random() < 0.1:
+        drawn.clear()
+    elif Random(f"{seed} {FILL_DISK}").random() < HOST_FAULTS_SHARE:
+        drawn.add(FILL_DISK)
+    return frozenset(drawn) | (always & {*HOST_FAULTS, FILL_DISK})
 
 
 def with_hosts(options: Options) -> Options:

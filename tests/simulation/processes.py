@@ -150,6 +150,11 @@ class WorkerProcess(Process):
 
     host: Host | None = None
 
+    @property
+    def free_disk_bytes(self) -> int:
+        """How much room its disk has."""
+        return 1 << 40
+
     def __init__(
         self,
         world: World,
@@ -299,7 +304,7 @@ def in_place_of_the_kernel(
         return Router(*arguments, **options, limits=world.current.limits)
 
     Journal.world = StopRequests.world = PlainClock.world = SimWakeup.world = world
-    shutil = SimpleNamespace(disk_usage=lambda path: SimpleNamespace(free=1 << 40))
+    shutil = SimpleNamespace(disk_usage=lambda path: SimpleNamespace(free=world.current.free_disk_bytes))
     fakes: dict[Any, dict[str, Any]] = {
         fila_process.clock: {"time": time},
         fila_router.__main__: {

@@ -174,6 +174,9 @@ class SimLog:
     def look(self) -> None:
         """Ask nothing: this log does not say which copies it has."""
 
+    problem = ""
+    """Its settings stay as they are."""
+
 
 class SimAppender(MemoryAppender):
     """Appends that take their time."""

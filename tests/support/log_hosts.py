@@ -11,7 +11,7 @@ Times are true milliseconds unless a name says ``local``.
 import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 
@@ -42,7 +42,7 @@ PLACE_MS = 100
 """How often it takes part in the placement."""
 
 
-FAULTS = ("kill", "kill_all", "pause", "cut", "part", "stall", "terminate", "drain", "slow", "lose_control", "calm")
+FAULTS = ("kill", "kill_all", "pause", "cut", "part", "stall", "terminate", "drain", "slow", "fill", "lose_control", "calm")
 
 
 @dataclass
@@ -79,6 +79,8 @@ class World:
     """Shard, epoch and body of each turn whose effects have left a process."""
     markers: int = 0
     ends: list[tuple[int, str]] = field(default_factory=list)
+    twins: list[tuple[int, "Host"]] = field(default_factory=list)
+    """The hosts that have found their name taken, and when."""
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -203,6 +205,11 @@ class World:
         """A host's copies fall behind."""
         self.random.choice(self.machines).slow_until = self.now_ms + self.span(25_000)
 
+    def fill(self) -> None:
+        """A host's disk is full, or has room again."""
+        host = self.random.choice(self.machines)
+        host.full = not host.full
+
     def lose_control(self) -> None:
         """The control partition loses its broker."""
         self.control_lost_until = self.now_ms + self.span(25_000)
@@ -214,7 +221,7 @@ class World:
         """End all faults that are under way."""
         self.stalled_until, self.control_lost_until = [0] * self.shards, 0
         for host in self.machines:
-            host.cut_until, host.slow_until, host.apart_until, host.drains = 0, 0, 0, False
+            host.cut_until, host.slow_until, host.apart_until, host.drains, host.full = 0, 0, 0, False, False
             host.paused_until = min(host.paused_until, self.now_ms + 1)
             self.after(1000, host.back)
 
@@ -227,14 +234,25 @@ class Host:
         self.copies: dict[int, Copy] = {}
         self.process: Process | None = None
         self.cut_until = self.paused_until = self.slow_until = self.apart_until = 0
-        self.drains = False
+        self.drains = self.full = False
         self.lives = 0
+        self.others_name = ""
+        """Of the host that this one is a copy of, disks and all."""
         self.down = False
 
     def start(self) -> None:
         if self.process is None and not self.down:
             self.lives += 1
             self.process = Process(self)
+
+    def clone(self) -> "Host":
+        """Start a copy of this machine with its name and its disk."""
+        twin = Host(self.world, f"{self.name}-copy")
+        twin.others_name = self.name
+        twin.copies = {shard: replace(copy) for shard, copy in self.copies.items()}
+        self.world.machines.append(twin)
+        twin.start()
+        return twin
 
     def kill(self, down_ms: int) -> None:
         """End it at once, and start it again later."""
@@ -287,7 +305,8 @@ class Process:
         random = self.world.random
         self.rate = random.randint(980, 1020)
         self.shift = random.randint(0, 10**9)
-        self.node = Node(f"disk-of-{host.name}", host.name, "", f"life-{host.lives}")
+        name = host.others_name or host.name
+        self.node = Node(f"disk-of-{name}", name, "", f"life-{host.lives}{' of the copy' if host.others_name else ''}")
         self.alive, self.retiring = True, False
         self.replicas: dict[int, Replica] = {}
         self.control = MemoryPartition(self.world.control, self.local)
@@ -330,11 +349,21 @@ class Process:
         """Take part in the placement."""
         self.control.reachable = self.world.now_ms >= max(self.host.cut_until, self.world.control_lost_until)
         self.placing.drains, self.placing.apart = self.host.drains, self.host.apart
+        self.placing.failing = self.host.full
         self.placing.step(self.local())
+        if self.placing.twin is not None:
+            self.twin_found()
+            return
         if not self.retiring:
             leave = [shard for shard, replica in self.replicas.items() if replica.leadership.state is State.LEAVES]
             assert len(leave) <= 1, f"{self.host.name} gives away {leave} at once"
         self.later(PLACE_MS, self.place)
+
+    def twin_found(self) -> None:
+        """End for good: another host has this name."""
+        self.world.twins.append((self.world.now_ms, self.host))
+        self.host.down = True
+        self.die()
 
     def terminate(self) -> None:
         self.retiring = True

@@ -5,9 +5,10 @@ import sys
 
 import msgspec
 
-from fila_process.parent import read_settings
+from fila_process.parent import UNFIT, read_settings
 from fila_proto_zmq.errors import FilaError
 from fila_worker.loop import run
+from fila_worker.replicated import NameTakenError
 from fila_worker.settings import WorkerSettings
 
 
@@ -15,6 +16,9 @@ def main() -> int:
     """Run until stopped and return 0; if that is not possible, print one line on stderr and return 1."""
     try:
         return run(read_settings(WorkerSettings))
+    except NameTakenError as error:
+        print(f"fila worker: {error}", file=sys.stderr, flush=True)
+        return UNFIT
     except (FilaError, msgspec.MsgspecError, OSError) as error:
         print(f"fila worker: {error}", file=sys.stderr, flush=True)
         return 1

@@ -542,8 +542,9 @@ class Host:
         if self._place is None:
             return None
         copies = [copy for slot in self.slots.values() if (copy := slot.copy_view()) is not None]
-        place = self._place
-        return HostWorker(place.host, self._name, place.address, copies, self.draining, place.standbys)
+        place, replicated = self._place, self._replicated
+        problems = ("", "") if replicated is None else (replicated.problem, replicated.log_problem)
+        return HostWorker(place.host, self._name, place.address, copies, self.draining, place.standbys, *problems)
 
     def _heed(self, command: Command, now_ms: int) -> None:
         """Apply a command of the bank, of another shard, or about where shards are.
@@ -618,7 +619,7 @@ class Host:
         if gap_ms > GAP_MS or self._pauses.forgiving:
             self._pauses.begin_turn(now_ms, gap_ms)
         if self._replicated is not None:
-            self._replicated.tend(drains=self.draining, apart=self.apart)
+            self._replicated.tend(drains=self.draining, apart=self.apart, free_disk_bytes=self._free_disk_bytes)
             for slot in self.slots.values():
                 self._tend(slot, now_ms)
         forgiving, log_is_full = self._pauses.forgiving, False

@@ -27,6 +27,7 @@ from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store, UnfitStoreError
 from fila_worker.held import is_confirmed
 from fila_worker.log.bodies import Node
+from fila_worker.log.health import DiskHealth
 from fila_worker.log.leadership import Proof
 from fila_worker.log.member import RECORD_BYTES_MAX, Member
 from fila_worker.log.partition import TrimmedError
@@ -50,6 +51,10 @@ class MustEnd(BaseException):  # it is no error of the process
 
     No :class:`Exception`, because nothing may take it for the failure of one shard.
     """
+
+
+class NameTakenError(UnfitStoreError):
+    """Another host has the name of this one, and was there before. To start again would not help."""
 
 
 class ReplicatedSlot(Slot):
@@ -76,6 +81,8 @@ class ReplicatedSlot(Slot):
         self._steady_ms = steady_ms
         self._beginning, self._make_cutting = beginning, make_cutting
         self.member: Member | None = None
+        self.failure = ""
+        """Why the disk last refused something, until the owner takes it."""
         self._cutting: Cutting | None = None
         self._leave_by_ms: int | None = None
 
@@ -216,10 +223,13 @@ class ReplicatedSlot(Slot):
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
         """Follow again, with a copy that begins anew if this one can't follow."""
-        if isinstance(error, DivergedError):  # what nobody was promised; the log has the rest
+        diverged = isinstance(error, DivergedError)
+        if diverged:  # what nobody was promised; the log has the rest
             self._beginning.drop()
             error = StorageError(str(error))
         outage = super().fail(error, reason, patience, now_ms, blameless=blameless)
+        if outage.state == WAITING and not diverged and not isinstance(error, TrimmedError):
+            self.failure = reason
         if isinstance(error, TrimmedError):
             self._beginning.need(error)
             outage = self.outage = ShardOutage(self.index, BEGINNING, self._beginning.reason)
@@ -255,11 +265,14 @@ class ReplicatedShards:
         make_placing: Callable[[Callable[[], dict[int, Member]]], Placing],
         steady_ms: Callable[[], int],
         look_at_log: Callable[[], None],
+        health: DiskHealth | None = None,
+        log_problem: Callable[[], str] = lambda: "",
     ) -> None:
         """A slot's members have to join the placing; ``make_placing`` gets a function that returns those that are open.
 
-        ``look_at_log``: called in each turn, to learn of the log's own copies.
+        ``look_at_log``: called in each turn, to learn of the log's own copies. ``log_problem``: which setting of the log is unsafe.
         """
+        self._health, self._log_problem = health or DiskHealth(0), log_problem
         self._steady_ms, self._look_at_log = steady_ms, look_at_log
         self._placing = make_placing(self._members)
         self.slots = [make_slot(index, self._placing) for index in shards]
@@ -267,19 +280,39 @@ class ReplicatedShards:
     def _members(self) -> dict[int, Member]:
         return {slot.index: slot.member for slot in self.slots if slot.member is not None}
 
-    def tend(self, *, drains: bool, apart: bool) -> None:
+    def tend(self, *, drains: bool, apart: bool, free_disk_bytes: int | None = None) -> None:
         """Take part in the placement. Call it in each turn. ``drains``: all shards are to be led by other hosts.
 
-        ``apart``: no router of another host is reached. Raise :class:`UnfitStoreError` if another host has the name of this one.
+        ``apart``: no router of another host is reached. Raise :class:`NameTakenError` if another host has the name of this one.
         """
         self._look_at_log()
+        self._see_disk(free_disk_bytes)
+        self._placing.failing = bool(self.problem)
         self._placing.drains, self._placing.apart = drains, apart
         self._placing.step(self._steady_ms())
         if (twin := self._placing.twin) is not None:
-            raise UnfitStoreError(
+            raise NameTakenError(
                 f"the host at {twin.address or 'an unknown address'} has the name {twin.host!r} of this one, and was there before: "
                 f"give each host a name of its own ([hosts] name)"
             )
+
+    def _see_disk(self, free_bytes: int | None) -> None:
+        if free_bytes is not None:
+            self._health.measured(free_bytes)
+        for slot in self.slots:
+            if slot.failure:
+                self._health.failed(slot.failure, self._steady_ms())
+                slot.failure = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with this host's disk, for people; empty: nothing."""
+        return self._health.problem(self._steady_ms())
+
+    @property
+    def log_problem(self) -> str:
+        """Which setting of the log may lose what was confirmed, for people; empty: none, as far as is known."""
+        return self._log_problem()
 
     @property
     def routers(self) -> set[str]:
@@ -340,4 +373,7 @@ def replicated_shards(settings: WorkerSettings, replication: Replication, wake: 
         cutter = None if checkpoints is None else make_cutting
         return ReplicatedSlot(index, shards, settings.shard, compile_hooks, make_member, steady_ms, beginning, cutter)
 
-    return ReplicatedShards(settings.shards, make_slot, make_placing, steady_ms, partitions.look)
+    health = DiskHealth(settings.shard.min_free_disk_bytes)
+    return ReplicatedShards(
+        settings.shards, make_slot, make_placing, steady_ms, partitions.look, health, lambda: partitions.problem
+    )

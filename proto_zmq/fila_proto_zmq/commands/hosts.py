@@ -70,6 +70,10 @@ class HostWorker(Struct):
     """Whether it gives up its shards, and takes none over."""
     standbys: int = 1
     """How many other hosts should be ready to take over each shard, as it was configured."""
+    problem: str = ""
+    """What is wrong with its disk, for people: hosts with room lead its shards if there are any; empty: nothing."""
+    log_problem: str = ""
+    """Which setting of the log's topic may lose what was confirmed, for people; empty: none, as far as is known."""
 
 
 class HostList(Reply):

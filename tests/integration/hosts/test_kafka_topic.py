@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.topic import TopicError, log_of, prepare_topic
+from fila_worker.log.kafka.watch import LOOK_MS, TopicWatch
 from tests.support.cluster import PATIENCE_S, eventually
 from tests.support.kafka import Kafka, kafka_cluster
 
@@ -120,3 +121,29 @@ def test_brokers_that_refuse_the_user_are_not_asked_for_long(kafka: Kafka) -> No
     with pytest.raises(TopicError, match=r"the last problem was: .*SASL.*do they let this host in") as refused:
         prepare_topic(settings_for(kafka, "log", properties=sasl, admin_ms_max=1000 * int(PATIENCE_S)))
     assert not any(secret in str(refused.value) for secret in ("alice", "hunter2"))
+
+
+def test_a_setting_that_is_changed_later_is_found_until_it_is_corrected(kafka: Kafka) -> None:
+    settings = settings_for(kafka, "changed")
+    prepare_topic(settings)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    now_ms = 0
+    watch = TopicWatch(settings, admin, lambda: now_ms)
+
+    def problem() -> str:
+        nonlocal now_ms
+        now_ms += LOOK_MS
+        watch.look()
+        return watch.problem
+
+    def put_retention(value: str) -> None:
+        entry = ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)
+        (done,) = admin.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, "changed", incremental_configs=[entry])]
+        ).values()
+        done.result(PATIENCE_S)
+
+    put_retention("1000000000")
+    eventually(lambda: "retention.ms is 1000000000, wanted -1" in problem(), "it is found")
+    put_retention("-1")
+    eventually(lambda: problem() == "", "it is corrected")

@@ -111,3 +111,20 @@ def test_a_host_joins_neither_another_cluster_s_log_nor_one_that_was_made_anew(t
             AssertionError, match=r"fila\.main is the log fila\.main-\w+, and this host's copies are of fila\.main-\w+"
         ):
             first.start("--name", "a", "--shards", SHARDS)
+
+
+def test_a_copy_of_a_host_deposes_nobody_and_ends(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (first, second, _):
+        a = first.start("--name", "a", "--shards", SHARDS)
+        eventually(lambda: serves_all(a), "a leads")
+        assert a.stop() == 0
+        shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("*.ipc"))
+        a = first.start()
+        eventually(lambda: serves_all(a), "a leads again")
+        opened = len(a.events("shard.opened"))
+        twin = second.start()  # it is ready before it finds out
+        assert twin.wait() == 1
+        assert serves_all(a)
+        assert [line for line in twin.log if "has the name 'a' of this one, and was there before" in line], twin.log
+        assert not [line for line in twin.log if "shard.opened" in line], "it has led nothing"
+        assert (len(a.events("shard.opened")), a.events("child.died")) == (opened, [])

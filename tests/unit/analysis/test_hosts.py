@@ -4,7 +4,7 @@ import pytest
 
 from fila_cluster.analysis.attention import attention
 from fila_cluster.analysis.hosts import host_rows, hosts_in, risks
-from fila_cluster.analysis.readiness import obstacles, warnings
+from fila_cluster.analysis.readiness import Obstacle, obstacles, warnings, without_folders
 from fila_cluster.client.shard_copies import BEHIND_MAX, Risk, shard_copies
 from fila_cluster.client.views import HostList as HostView
 from fila_cluster.client.views import hosts as view_of
@@ -205,3 +205,45 @@ def test_a_view_has_seconds_and_none_for_what_is_not_known():
     assert (first.shard, first.end, first.behind, first.proof_age) == (0, None, None, 0.25)
     assert (first.confirm_p50, first.confirm_p99) == (0.0015, pytest.approx(0.00199))
     assert (second.end, second.behind, second.proof_age, second.confirm_p50) == (101, 11, None, None)
+
+
+def test_a_host_with_a_full_disk_is_a_risk_and_no_standby():
+    full = "its disk has 12 MiB free, and 1024 must stay free ([limits] min_free_disk_bytes)"
+    found = hosts(2, a=[leads(0), follows(1)], b=[follows(0), leads(1)])
+    found.workers[1].host.problem = full
+    assert texts(found) == [
+        ("no_standby", "one more loss makes shard 0 wait for a recovery from the log"),
+        ("host_failing", f"b gives its shards to hosts with room and takes none over, and still leads shard 1: {full}"),
+    ]
+    assert [concern.severity for concern in attention(found, None)] == ["warning", "warning"]
+    assert [row.problems for row in host_rows(known(found))] == [[], [full]]
+    assert (obstacles(found, ""), [each["state"] for each in warnings(found)]) == ([], ["no_standby", "host_failing"])
+
+
+def test_a_copy_that_does_not_go_on_is_a_risk():
+    found = hosts(
+        2, a=[leads(0), leads(1)], b=[follows(0), follows(1)], c=[follows(0), HostCopy(1, "begins", problem="no space")]
+    )
+    assert texts(found) == [("copy_failing", "the copies that c has of shard 1 do not go on: no space")]
+
+
+def test_an_unsafe_setting_of_the_log_is_critical_and_said_once():
+    unsafe = "the topic fila.main has unsafe settings: min.insync.replicas is 1, wanted 2 or more"
+    found = hosts(2, a=[leads(0), follows(1)], b=[follows(0), leads(1)])
+    for each in found.workers:
+        each.host.log_problem = unsafe
+    assert texts(found) == [("log_unsafe", f"confirmed messages may be lost: {unsafe}")]
+    assert [concern.severity for concern in attention(found, None)] == ["critical"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("shard 1 is waiting: /var/lib/fila/shard-0001: no space", "shard 1 is waiting: shard-0001: no space"),
+        ("open '/srv/x/000012.sst': gone", "open '000012.sst': gone"),
+        ("the host at tcp://a.example:5556/x, 3 of 4", "the host at tcp://a.example:5556/x, 3 of 4"),
+    ],
+)
+def test_who_needs_no_key_sees_no_folders(text: str, shown: str):
+    (found,) = without_folders([Obstacle(shard=1, state="waiting", text=text)])
+    assert found == {"shard": 1, "state": "waiting", "text": shown}

@@ -18,6 +18,14 @@ if Path("lives").stat().st_size < 3:
 sys.stdin.readline()
 sys.stdin.read()
 """,
+    "finds_its_name_taken": """
+import os
+from pathlib import Path
+from fila_process.parent import DEPOSED, UNFIT
+with Path("lives").open("a") as lives:
+    lives.write(".")
+os._exit(DEPOSED if Path("lives").stat().st_size < 2 else UNFIT)
+""",
     "fails": "raise SystemExit(1)",
 }
 
@@ -62,3 +70,8 @@ def test_a_worker_that_is_deposed_during_its_first_start_begins_again_at_once(tm
 
 def test_a_worker_whose_first_start_fails_ends_the_start(tmp_path: Path):
     assert run(tmp_path, "fails")[:2] == (1, "")
+
+
+def test_a_worker_whose_name_another_host_has_ends_the_host_whenever_it_finds_out(tmp_path: Path):
+    assert run(tmp_path, "finds_its_name_taken")[:2] == (1, "")
+    assert (tmp_path / "lives").read_text() == ".."

@@ -92,6 +92,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether it reaches no router of another host: clients there do not reach its shards."""
     keys: Name = ""
     """A fingerprint of its cluster's keys; empty: it does not say."""
+    failing: bool = False
+    """Whether its disk is full or refuses writes, so that hosts with room should lead its shards."""
 
 
 Body = Marker | Beat | Leaves | Wish | NodeState

@@ -13,6 +13,7 @@ from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.tail import KafkaTail
 from fila_worker.log.kafka.topic import refuse_other_log
 from fila_worker.log.kafka.trimming import Trimmer
+from fila_worker.log.kafka.watch import TopicWatch
 
 
 def steady_ms() -> int:
@@ -71,12 +72,22 @@ class KafkaLog:
         """``log``: the name of the log that the topic has to be; ``wake``: see :class:`KafkaPartition`."""
         self._settings, self._log, self._wake, self._client = settings, log, wake, new_admin(settings)
         self._copies = Copies(settings, self._client, steady_ms)
+        self._watch = TopicWatch(settings, self._client, steady_ms)
 
     def partition(self, number: int) -> KafkaPartition:
         """Return one of them."""
         return KafkaPartition(self._settings, number, self._wake, client=self._client, copies=self._copies)
 
     def look(self) -> None:
-        """Ask for the replicas of all partitions, if the last question is old. Raise :class:`TopicError` if the topic was made anew."""
+        """Ask for the replicas of all partitions, and for the topic's settings, if the last question is old.
+
+        Raise :class:`TopicError` if the topic was made anew.
+        """
         self._copies.look()
+        self._watch.look()
         refuse_other_log(self._settings.topic, self._log, self._copies.log)
+
+    @property
+    def problem(self) -> str:
+        """Which setting of the topic may lose what was confirmed, for people; empty: none, as far as is known."""
+        return self._watch.problem

@@ -3,7 +3,7 @@
 Each setting is part of what a confirmed record means, so a wrong one is an error, and never changed here: the topic may have another user.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import Future
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple, TypeVar
@@ -94,6 +94,22 @@ def log_of(settings: KafkaSettings) -> str:
     return _Preparation(settings).log()
 
 
+def unsafe_settings(settings: KafkaSettings, entries: Mapping[str, Any]) -> str:
+    """Return which settings of the topic are wrong, with the command that corrects them; empty: none."""
+    wrong = _wrong(
+        [(name, str(entries[name].value), wanted) for name, wanted in _configs(settings).items() if name in entries]
+    )
+    if not wrong:
+        return ""
+    listed = "; ".join(f"{name} is {found}, wanted {wanted.text}" for name, found, wanted in wrong)
+    (advice,) = _advice(settings, {name: wanted for name, _, wanted in wrong}, 0)
+    return settings.without_secrets(f"the topic {settings.topic} has unsafe settings: {listed}. {advice}")
+
+
+def _wrong(checked: "list[tuple[str, str, _Wanted]]") -> "list[tuple[str, str, _Wanted]]":
+    return [(name, found, wanted) for name, found, wanted in checked if not wanted.fits(found)]
+
+
 class _Preparation:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -174,8 +190,7 @@ class _Preparation:
             ("replication factor", str(replicas), _Wanted(str(settings.replicas), at_least=True)),
             *((name, str(entries[name].value), wanted) for name, wanted in _configs(settings).items()),
         ]
-        wrong = [(name, found, wanted) for name, found, wanted in checked if not wanted.fits(found)]
-        if wrong:
+        if wrong := _wrong(checked):
             listed = "; ".join(f"{name} is {found}, wanted {wanted.text}" for name, found, wanted in wrong)
             advice = " ".join(_advice(settings, {name: wanted for name, _, wanted in wrong}, replicas))
             details = {name: {"found": found, "wanted": wanted.value} for name, found, wanted in wrong}

@@ -18,7 +18,8 @@ When a standby claims:
   in line before it. The partition has answered all that time but the first part: after an outage of the log the leader's delayed records
   must have a chance to come. A silence in which this process itself did not run is none.
 - **A vacancy.** The leader has left (its successor claims at once, the others soon after), the log has no marker yet, or the last marker is of
-  this node's own former life, which is dead: the data directory is locked by this one.
+  this node's own former life, which is dead: the data directory is locked by this one. A node that *holds back* waits for a silence
+  in the last case: it does not know yet that no other process has its name, or its disk is full.
 
 A leader serves as long as it has proof. The proof is a record that counts, and holds from when that was *appended*: however late its report
 comes, at that time no other marker was in the log. Without one for ``proof_ms_max`` another one may lead by now, so the leader stops serving;

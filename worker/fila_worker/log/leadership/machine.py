@@ -65,6 +65,15 @@ class Leadership:
         self._standing.place(rank, self._stepped_ms)
 
     @property
+    def holds_back(self) -> bool:
+        """Whether it claims only after a silence, as any other, although its own former life was the last leader."""
+        return self._standing.holds_back
+
+    @holds_back.setter
+    def holds_back(self, holds_back: bool) -> None:
+        self._standing.holds_back = holds_back
+
+    @property
     def proof_ms(self) -> int | None:
         """When the last record was appended that shows that this node leads; None: it does not."""
         return self._reign.proof_ms if self._reigns() else None
@@ -259,7 +268,7 @@ class Leadership:
         if self._retires or now_ms < due_ms or not answers.fresh(now_ms) or not answers.at_end:
             return False
         # Asked before that it may not show the marker of the one before in the line, and two would lead one after the other.
-        return answers.since(due_ms) and (self._standing.vacancy is not None or answers.for_long(now_ms))
+        return answers.since(due_ms) and (not self._standing.by_silence or answers.for_long(now_ms))
 
     def _ask_due_ms(self, now_ms: int) -> int:
         if self.state is State.CLAIMS:

@@ -32,17 +32,24 @@ class Standing:
         """When something that counts was read last."""
         self.not_before_ms = now_ms
         self.vacancy: Vacancy | None = None
+        self.holds_back = False
+        """Whether an own vacancy is none: another process may have this name, or this node is not fit to lead."""
 
     def place(self, rank: int, now_ms: int) -> None:
         """Take a place in the line."""
         if rank != self.rank:
             self.rank, self._ranked_ms = rank, now_ms
 
+    @property
+    def by_silence(self) -> bool:
+        """Whether only a silence tells that nobody leads."""
+        return self.vacancy is None or (self.vacancy.own and self.holds_back)
+
     def claim_due_ms(self, leader: Node | None) -> int:
         """Return when to claim if nothing is heard until then. ``leader``: the last one that is known."""
         limits, vacancy = self._limits, self.vacancy
         rank_ms = min(self.rank, limits.ranks_max) * (limits.new_rank_ms if vacancy and vacancy.new else limits.rank_ms)
-        if vacancy is None:
+        if vacancy is None or self.by_silence:
             due = self.heard_ms + limits.silence_ms + rank_ms
         elif vacancy.own or vacancy.to == self._node.host:
             due = vacancy.since_ms

@@ -17,6 +17,9 @@ time, and a leader's node gives one shard away at a time, when the one before ha
 **Apart.** A node that reaches no other host's router leads shards that most clients can't reach, although the log hears it. It says so, and gives
 them up as if it drained, unless all nodes are apart: of two hosts that do not reach each other neither is better.
 
+**Failing.** The same holds for a node whose disk is full or refuses writes. It claims last, and its own former shards like any other's, until its
+disk has been well for a while (:mod:`fila_worker.log.health`).
+
 Cost: hosts × shards, once a second, on each node.
 
 Rejected: a host that deals shards out. It needs a second election, and nothing works while it is away.

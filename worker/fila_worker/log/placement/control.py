@@ -36,7 +36,7 @@ class ControlPartition:
         # whether its name is its own
         self.twin: Node | None = None
         """Another process that had this node's name when this one began to listen, and goes on. The owner has to end."""
-        self._named = False
+        self.named = False
         """Whether it has listened for long enough without hearing its own name: a later one with that name has to end."""
         self._doubted_ms: int | None = None
         """When it first heard its own name. Once is not enough: that may be the last word of this node's former life."""
@@ -90,13 +90,14 @@ class ControlPartition:
             self._since_ms = now_ms if self._since_ms is None else self._since_ms
         if now_ms - self._answered_ms > self._limits.answer_ms_max:
             self._since_ms = None
-        self._named = self._named or self.knows(now_ms)
+        calm = self._doubted_ms is None or now_ms - self._doubted_ms >= self._limits.learn_ms
+        self.named = self.named or (calm and self.knows(now_ms))
         if now_ms - self._asked_ms >= self._limits.say_ms:
             self._asked_ms = now_ms
             tail.ask()
 
     def _doubt(self, other: Node, now_ms: int) -> None:
-        if self._named:
+        if self.named:
             return
         if self._doubted_ms is None:
             self._doubted_ms = now_ms
@@ -133,4 +134,4 @@ class ControlPartition:
 
 
 def _without_delays(state: NodeState) -> tuple[object, ...]:
-    return state.leads, state.follows.keys(), state.drains, state.apart
+    return state.leads, state.follows.keys(), state.drains, state.apart, state.failing

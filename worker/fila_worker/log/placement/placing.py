@@ -11,7 +11,7 @@ from fila_worker.log.placement.control import ControlPartition
 from fila_worker.log.placement.decisions import Placement
 from fila_worker.log.placement.limits import PlacementLimits
 from fila_worker.log.placement.plan import weight
-from fila_worker.log.placement.views import NodeView, without_those_apart
+from fila_worker.log.placement.views import NodeView, without_the_unfit
 
 UNKNOWN_BEHIND = 2**31
 """Said of a copy that does not know the end of its log."""
@@ -52,6 +52,8 @@ class Placing:
         """Whether it gives up all its shards, one after the other. The owner sets it."""
         self.apart = False
         """Whether it reaches no router of another host. The owner sets it."""
+        self.failing = False
+        """Whether its disk is full or refuses writes. The owner sets it."""
         self._apart_ms: int | None = None
         """Since when that is so."""
         self._node, self._copies, self._router, self._keys = node, copies, router, keys
@@ -71,6 +73,7 @@ class Placing:
         have the same.
         """
         copy.leadership.rank = copy.leadership.limits.ranks_max - weight(shard, self._node.host) % 3
+        copy.leadership.holds_back = self._holds_back
         copy.may_give = partial(self.may_give, shard)
 
     @property
@@ -98,6 +101,8 @@ class Placing:
         state = self._state()
         self._control.say(state, now_ms)
         self._control.hear(now_ms)
+        for copy in self._copies().values():
+            copy.leadership.holds_back = self._holds_back
         if 0 in state.leads:
             self._control.trim(now_ms)
         if not self._control.knows(now_ms):
@@ -109,19 +114,31 @@ class Placing:
             self._decide(state, now_ms)
 
     def _decide(self, state: NodeState, now_ms: int) -> None:
-        self._views = without_those_apart(self._control.views(state, now_ms))
+        self._views = without_the_unfit(self._control.views(state, now_ms))
         decision = self._placement.step(self._views, now_ms)
         copies = self._copies()
         for shard in decision.ranks.keys() & copies.keys():
             copies[shard].leadership.rank = decision.ranks[shard]
         self._wish(decision.wish)
-        if self.drains or self._gives_up_apart(now_ms):
+        if self.drains or self._gives_up(now_ms):
             self._give_one_up(now_ms)
 
-    def _gives_up_apart(self, now_ms: int) -> bool:
-        """Whether hosts that clients reach should have its shards."""
-        long = self._apart_ms is not None and now_ms - self._apart_ms >= self.limits.apart_ms
-        return long and any(view.name == self._node.name and view.drains for view in self._views)
+    def _gives_up(self, now_ms: int) -> bool:
+        """Whether hosts that clients reach, or that have room on their disks, should have its shards."""
+        long_apart = self._apart_ms is not None and now_ms - self._apart_ms >= self.limits.apart_ms
+        return (self.failing or long_apart) and self._is_unfit
+
+    @property
+    def _holds_back(self) -> bool:
+        """Whether it takes its own shards again only if nobody else does.
+
+        Another process may have its name, until it has listened; or its disk is full, and some other host may have room.
+        """
+        return not self._control.named or (self.failing and (not self._views or self._is_unfit))
+
+    @property
+    def _is_unfit(self) -> bool:
+        return any(view.name == self._node.name and view.drains for view in self._views)
 
     def _wish(self, shard: int | None) -> None:
         for number, copy in self._copies().items():
@@ -135,7 +152,8 @@ class Placing:
             for shard, copy in copies.items()
             if shard not in leads
         }
-        return NodeState(self._node, leads, follows, self.drains or self._retires, self._router, self.apart, self._keys)
+        leaves = self.drains or self._retires
+        return NodeState(self._node, leads, follows, leaves, self._router, self.apart, self._keys, self.failing)
 
     def _give_one_up(self, now_ms: int) -> None:
         successors = self._placement.successors(self._views)

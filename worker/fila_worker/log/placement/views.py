@@ -1,6 +1,6 @@
 """What the nodes of a cluster have said."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from fila_worker.log.bodies import NodeState
@@ -22,13 +22,15 @@ class NodeView:
     """Where the router of its host listens for workers."""
     apart: bool = False
     """Whether it reaches no router of another host."""
+    failing: bool = False
+    """Whether its disk is full or refuses writes."""
 
     @classmethod
     def of(cls, state: NodeState) -> "NodeView":
         """Return the view of a node that has just said this."""
         return cls(
             state.node.name, state.node.host, state.leads, {**state.follows, **dict.fromkeys(state.leads, 0)}, state.drains,
-            state.router, state.apart,
+            state.router, state.apart, state.failing,
         )  # fmt: skip
 
     def lags(self, shard: int, limits: PlacementLimits) -> bool:
@@ -36,11 +38,19 @@ class NodeView:
         return self.follows[shard] > limits.behind_max
 
 
-def without_those_apart(views: Collection[NodeView]) -> list[NodeView]:
-    """Return the views with nodes that are apart as such that drain. If no other node could lead, being apart is no reason."""
-    if all(view.drains or view.apart for view in views):
+def without_the_unfit(views: Collection[NodeView]) -> list[NodeView]:
+    """Return the views with nodes that are failing or apart as such that drain. If no other node could lead, that is no reason.
+
+    A full disk counts first: of two hosts that do not reach each other the one with room is better.
+    """
+    found = _draining(views, lambda view: view.failing)
+    return _draining(found, lambda view: view.apart)
+
+
+def _draining(views: Collection[NodeView], unfit: Callable[[NodeView], bool]) -> list[NodeView]:
+    if all(view.drains or unfit(view) for view in views):
         return list(views)
-    return [replace(view, drains=True) if view.apart else view for view in views]
+    return [replace(view, drains=True) if unfit(view) else view for view in views]
 
 
 class NodeViews:
