@@ -1,7 +1,7 @@
 """The tables of ``docs/protocol.md``: commands, structs, errors and limits."""
 
 import types
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -143,6 +143,8 @@ def _kind(annotation: Any) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         return _kind(inner[0]) + "?"
+    if origin is Annotated:
+        return _kind(inner[0])
     if origin is tuple:
         return f"[{', '.join(map(_kind, inner))}]"
     if origin is list:

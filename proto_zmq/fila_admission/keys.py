@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, Final
 
+from fila_admission.named_queues import NAMED
 from fila_admission.permissions import (
     ADMIN,
     EVERYTHING,
     KINDS,
-    PRODUCE,
     Need,
     Permissions,
     need_of,
 )
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import ApiKey, CreateQueue, KeyView, PutSchedule, PutTemplate, UpdateQueue
+from fila_proto_zmq.commands import BY_OPCODE, ApiKey, KeyView
 from fila_proto_zmq.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 
 ALGORITHM: Final = "sha256"
@@ -85,8 +85,6 @@ class Key:
         if need.value in KINDS:
             if not permissions.allow(need.value, queue):
                 raise self.denied(f"{need.value}:{queue}")
-            if opcode in _NAMES_TARGET:
-                self._check_target(opcode, queue, body)
         elif need is Need.KNOW:
             if not permissions.know(queue):
                 raise self.denied(f"any permission on {queue!r}")
@@ -98,32 +96,20 @@ class Key:
                 raise self.denied(f"{ADMIN}:PATTERN")
         elif need is not Need.NOTHING and not permissions.govern(EVERYTHING):
             raise self.denied(need.value)
+        if opcode in NAMED:
+            self._check_named(opcode, queue, body)
 
-    def _check_target(self, opcode: int, queue: str, body: Any) -> None:
-        if opcode == PutSchedule.opcode:
-            target = decode_body(PutSchedule, bytes(body)).queue
-            if not self.permissions.allow(PRODUCE, target):
-                raise self.denied(f"{PRODUCE}:{target}, for the messages of schedule {queue!r}")
-            return
-        dead_letters = _target(opcode, body)
-        if dead_letters is not None and not self.permissions.allow(ADMIN, dead_letters):
-            raise self.denied(f"{ADMIN}:{dead_letters}, for the dead letters of {queue!r}")
+    def _check_named(self, opcode: int, queue: str, body: Any) -> None:
+        command = decode_body(BY_OPCODE[opcode], bytes(body))
+        for field in NAMED[opcode]:
+            kind = field.kind or need_of(opcode).value
+            for name in dict.fromkeys(field.names(command)):
+                if not self.permissions.allow(kind, name):
+                    raise self.denied(f"{kind}:{name}, which a request for {queue!r} names as {field.name}")
 
     def denied(self, needed: str) -> PermissionDeniedError:
         """Return the error for a lacking permission."""
         return PermissionDeniedError(f"the API key {self.name!r} does not have {needed}", details={"key": self.name})
-
-
-_WITH_OPTIONS: Final[dict[int, type[CreateQueue | UpdateQueue | PutTemplate]]] = {
-    command.opcode: command for command in (CreateQueue, UpdateQueue, PutTemplate)
-}
-_NAMES_TARGET: Final = frozenset((*_WITH_OPTIONS, PutSchedule.opcode))
-
-
-def _target(opcode: int, body: Any) -> str | None:
-    """Return the queue that is to take a queue's dead letters, if a request names one."""
-    target = decode_body(_WITH_OPTIONS[opcode], bytes(body)).options.dead_letter
-    return None if target in {None, "dlq", "discard"} else target
 
 
 class KeyRing:

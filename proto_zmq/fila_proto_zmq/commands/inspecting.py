@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from fila_proto_zmq.commands.queues import QueueInfo, QueueOptions
-from fila_proto_zmq.commands.structs import Command, Reply, Struct
+from fila_proto_zmq.commands.structs import Command, QueueName, Reply, Struct
 
 
 class Purged(Reply):
@@ -120,7 +120,7 @@ class OpenView(Command):
     opcode: ClassVar[int] = 51
     reply: ClassVar[type[Reply]] = ViewOpened
     view: str
-    queues: list[str]
+    queues: list[QueueName]
     range_messages: int
     """About how many messages a range of keys should have."""
     idle_ms: int

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar, TypeAlias
 
 from fila_proto_zmq.commands.config import ConfigChange, SetConfig, UndoConfig
-from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages
+from fila_proto_zmq.commands.structs import Command, QueueName, Reply, Struct, join_pages
 from fila_proto_zmq.limits import LIST_QUEUES_MAX
 
 
@@ -18,7 +18,7 @@ class QueueOptions(Struct):
     """A Lua script that defines ``on_enqueue(msg)``."""
     on_failure: str | None = None
     """A Lua script that defines ``on_failure(msg)``."""
-    dead_letter: str | None = None
+    dead_letter: QueueName | None = None
     """``dlq`` (the default), ``discard``, or the name of a queue that takes this one's dead letters."""
     delivery: str | None = None
     """``at_least_once`` (the default) or ``at_most_once``."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from fila_proto_zmq.commands.messages import Enqueue, Fault
-from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages
+from fila_proto_zmq.commands.structs import Command, ProducedQueue, Reply, Struct, join_pages
 from fila_proto_zmq.limits import LIST_SCHEDULES_MAX
 
 
@@ -61,7 +61,7 @@ class PutSchedule(Command):
 
     opcode: ClassVar[int] = 22
     reply: ClassVar[type[Reply]] = ScheduleFound
-    queue: str
+    queue: ProducedQueue
     enqueue: Enqueue
     """One message, without ``due_ms`` and ``after``."""
     cron: str = ""

@@ -1,7 +1,7 @@
 """The bases of all wire structs, and what several topics have in common."""
 
 from collections.abc import Iterable
-from typing import ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -9,6 +9,11 @@ IntColumn: TypeAlias = int | list[int]
 BoolColumn: TypeAlias = bool | list[bool]
 TextColumn: TypeAlias = str | list[str]
 KeysColumn: TypeAlias = list[list[str]]
+
+QueueName: TypeAlias = Annotated[str, msgspec.Meta(extra={"queue": ""})]
+"""A queue that a command names in its body. Its API key needs the permission on it that it needs on the routing key's queue."""
+ProducedQueue: TypeAlias = Annotated[str, msgspec.Meta(extra={"queue": "produce"})]
+"""A queue that gets messages because of a command, whatever permission the command needs on its routing key."""
 
 
 class Struct(msgspec.Struct, array_like=True, gc=False):
