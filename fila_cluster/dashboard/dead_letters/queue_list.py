@@ -33,7 +33,7 @@ _COLUMNS: Final = (
 class LetterQueues:
     """The list.
 
-    Queues that were chosen as dead letter targets of others are not in it: ``/letters?queue=…`` shows those, too.
+    Queues that were chosen as dead letter targets of others are not in it: ``/dead-letters?queue=…`` shows those, too.
     """
 
     def __init__(self, context: Context) -> None:
@@ -80,7 +80,7 @@ class LetterQueues:
             [
                 {
                     "name": info.name,
-                    "href": link("/letters", queue=info.name),
+                    "href": link("/dead-letters", queue=info.name),
                     "depth": info.depth,
                     "in_flight": info.in_flight,
                     "oldest_s": oldest[info.name] / 1000 if oldest.get(info.name) else None,

@@ -169,7 +169,7 @@ class _Messages:
         if found.message is None:
             self._complain(found.why_not)
             if found.is_letter:
-                ui.navigate.to(link("/letters", queue=self._queue, id=message_id))
+                ui.navigate.to(link("/dead-letters", queue=self._queue, id=message_id))
             return
         self._dialog.show(found.message)
         self._tell_address(message_id, after)

@@ -89,4 +89,4 @@ class _Queues:
 
 
 def _addresses(row: QueueRow) -> dict[str, Any]:
-    return {"href": queue_page(row.name), "letters": link("/letters", queue=dead_letter_name(row.name))}
+    return {"href": queue_page(row.name), "letters": link("/dead-letters", queue=dead_letter_name(row.name))}

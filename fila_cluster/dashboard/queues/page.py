@@ -85,7 +85,7 @@ class _Queue:
             letters, may = dead_letter_name(self._name), self._context.may
             for title, path, target, is_open in (
                 ("Messages", "/messages", self._name, may(CONSUME, self._name)),
-                ("Dead letters", "/letters", letters, may(CONSUME, letters)),
+                ("Dead letters", "/dead-letters", letters, may(CONSUME, letters)),
                 ("Hooks", "/hooks", self._name, True),
                 ("Why?", "/why", self._name, True),
             ):
