@@ -279,7 +279,9 @@ class Router:
         client = session.client
         if isinstance(command, ListQueues):
             command.within = session.key.permissions.patterns if session.key else None
-            self._ask_all_shards(client, header, key, encode_body(command), Pages[QueueList](QueueList, joined), now_ms)
+            ask = self._ask_live if command.partial else self._ask_all_shards
+            pages = Pages[QueueList](QueueList, joined, strict=not command.partial)
+            ask(client, header, key, encode_body(command), pages, now_ms)
         elif isinstance(command, ListSchedules):
             command.within = session.key.permissions.patterns if session.key else None
             self._ask_all_shards(

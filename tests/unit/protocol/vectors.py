@@ -372,7 +372,9 @@ BODIES = [
             "6202cf00000192cc0915f4cf00000192cc09893007970402010203cf00000192cc093b10a4626f6f6d"
         ),
     ),
-    Body(ListQueues("or", True, "orders", ["o*"]), ["or", True, "orders", ["o*"]], "94a26f72c3a66f726465727391a26f2a"),
+    Body(
+        ListQueues("or", True, "orders", ["o*"]), ["or", True, "orders", ["o*"], False], "95a26f72c3a66f726465727391a26f2ac2"
+    ),
     Body(
         CreateKey("shop", ["produce:orders*"], 1_730_000_000_000),
         ["shop", ["produce:orders*"], 1_730_000_000_000],
@@ -412,9 +414,9 @@ BODIES = [
         "92089197a473686f70a6736861323536c402010291a761646d696e3a2a010203",
     ),
     Body(
-        QueueList([QueueInfo("orders.dlq", 0, 0, 0, 0, False, True, 3)], True),
-        [[["orders.dlq", 0, 0, 0, 0, False, True, 3]], True],
-        "929198aa6f72646572732e646c7100000000c2c303c3",
+        QueueList([QueueInfo("orders.dlq", 0, 0, 0, 0, False, True, 3)], True, [3]),
+        [[["orders.dlq", 0, 0, 0, 0, False, True, 3]], True, [3]],
+        "939198aa6f72646572732e646c7100000000c2c303c39103",
     ),
     Body(
         Enqueue(
