@@ -14,6 +14,7 @@ from fila_cluster.dashboard.queues.send_dialog import SendDialog
 from fila_cluster.dashboard.shell.context import ADMIN, CONSUME, PRODUCE, Context, Visits
 from fila_cluster.dashboard.shell.feedback import attempt, confirm, confirm_by_name, notify, notify_error, succeeds
 from fila_cluster.dashboard.shell.frame import frame, lacks
+from fila_cluster.dashboard.shell.knowledge import Verb
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.dashboard.widgets.charts import Gauges, ShareChart, Tile, TimeChart
@@ -111,6 +112,8 @@ class _Queue:
         delete = ui.button("Delete", icon="delete_forever", on_click=self._delete, color="negative")
         delete.props("outline dense no-caps data-testid=delete-queue")
         delete.set_visibility(may(ADMIN, self._name) and not is_dead_letter(self._name))
+        for button in (self._pause, redrive, purge, delete):
+            Verb(button)
 
     async def look(self) -> None:
         stats = await self._context.client.queue_stats(self._name)

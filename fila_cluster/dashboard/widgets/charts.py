@@ -8,6 +8,7 @@ from nicegui import ui
 
 from fila_cluster.analysis.history import Share
 from fila_cluster.client.views import ThrottleStats
+from fila_cluster.dashboard.shell.knowledge import register
 from fila_cluster.dashboard.shell.theme import SERIES_COLOURS
 from fila_cluster.figures import counted
 
@@ -155,8 +156,16 @@ class Tile:
     def __init__(self, name: str, mark: str) -> None:
         with ui.card().classes("px-4 py-3 gap-0 min-w-[7.6rem] basis-0 grow"):
             ui.label(name).classes("fila-quiet")
-            self._number = ui.label("–").classes("fila-number").props(f"data-testid={mark}")
+            self._number = ui.label("…").classes("fila-number").props(f"data-testid={mark}")
             self._note = ui.label("").classes("fila-quiet")
+        register(self)
+
+    def unknown(self, reason: str) -> None:
+        """Show that the number is not known."""
+        self.show("?", "unknown")
+
+    def known(self) -> None:
+        """Do nothing: :meth:`show` comes with each answer."""
 
     def show(self, number: str, note: str = "", *, alarming: bool = False) -> None:
         """Show a new number."""
