@@ -135,7 +135,7 @@ class KeyRing:
         """Add a key. Raise :class:`InvalidArgumentError` if its name is taken, or for what is no permission."""
         if record.name in self._by_name:
             raise InvalidArgumentError(
-                f"there is an API key {record.name!r} already: choose another name, or revoke it first"
+                f"the name {record.name!r} can't be given to a new API key, it is taken already: choose another one"
             )
         key = Key(record)
         self._by_name[key.name] = self._by_digest[key.digest] = key
