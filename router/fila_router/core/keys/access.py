@@ -96,6 +96,10 @@ class Access:
             self._used_ms = self._used_ms or wall_ms
         return key
 
+    def is_internal(self, key: Key) -> bool:
+        """Return whether a key is of the cluster's own processes."""
+        return self._internal.get(key.name) is key
+
     def tick(self, wall_ms: int) -> None:
         """Have the times of use stored once a minute."""
         if self._used_ms and wall_ms - self._used_ms >= USED_MS:
