@@ -24,9 +24,13 @@ class ShareChart:
         with ui.card().classes("p-3 gap-0 grow min-w-[22rem] basis-0"):
             ui.label("Share of deliveries, last minute").classes("font-semibold")
             self._chart = ui.echart(_share_options()).classes("w-full h-56").props("data-testid=shares")
+            self._limits = ui.label().classes("fila-quiet whitespace-pre-line break-words").props("data-testid=limits")
 
-    def show(self, shares: Sequence[Share]) -> None:
-        """Draw; the keys with the most deliveries first."""
+    def show(self, shares: Sequence[Share], limits: Mapping[str, str]) -> None:
+        """Draw; the keys with the most deliveries first. ``limits``: what else keeps keys below what their weights entitle them to."""
+        self._limits.text = "\n".join(
+            f"{_shortened(key)} is limited by something else than its weight: {why}" for key, why in limits.items()
+        )
         if shares == self._shown:
             return
         self._shown = shares
@@ -55,7 +59,7 @@ def _share_options() -> dict[str, Any]:
             "splitLine": {"lineStyle": {"color": "rgba(128,128,128,.18)"}},
         },
         "yAxis": {"type": "category", "inverse": True, "data": [], "axisLabel": {"color": _SHARE_INK}},
-        "series": [bar | {"name": "entitled", "color": _ENTITLED}, bar | {"name": "actual", "color": _ACTUAL}],
+        "series": [bar | {"name": "entitled by weight", "color": _ENTITLED}, bar | {"name": "actual", "color": _ACTUAL}],
     }
 
 
