@@ -8,7 +8,6 @@ log of shard 0 before (:mod:`key_replication`).
 import re
 from collections.abc import Callable, Iterable
 from copy import copy
-from datetime import UTC, datetime
 from typing import Final
 
 from fila_admission.keys import ALGORITHM, Key, KeyRing, digest_of, make_secret
@@ -46,10 +45,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._@-]+", re.ASCII)
 def outlives(expires_ms: int, maker_ms: int) -> bool:
     """Return whether a key with the first end is valid for longer than one with the second. 0: no end."""
     return bool(maker_ms) and (not expires_ms or expires_ms > maker_ms)
-
-
-def _utc(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 class Access:
@@ -160,7 +155,8 @@ class Access:
         expires_ms = command.expires_ms or asking.record.expires_ms
         if outlives(expires_ms, asking.record.expires_ms):
             raise InvalidArgumentError(
-                f"the key would outlive {asking.name!r}, which makes it: choose an end up to {_utc(asking.record.expires_ms)}, or none"
+                f"the key would outlive {asking.name!r}, which makes it and ends in {(asking.record.expires_ms - wall_ms) / 1000:.0f} s: "
+                "choose an earlier end, or none to let both end together"
             )
         if len(self._ring) >= self._limits.keys_max:
             raise OverloadedError(f"there are {len(self._ring)} API keys, the most that are kept: revoke some first")
