@@ -46,6 +46,20 @@ class Share(NamedTuple):
     delivered_per_s: float
 
 
+LIMITED_BELOW: Final = 0.9
+"""A key that got less than this part of what its weight entitles it to may be limited by something else."""
+
+
+def short_of_weight(shares: Sequence[Share], count: int) -> list[str]:
+    """Return the keys with waiting messages that got clearly less than their weight entitles them to, the most short first."""
+    short = [
+        share
+        for share in shares
+        if share.pending and share.fairness_key != OTHER_KEYS and share.actual < LIMITED_BELOW * share.entitled
+    ]
+    return [share.fairness_key for share in sorted(short, key=lambda share: share.actual - share.entitled)[:count]]
+
+
 class Look(NamedTuple):
     """A whole snapshot of the cluster, with its time, Unix seconds."""
 

@@ -210,6 +210,18 @@ class Totals(NamedTuple):
     oldest: QueueMetrics | None
 
 
+def missing_shards(metrics: Metrics) -> list[int]:
+    """Return the shards that have not answered: nothing is known of their queues."""
+    answered = {shard.shard for worker in metrics.workers for shard in worker.shards}
+    return sorted(set(range(metrics.status.shards)) - answered) if metrics.status else []
+
+
+def coverage(metrics: Metrics) -> str:
+    """Return which part of the shards sums are of; empty: all of them."""
+    missing, total = missing_shards(metrics), metrics.status.shards if metrics.status else 0
+    return f"{total - len(missing)} of {total} shards" if missing else ""
+
+
 def totals(metrics: Metrics) -> Totals:
     """Return the sums of one snapshot."""
     ordinary = [queue for queue in all_queues(metrics) if not queue.info.is_dead_letter]

@@ -12,7 +12,7 @@ from fila_cluster.cli.shared.tables import flagged, table
 def command(invocation: Invocation, limit: int) -> None:
     """Show the latest administrative acts, and those that were refused: who, what, from where, with which result.
 
-    The router forgets them when it restarts. The log keeps them, as lines with the event admin.acted.
+    With several hosts it shows those of one router: name it by --endpoint. The router forgets them when it restarts. The log keeps them, as lines with the event admin.acted.
     """
     with invocation.connect() as client:
         acts = client.audit(limit)

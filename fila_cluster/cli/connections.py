@@ -18,7 +18,10 @@ def command() -> None:
 @click.option("--limit", type=int, default=1000, show_default=True, metavar="N", help="The first N by name.")
 @click.pass_obj
 def list_(invocation: Invocation, limit: int) -> None:
-    """List the clients that have greeted: which, whose key, from where, which version, what they consume, last heard of."""
+    """List the clients that have greeted: which, whose key, from where, which version, what they consume, last heard of.
+
+    With several hosts these are the clients of one router: name it by --endpoint.
+    """
     with invocation.connect() as client:
         connections = client.connections(limit=limit)
     now = datetime.now(UTC)
@@ -40,7 +43,7 @@ def list_(invocation: Invocation, limit: int) -> None:
 @click.argument("client", metavar="ID")
 @click.pass_obj
 def close(invocation: Invocation, client: str) -> None:
-    """End the session of the client ID, as `connections list` shows it.
+    """End the session of the client ID, as `connections list` of its router shows it.
 
     What is leased to it goes back at once, without a failed attempt. It may connect anew: revoke its API key first to keep it out.
     """

@@ -27,7 +27,9 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django is not typed
             return ""
         address = backend.settings.dashboard.rstrip("/")
         return str(
-            format_html('<a href="{}/letters?queue={}.dlq">dead letters</a>', address, backend.queue_of(record.queue_name))
+            format_html(
+                '<a href="{}/dead-letters?queue={}.dlq">dead letters</a>', address, backend.queue_of(record.queue_name)
+            )
         )
 
     def has_add_permission(self, request: Any) -> bool:

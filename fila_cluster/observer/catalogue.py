@@ -128,7 +128,12 @@ SCOPES: Final = (
             Metric("fila.shard.buffered_bytes", GAUGE, "Messages kept in memory.", lambda it: it.buffered_bytes),
             Metric("fila.shard.queues_left_out", GAUGE, "Queues too many to be shown.", lambda it: it.queues_left_out),
             Metric("fila.throttle.passes", COUNTER, "Messages that got their tokens.", lambda it: it.throttle_passes),
-            Metric("fila.throttle.hits", COUNTER, "How often messages had to wait for tokens.", lambda it: it.throttle_hits),
+            Metric(
+                "fila.throttle.hits",
+                COUNTER,
+                "How often messages had to wait: a bucket had too few tokens, or a key was parked.",
+                lambda it: it.throttle_hits,
+            ),
             Metric(
                 "fila.storage.commit_duration_seconds",
                 HISTOGRAM,

@@ -187,7 +187,7 @@ def take_those_of_the_docs(browser: Browser, address: str, keys: dict[str, str],
     ops.take("queue", "/queue?name=orders", 1000, then=lambda page: page.wait_for_timeout(8000))  # until rates are known
     ops.take("messages", "/messages?queue=orders&state=pending")
     ops.take("message", "/messages?queue=orders&state=pending", then=_first_row("messages"))
-    ops.take("letters", "/letters?queue=webhooks.dlq", then=_first_row("groups"))
+    ops.take("letters", "/dead-letters?queue=webhooks.dlq", then=_first_row("groups"))
     ops.take("hooks", "/hooks?queue=webhooks", then=_click("try"))
     ops.take("config", "/config", 1200)
     ops.take("why", "/why?queue=refunds", 600)
@@ -227,12 +227,12 @@ def take_others(browser: Browser, address: str, keys: dict[str, str], directory:
     ops.take("create", "/queues", then=_click("create-queue"))
     ops.take("change", "/queue?name=orders", then=_click("change-options"))
     ops.take("send", "/queue?name=orders", then=_click("send"))
-    ops.take("all-letters", "/letters", 600)
+    ops.take("all-letters", "/dead-letters", 600)
     ops.take("all-hooks", "/hooks", 500)
     support = Camera(browser, address, keys["support"], directory)
     for name, path in {
         "reader-overview": "/", "reader-queues": "/queues", "reader-queue": "/queue?name=orders", "reader-messages": "/messages?queue=orders",
-        "reader-letters": "/letters", "reader-hooks": "/hooks?queue=orders", "reader-config": "/config", "reader-other": "/queue?name=emails",
+        "reader-letters": "/dead-letters", "reader-hooks": "/hooks?queue=orders", "reader-config": "/config", "reader-other": "/queue?name=emails",
     }.items():  # fmt: skip
         support.take(name, path)
     support.page.get_by_test_id("logout").click()

@@ -63,7 +63,7 @@ def ids_in(client: Client, queue: str) -> set[str]:
 def test_groups_have_the_numbers_of_what_was_planted(page: Page, dashboard: str, client: Client, queue: str) -> None:
     errors = [*timeouts(17), *refusals(5), "bad signature", HOSTILE]
     plant(client, queue, *errors)
-    page.goto(f"{dashboard}/letters?queue={queue}")
+    page.goto(f"{dashboard}/dead-letters?queue={queue}")
     expect(page).to_have_url(re.compile(rf"queue={re.escape(queue)}\.dlq"))
     expect(page.get_by_test_id("held")).to_have_text("24 letters now")
     expect(page.get_by_test_id("read")).to_contain_text("24 of 24 read, as of")
@@ -82,7 +82,7 @@ def test_letters_can_be_of_one_reason(page: Page, dashboard: str, client: Client
         client.enqueue(queue, b"x")
         [delivery] = client.receive(queue, wait=5)
         getattr(delivery, verb)(f"error {number} of {verb}")
-    page.goto(f"{dashboard}/letters?queue={queue}.dlq")
+    page.goto(f"{dashboard}/dead-letters?queue={queue}.dlq")
     page.get_by_test_id("reasons").get_by_text("max_attempts 2").click()
     rows = page.get_by_test_id("groups").locator("tbody tr")
     expect(rows).to_have_count(2)
@@ -93,7 +93,7 @@ def test_letters_can_be_of_one_reason(page: Page, dashboard: str, client: Client
 
 def test_one_group_goes_back_and_the_others_stay(page: Page, dashboard: str, client: Client, queue: str) -> None:
     ids = plant(client, queue, *timeouts(12), *refusals(7))
-    page.goto(f"{dashboard}/letters?queue={queue}.dlq")
+    page.goto(f"{dashboard}/dead-letters?queue={queue}.dlq")
     tick(group(page, "HTTP 500"))
     expect(page.get_by_test_id("selected")).to_have_text("7 letters selected")
     redrive_selected(page)
@@ -106,7 +106,7 @@ def test_one_group_goes_back_and_the_others_stay(page: Page, dashboard: str, cli
 
 def test_single_letters_go_back(page: Page, dashboard: str, client: Client, queue: str) -> None:
     ids = plant(client, queue, *timeouts(5))
-    page.goto(f"{dashboard}/letters?queue={queue}.dlq")
+    page.goto(f"{dashboard}/dead-letters?queue={queue}.dlq")
     group(page, "timeout").click()
     letters = page.get_by_test_id("letters").locator("tbody tr")
     expect(letters).to_have_count(5)
@@ -122,7 +122,7 @@ def test_a_redrive_at_a_rate_goes_on_without_its_page_until_it_is_stopped(
     page: Page, dashboard: str, client: Client, queue: str
 ) -> None:
     plant(client, queue, *timeouts(60))
-    address = f"{dashboard}/letters?queue={queue}.dlq"
+    address = f"{dashboard}/dead-letters?queue={queue}.dlq"
     page.goto(address)
     tick(group(page, "timeout"))
     redrive_selected(page, rate="1")
@@ -142,7 +142,7 @@ def test_a_redrive_at_a_rate_goes_on_without_its_page_until_it_is_stopped(
 
 def test_all_go_back(page: Page, dashboard: str, client: Client, queue: str) -> None:
     ids = plant(client, queue, *timeouts(8), *refusals(3))
-    page.goto(f"{dashboard}/letters?queue={queue}.dlq")
+    page.goto(f"{dashboard}/dead-letters?queue={queue}.dlq")
     expect(page.get_by_test_id("held")).to_have_text("11 letters now")
     page.get_by_test_id("redrive-all").click()
     answer_speed(page, "1000")
@@ -155,7 +155,7 @@ def test_a_leased_letter_stays_and_is_counted(page: Page, dashboard: str, client
     plant(client, queue, *timeouts(3))
     with client.consume(f"{queue}.dlq", prefetch=1) as letters:  # it renews the lease, however long the page takes
         held = next(letters)
-        page.goto(f"{dashboard}/letters?queue={queue}.dlq")
+        page.goto(f"{dashboard}/dead-letters?queue={queue}.dlq")
         tick(group(page, "timeout"))
         redrive_selected(page)
         expect(job(page)).to_contain_text("2 of 3 went back · 1 stayed")
@@ -165,7 +165,7 @@ def test_a_leased_letter_stays_and_is_counted(page: Page, dashboard: str, client
 
 def test_selected_letters_are_deleted(page: Page, dashboard: str, client: Client, queue: str) -> None:
     ids = plant(client, queue, *timeouts(4), *refusals(2))
-    page.goto(f"{dashboard}/letters?queue={queue}.dlq")
+    page.goto(f"{dashboard}/dead-letters?queue={queue}.dlq")
     tick(group(page, "timeout"))
     page.get_by_test_id("delete-selected").click()
     expect(page.get_by_test_id("confirm")).to_have_text("Delete 4 letters")
@@ -177,7 +177,7 @@ def test_selected_letters_are_deleted(page: Page, dashboard: str, client: Client
 
 def test_a_purge_wants_the_name_typed(page: Page, dashboard: str, client: Client, queue: str) -> None:
     plant(client, queue, *timeouts(3))
-    page.goto(f"{dashboard}/letters?queue={queue}.dlq")
+    page.goto(f"{dashboard}/dead-letters?queue={queue}.dlq")
     page.get_by_test_id("purge").click()
     confirm = page.get_by_test_id("confirm")
     expect(confirm).to_be_disabled()
@@ -191,7 +191,7 @@ def test_a_purge_wants_the_name_typed(page: Page, dashboard: str, client: Client
 
 def test_a_letter_shows_its_history_and_goes_back(page: Page, dashboard: str, client: Client, queue: str) -> None:
     [letter] = plant(client, queue, f"no customer {HOSTILE}")
-    page.goto(f"{dashboard}/letters?queue={queue}.dlq")
+    page.goto(f"{dashboard}/dead-letters?queue={queue}.dlq")
     group(page, "no customer").click()
     page.get_by_test_id("letters").locator("tbody tr td").nth(2).click()
     message = page.get_by_test_id("message")
@@ -209,7 +209,7 @@ def test_all_queues_with_dead_letters_are_shown_with_their_errors(
     page: Page, dashboard: str, client: Client, queue: str
 ) -> None:
     plant(client, queue, *timeouts(3), *refusals(1))
-    page.goto(f"{dashboard}/letters")
+    page.goto(f"{dashboard}/dead-letters")
     row = page.get_by_test_id("letter-queues").locator("tbody tr").filter(has_text=f"{queue}.dlq")
     expect(row.locator("td").nth(1)).to_have_text("4")
     expect(row).to_contain_text("75 % timeout after <n> s · 25 % HTTP 500 from host <n>")
@@ -222,16 +222,16 @@ def test_letters_that_lie_in_a_named_queue_are_found_there(page: Page, dashboard
     client.create_queue(source, dead_letter=queue)
     plant(client, source, *timeouts(2))
     eventually(lambda: client.queue_stats(queue).pending == 2, "letters arrive on the other shard")
-    page.goto(f"{dashboard}/letters?queue={source}")
+    page.goto(f"{dashboard}/dead-letters?queue={source}")
     expect(page).to_have_url(re.compile(rf"queue={re.escape(queue)}$"))
     expect(group(page, "timeout").locator("td").nth(2)).to_have_text("2")
 
 
 def test_a_queue_without_dead_letters_says_so(page: Page, dashboard: str, client: Client, queue: str) -> None:
     client.update_queue(queue, dead_letter="discard")
-    page.goto(f"{dashboard}/letters?queue={queue}")
+    page.goto(f"{dashboard}/dead-letters?queue={queue}")
     expect(page.get_by_test_id("trouble")).to_contain_text("it discards them")
-    page.goto(f"{dashboard}/letters?queue=no-such-queue.dlq")
+    page.goto(f"{dashboard}/dead-letters?queue=no-such-queue.dlq")
     expect(page.get_by_test_id("trouble")).to_contain_text("no-such-queue.dlq")
     expect(page.get_by_test_id("groups")).to_be_hidden()
 
@@ -240,7 +240,7 @@ def test_more_letters_than_a_table_page_are_all_selected_with_their_group(
     page: Page, dashboard: str, client: Client, queue: str
 ) -> None:
     plant(client, queue, *timeouts(600))
-    page.goto(f"{dashboard}/letters?queue={queue}.dlq")
+    page.goto(f"{dashboard}/dead-letters?queue={queue}.dlq")
     expect(page.get_by_test_id("read")).to_contain_text("600 of 600 read, as of")
     tick(group(page, "timeout"))
     redrive_selected(page)

@@ -116,7 +116,7 @@ def test_who_did_what_who_is_there_and_what_the_config_was(browser: Browser, gua
         expect(row(page, "audit", "key.create").filter(has_text="victim")).to_contain_text("consume:orders")
 
 
-READABLE = ("/", "/queues", "/queue?name=orders", "/messages?queue=orders", "/letters", "/letters?queue=orders.dlq")
+READABLE = ("/", "/queues", "/queue?name=orders", "/messages?queue=orders", "/dead-letters", "/dead-letters?queue=orders.dlq")
 WITHOUT_RIGHTS = ("/hooks?queue=orders", "/why?queue=orders", "/schedules", "/templates", "/config", "/connections", "/audit")
 
 

@@ -126,7 +126,7 @@ def test_an_id_that_became_a_dead_letter_leads_there(page: Page, dashboard: str,
     [delivery] = client.receive(queue)
     delivery.fail("no such customer")
     page.goto(f"{dashboard}/messages?queue={queue}&id={delivery.id}")
-    expect(page).to_have_url(re.compile(r"/letters\?queue="))
+    expect(page).to_have_url(re.compile(r"/dead-letters\?queue="))
     expect(page.get_by_test_id("message-error")).to_have_text("no such customer")
 
 

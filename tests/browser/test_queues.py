@@ -191,3 +191,23 @@ def test_a_queue_is_made_changed_filled_and_deleted(page: Page, dashboard: str, 
     page.get_by_role("button", name="Delete all of it").click()
     expect(page).to_have_title("Queues · fila-cluster")
     assert client.list_queues(name) == []
+
+
+def test_the_shares_say_what_else_limits_a_key(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    client.set_config("throttle.slow", "0.1,1")
+    for _ in range(20):
+        client.enqueue(queue, b"x", fairness_key="big", weight=8, throttle_keys=["slow"])
+    client.enqueue(queue, b"x", fairness_key="small")
+    page.goto(f"{dashboard}/queue?name={queue}")
+    expect(page.get_by_test_id("keys")).to_contain_text("small")
+    held = []
+
+    def said() -> bool:
+        held.extend(client.receive(queue, 1, wait=0.2))
+        client.enqueue(queue, b"x", fairness_key="small")
+        return (
+            "big is limited by something else than its weight: throttled by slow"
+            in page.get_by_test_id("limits").inner_text()
+        )
+
+    eventually(said, "what limits the key")

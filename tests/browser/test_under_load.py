@@ -89,7 +89,7 @@ def test_numbers_are_those_of_queue_stats_once_it_stops(
         "/queues",
         "/queue?name={}",
         "/messages?queue={}",
-        "/letters?queue={}",
+        "/dead-letters?queue={}",
         "/hooks?queue={}",
         "/config",
         "/why?queue={}",

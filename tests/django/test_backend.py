@@ -426,7 +426,7 @@ def test_the_admin_shows_tasks_and_links_to_their_dead_letters(tasks: ModuleType
     browser = Browser()
     browser.force_login(User.objects.create_superuser("operator"))
     page = browser.get("/admin/fila_tasks/taskrecord/").content.decode()
-    assert f'href="http://127.0.0.1:8555/letters?queue={LETTERS}"' in page
+    assert f'href="http://127.0.0.1:8555/dead-letters?queue={LETTERS}"' in page
     assert browser.get("/admin/fila_tasks/taskrecord/add/").status_code == 403
 
 

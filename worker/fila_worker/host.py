@@ -121,7 +121,6 @@ OF_A_QUEUE: Final = frozenset(VERBS) - {
     *ONE_WAY, PutConfig, *OF_A_MOVE, ListConfig, ListConfigHistory, *OF_THE_OWNER, *AT_ONCE, *OF_THE_CLUSTER,
 }  # fmt: skip
 """The usual commands: each is for the shard of its queue."""
-"""Commands that are answered in a later turn."""
 
 LOOK_MS: Final = 2
 """How often to check whether a shard to be cut is flushed, or a leaving shard has done its work."""
@@ -190,9 +189,9 @@ class Host:
         self._place = place
         self._replicated = replicated
         self.draining = False
+        """Whether all shards of this worker go to others, and none comes here."""
         self.apart = False
         """Whether no router of another host is reached. The loop sets it."""
-        """Whether all shards of this worker go to others, and none comes here."""
         self.answers_wait = False
         """Whether the owner still has answers of earlier turns to send."""
         self._failures = 0

@@ -9,13 +9,16 @@ from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import view_fields
 from fila_cluster.cli.shared.parameters import FLAGS, given, queue_options
 from fila_cluster.cli.shared.tables import flagged, table
-from fila_cluster.figures import aged, counted
+from fila_cluster.client.calls.queues import Listing
+from fila_cluster.client.views import queue_infos
+from fila_cluster.errors import FilaError, RequestTimeoutError, ShardUnavailableError
+from fila_cluster.figures import aged, counted, ranged
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fila_cluster import MessageView
-    from fila_cluster.client.views import QueueStats
+    from fila_cluster import Client, MessageView
+    from fila_cluster.client.views import QueueInfo, QueueStats
 
 
 @click.group()
@@ -75,15 +78,40 @@ def delete(invocation: Invocation, name: str, force: bool) -> None:
 @click.option("--active", is_flag=True, help="Only queues with messages.")
 @click.pass_obj
 def list_(invocation: Invocation, prefix: str, active: bool) -> None:
-    """List queues, dead letter queues included."""
+    """List queues, dead letter queues included.
+
+    If shards do not answer, list the queues of the others, say so, and exit with 1.
+    """
+    unknown = ""
     with invocation.connect() as client:
-        queues = client.active_queues(prefix) if active else client.list_queues(prefix)
+        try:
+            queues = client.active_queues(prefix) if active else client.list_queues(prefix)
+        except (ShardUnavailableError, RequestTimeoutError) as error:
+            queues, unknown = _of_live_shards(client, prefix, error, active=active)
     rows = table("queue", "#pending", "#in flight", "#delayed", "#consumers", "#shard", "")
     for queue in queues:
         counts = (queue.pending, queue.in_flight, queue.delayed, queue.consumers)
         paused = flagged("paused", good=False) if queue.paused else ""
         rows.add_row(queue.name, *map(counted, counts), str(queue.shard), paused)
-    invocation.show(queues, rows if queues else "no queues")
+    invocation.show(queues, rows if queues else "no queues on the shards that answer" if unknown else "no queues")
+    if unknown:
+        click.echo(unknown, err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _of_live_shards(client: "Client", prefix: str, error: FilaError, *, active: bool) -> "tuple[list[QueueInfo], str]":
+    """Return the queues of the shards that answer, and a warning that names the others."""
+    listing = Listing(prefix, active=active, partial=True)
+    while (request := listing.next_request()) is not None:
+        listing.answered(client.request(request))
+    total, shards = client.cluster_status().shards, listing.shards or set()
+    missing = sorted(set(range(total)) - shards)
+    if not shards:
+        raise error
+    if not missing:  # it is back
+        return queue_infos(listing.result), ""
+    warning = f"warning: {total - len(missing)} of {total} shards: the queues of shard {ranged(missing)} are unknown: {error}"
+    return queue_infos(listing.result), warning
 
 
 KEYS_SHOWN = 30

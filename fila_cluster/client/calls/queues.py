@@ -167,19 +167,25 @@ def pause(name: Any, fairness_key: Any, *, paused: bool) -> Request:
 
 
 class Listing(Paging[commands.QueueInfo]):
-    """One ``list_queues``; its result is the list of queues."""
+    """One ``list_queues``; its result is the list of queues.
 
-    def __init__(self, prefix: Any, *, active: bool = False) -> None:
+    ``partial``: of the shards that answer. ``shards`` are then those that did for every page.
+    """
+
+    def __init__(self, prefix: Any, *, active: bool = False, partial: bool = False) -> None:
         super().__init__()
         self._prefix = checks.plain_text("prefix", prefix, "the first characters of the names to list")
         self._active = active
+        self._partial = partial
+        self.shards: set[int] | None = None
 
     def _ask(self) -> Request:
         after = self.result[-1].name if self.result else ""
-        return Request("", commands.ListQueues(self._prefix, self._active, after))
+        return Request("", commands.ListQueues(self._prefix, self._active, after, partial=self._partial))
 
     def answered(self, page: commands.QueueList) -> None:
         """Take in a page."""
+        self.shards = set(page.shards) if self.shards is None else self.shards & set(page.shards)
         self._add(page.queues, more=page.more)
 
 

@@ -48,7 +48,8 @@ class _Audit:
         with ui.row().classes("w-full items-baseline gap-3"):
             ui.label("Audit").classes("text-xl font-semibold")
             ui.label(
-                "Administrative acts since the router started, the latest first. The log has all of them (admin.acted)."
+                "Administrative acts since the router started, the latest first. The log has all of them (admin.acted). "
+                "With several hosts: those that came to this host's router."
             ).classes("fila-quiet")
         self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
         self._table = PagedTable(

@@ -72,6 +72,7 @@ class _Connections:
     async def look(self) -> None:
         found = await self._context.client.connections(limit=SHOWN)
         more = ", the first by name" if len(found) >= SHOWN else ""
+        more += " of this host's router: the other hosts have their own" if self._context.hosts() is not None else ""
         self._count.text = f"{counted(len(found), 'client')}{more}; the dashboard's own are among them"
         now = datetime.now(UTC)
         self._table.show([_row(each, now) for each in found])

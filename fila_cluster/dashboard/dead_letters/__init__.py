@@ -1,1 +1,1 @@
-"""The page ``/letters``: dead letters by their errors, and the ways to send them back."""
+"""The page ``/dead-letters``: dead letters by their errors, and the ways to send them back."""

@@ -67,7 +67,7 @@ class _Row:
         rate = "at once" if job.rate is None else f"{job.rate:g} a second"
         with ui.row().classes("w-full items-center gap-3 no-wrap").props(f"data-testid=job-{job.number}"):
             self._badge = ui.badge()
-            ui.link(job.dlq, link("/letters", queue=job.dlq)).classes("whitespace-nowrap")
+            ui.link(job.dlq, link("/dead-letters", queue=job.dlq)).classes("whitespace-nowrap")
             ui.label(f"{job.verb} {job.what}" + (f", {rate}" if job.verb == "redrive" else "")).classes(
                 "truncate max-w-[24rem]"
             )

@@ -1,4 +1,4 @@
-"""``/letters`` and ``/letters?queue=…``: dead letters by their errors, and the ways back."""
+"""``/dead-letters`` and ``/dead-letters?queue=…``: dead letters by their errors, and the ways back."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ def register(visits: Visits) -> None:
     """Add the page. Its jobs live as long as the observer."""
     jobs = Jobs()
 
-    @ui.page("/letters")
+    @ui.page("/dead-letters")
     def dead_letters(
         queue: str = "",
         reason: str = ALL,
@@ -44,7 +44,7 @@ def register(visits: Visits) -> None:
         after: str | None = None,
     ) -> None:
         context = visits.context()
-        with frame(context, f"Dead letters of {queue}" if queue else "Dead letters", "/letters"):
+        with frame(context, f"Dead letters of {queue}" if queue else "Dead letters", "/dead-letters"):
             if not queue:
                 _overview(context, jobs)
                 return
@@ -112,7 +112,7 @@ class _Letters:
             ui.label(self._dlq).classes("text-xl font-semibold break-all")
             self._held = ui.label().classes("fila-quiet").props("data-testid=held")
             ui.space()
-            ui.link("All dead letters", "/letters")
+            ui.link("All dead letters", "/dead-letters")
             ui.link("Queue", queue_page(root_name(self._dlq)))
             ui.link("Messages", link("/messages", queue=self._dlq))
             if self._context.may(ADMIN, self._dlq):
@@ -157,7 +157,7 @@ class _Letters:
         if where == "discard":
             raise QueueNotFoundError(f"{self._dlq!r} has no dead letters: it discards them (dead_letter='discard')")
         there = dead_letter_name(self._dlq) if where == "dlq" else where
-        ui.navigate.to(link("/letters", queue=there, id=self.wanted[0] or None))
+        ui.navigate.to(link("/dead-letters", queue=there, id=self.wanted[0] or None))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class _Letters:
 
     def _tell_address(self, message_id: str | None, after: str | None) -> None:
         where = {"queue": self._dlq, "reason": self._reason or None, "kind": self._kind or None}
-        ui.navigate.history.replace(link("/letters", **where, id=message_id, after=after))
+        ui.navigate.history.replace(link("/dead-letters", **where, id=message_id, after=after))
 
     # --- acting -------------------------------------------------------------------------------------------------------
 

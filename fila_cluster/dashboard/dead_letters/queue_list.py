@@ -2,8 +2,12 @@
 
 from typing import Final
 
+from nicegui import ui
+
 from fila_cluster import QueueInfo
 from fila_cluster.analysis.rates import all_queues
+from fila_cluster.client.calls.queues import Listing
+from fila_cluster.client.views import queue_infos
 from fila_cluster.dashboard.dead_letters.groups import kind_shares
 from fila_cluster.dashboard.dead_letters.reading import Reading
 from fila_cluster.dashboard.shell.context import CONSUME, Context
@@ -33,11 +37,14 @@ _COLUMNS: Final = (
 class LetterQueues:
     """The list.
 
-    Queues that were chosen as dead letter targets of others are not in it: ``/letters?queue=…`` shows those, too.
+    Queues that were chosen as dead letter targets of others are not in it: ``/dead-letters?queue=…`` shows those, too.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._missing = ""
+        self._part = ui.label().classes("text-negative").props("data-testid=part")
+        self._part.set_visibility(False)
         self._sampled: dict[str, tuple[QueueInfo, str]] = {}
         self._table = PagedTable(
             _COLUMNS,
@@ -52,14 +59,22 @@ class LetterQueues:
     async def look(self) -> None:
         """Ask for the queues, and for the letters of those that changed."""
         infos = [
-            info
-            for info in await self._context.client.active_queues()
-            if info.is_dead_letter and self._context.may(CONSUME, info.name)
+            info for info in await self._active_queues() if info.is_dead_letter and self._context.may(CONSUME, info.name)
         ]
         infos.sort(key=lambda info: -info.depth)
         self._show(infos)
         self._sampled = {info.name: (info, await self._errors(info)) for info in infos[:QUEUES_SAMPLED]}
         self._show(infos)
+
+    async def _active_queues(self) -> list[QueueInfo]:
+        """Return those of the shards that answer, and note the others."""
+        listing = Listing("", active=True, partial=True)
+        while (request := listing.next_request()) is not None:
+            listing.answered(await self._context.client.request(request))
+        latest, answered = self._context.latest, listing.shards or set()
+        total = latest.status.shards if latest and latest.status else len(answered)
+        self._missing = "" if len(answered) >= total else f"{len(answered)} of {total} shards"
+        return queue_infos(listing.result)
 
     async def _errors(self, info: QueueInfo) -> str:
         before = self._sampled.get(info.name)
@@ -80,12 +95,15 @@ class LetterQueues:
             [
                 {
                     "name": info.name,
-                    "href": link("/letters", queue=info.name),
+                    "href": link("/dead-letters", queue=info.name),
                     "depth": info.depth,
                     "in_flight": info.in_flight,
                     "oldest_s": oldest[info.name] / 1000 if oldest.get(info.name) else None,
                     "errors": self._sampled[info.name][1] if info.name in self._sampled else "",
                 }
                 for info in infos
-            ]
+            ],
+            self._missing,
         )
+        self._part.text = f"{self._missing}: the dead letters of the others are unknown" if self._missing else ""
+        self._part.set_visibility(bool(self._missing))

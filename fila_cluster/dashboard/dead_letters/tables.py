@@ -115,7 +115,7 @@ class LetterTable:
         self._table.table.selected = []
 
     def _more(self, letter: DeadLetter) -> dict[str, str]:
-        return {"key": letter.id, "href": link("/letters", queue=self._dlq, id=letter.id, after=letter.before)}
+        return {"key": letter.id, "href": link("/dead-letters", queue=self._dlq, id=letter.id, after=letter.before)}
 
 
 def _listen(table: PagedTable, key: str, opened: Opened, ticked: Callable[[], None]) -> None:

@@ -116,9 +116,9 @@ class _Messages:
         try:
             page = await self._page()
         except FilaError as error:
-            self._show(Page([], False), str(error))
+            self._show_unknown(str(error))
         else:
-            self._show(page, "")
+            self._show(page)
 
     async def _page(self) -> Page:
         client, behind = self._context.client, self._trail[-1]
@@ -133,7 +133,14 @@ class _Messages:
         self._trail = [None]
         return await self._page()
 
-    def _show(self, page: Page, trouble: str) -> None:
+    def _show_unknown(self, trouble: str) -> None:
+        self._shown = []
+        self._table.unknown(trouble)
+        self._next.set_enabled(False)
+        self._place.text = f"page {len(self._trail)}, unknown"
+        self._complain(trouble)
+
+    def _show(self, page: Page) -> None:
         self._shown = page.messages
         self._table.show(page.messages, self._trail[-1])
         self._previous.set_enabled(len(self._trail) > 1)
@@ -142,7 +149,7 @@ class _Messages:
             "" if page.more else ", the last page"
         )
         self._asked.text = f"as of {datetime.now(UTC):%H:%M:%S} UTC"
-        self._complain(trouble)
+        self._complain("")
 
     async def _go_on(self) -> None:
         self._trail.append(self._shown[-1].id)
@@ -169,7 +176,7 @@ class _Messages:
         if found.message is None:
             self._complain(found.why_not)
             if found.is_letter:
-                ui.navigate.to(link("/letters", queue=self._queue, id=message_id))
+                ui.navigate.to(link("/dead-letters", queue=self._queue, id=message_id))
             return
         self._dialog.show(found.message)
         self._tell_address(message_id, after)

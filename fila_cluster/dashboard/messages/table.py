@@ -12,6 +12,7 @@ from nicegui.events import GenericEventArguments
 
 from fila_cluster.client.message import MessageView
 from fila_cluster.dashboard.messages.dialog import STATE_SLOT
+from fila_cluster.dashboard.shell.knowledge import LOADING
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.shell.timestamps import distance
 from fila_cluster.dashboard.widgets.cells import ago
@@ -50,7 +51,7 @@ class MessageTable:
             for name, label in _COLUMNS.items()
         ]
         self._table = ui.table(rows=[], columns=columns, row_key="key")
-        self._table.props('flat bordered dense no-data-label="No such message here."').classes("w-full fila-rows")
+        self._table.props("flat bordered dense").props(f'no-data-label="{LOADING}"').classes("w-full fila-rows")
         self._table.props("data-testid=messages")
         self._table.add_slot("body-cell-id", f'<q-td :props="props">{ID_SLOT}</q-td>')
         self._table.add_slot("body-cell-state", f'<q-td :props="props">{STATE_SLOT}</q-td>')
@@ -60,9 +61,19 @@ class MessageTable:
 
         self._table.on("rowClick", click)
 
+    def unknown(self, reason: str) -> None:
+        """Show that it is not known which messages there are."""
+        self._table.rows = []
+        self._say(f"Unknown: {reason}")
+
+    def _say(self, text: str) -> None:
+        self._table.props["no-data-label"] = text
+        self._table.update()
+
     def show(self, messages: Sequence[MessageView], before: str | None) -> None:
         """Replace the page; ``before`` is the id of the message before its first one."""
         now = datetime.now(UTC)
+        self._say("No such message here.")
         befores = [before, *(message.id for message in messages)]
         self._table.rows = [_row(message, it, now) for message, it in zip(messages, befores, strict=False)]
 

@@ -2,9 +2,10 @@
 
 from nicegui import ui
 
-from fila_cluster.analysis.rows import totals, worker_rows
+from fila_cluster.analysis.rows import coverage, totals, worker_rows
 from fila_cluster.dashboard.shell.context import Context, Visits
 from fila_cluster.dashboard.shell.frame import frame
+from fila_cluster.dashboard.shell.knowledge import unknown_here
 from fila_cluster.dashboard.shell.live import keep_live
 from fila_cluster.dashboard.widgets.charts import Tile, TimeChart
 from fila_cluster.dashboard.widgets.concern_feed import ConcernFeed
@@ -86,14 +87,19 @@ class _Overview:
             self._workers.show(worker_rows(metrics, self._context.rates()))
 
     def _show_totals(self, metrics: Metrics) -> None:
-        held = totals(metrics)
+        held, part = totals(metrics), coverage(metrics)
+        if part.startswith("0 "):
+            unknown_here(part)
+            return
         for name in ("pending", "in_flight", "delayed"):
-            self._tiles[name].show(counted(getattr(held, name)))
-        self._tiles["dead_letters"].show(counted(held.dead_letters), alarming=held.dead_letters > 0)
+            self._tiles[name].show(counted(getattr(held, name)), part)
+        self._tiles["dead_letters"].show(counted(held.dead_letters), part, alarming=held.dead_letters > 0)
         total = self._context.rates().total
         for name in ("enqueued", "delivered", "acked"):
-            self._tiles[name].show(paced(getattr(total, name)) if total else "–")
+            self._tiles[name].show(paced(getattr(total, name)) if total else "–", part)
         if held.oldest is None:
-            self._tiles["oldest"].show("–")
+            self._tiles["oldest"].show("–", part)
         else:
-            self._tiles["oldest"].show(aged(held.oldest.oldest_pending_ms / 1000), held.oldest.info.name)
+            self._tiles["oldest"].show(
+                aged(held.oldest.oldest_pending_ms / 1000), held.oldest.info.name + (f", {part}" if part else "")
+            )

@@ -81,12 +81,13 @@ class _Queues:
 
     async def look(self) -> None:
         rows = [row for row in await self._context.queue_rows() if self._is_wanted(row)]
-        self._count.text = counted(len(rows), "queue")
-        self._table.show(rows)
+        part = self._context.coverage
+        self._count.text = counted(len(rows), "queue") + (f", {part}" if part else "")
+        self._table.show(rows, part)
 
     def _is_wanted(self, row: QueueRow) -> bool:
         return (self._with_letters.value or not row.is_dead_letter) and (not self._only_full.value or row.depth != 0)
 
 
 def _addresses(row: QueueRow) -> dict[str, Any]:
-    return {"href": queue_page(row.name), "letters": link("/letters", queue=dead_letter_name(row.name))}
+    return {"href": queue_page(row.name), "letters": link("/dead-letters", queue=dead_letter_name(row.name))}

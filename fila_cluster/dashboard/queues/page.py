@@ -1,10 +1,12 @@
 """``/queue?name=…``: one queue, and all actions on it."""
 
 import time
+from typing import Final
 
 from nicegui import ui
 
 from fila_cluster import QueueStats
+from fila_cluster.analysis.history import short_of_weight
 from fila_cluster.analysis.rows import plain_state
 from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.dashboard.queues.description import QueueDescriptionCards
@@ -14,6 +16,7 @@ from fila_cluster.dashboard.queues.send_dialog import SendDialog
 from fila_cluster.dashboard.shell.context import ADMIN, CONSUME, PRODUCE, Context, Visits
 from fila_cluster.dashboard.shell.feedback import attempt, confirm, confirm_by_name, notify, notify_error, succeeds
 from fila_cluster.dashboard.shell.frame import frame, lacks
+from fila_cluster.dashboard.shell.knowledge import Verb
 from fila_cluster.dashboard.shell.links import link
 from fila_cluster.dashboard.shell.live import Look, keep_live
 from fila_cluster.dashboard.widgets.charts import Gauges, ShareChart, Tile, TimeChart
@@ -22,6 +25,7 @@ from fila_cluster.errors import DeadLetterQueueNotEmptyError, FilaError
 from fila_cluster.figures import aged, counted, paced
 from fila_proto_zmq.commands import QueueOptions
 from fila_proto_zmq.names import dead_letter_name, is_dead_letter
+from fila_proto_zmq.reasons import ReasonCode
 
 LEVELS = {"pending": "pending", "in_flight": "in flight", "delayed": "delayed"}
 FLOWS = {
@@ -41,6 +45,16 @@ TILES = {
     "delivered": "Delivered / s",
     "acked": "Acked / s",
 }
+
+LIMITS_SHOWN: Final = 3
+"""Keys for which the page asks what limits them."""
+
+LIMITS: Final = frozenset(
+    {
+        ReasonCode.THROTTLED, ReasonCode.PARKED, ReasonCode.IN_FLIGHT_CAP, ReasonCode.ORDERED_BEHIND, ReasonCode.KEY_PAUSED,
+    }
+)  # fmt: skip
+"""What may keep a key below the share that its weight entitles it to."""
 
 
 def register(visits: Visits) -> None:
@@ -63,6 +77,7 @@ class _Queue:
         self._name = name
         self.look_now: Look = self.look
         self._is_paused = False
+        self._limits: dict[str, str] = {}
         self._build_head()
         self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
         with ui.row().classes("w-full gap-3 items-stretch"):
@@ -85,7 +100,7 @@ class _Queue:
             letters, may = dead_letter_name(self._name), self._context.may
             for title, path, target, is_open in (
                 ("Messages", "/messages", self._name, may(CONSUME, self._name)),
-                ("Dead letters", "/letters", letters, may(CONSUME, letters)),
+                ("Dead letters", "/dead-letters", letters, may(CONSUME, letters)),
                 ("Hooks", "/hooks", self._name, True),
                 ("Why?", "/why", self._name, True),
             ):
@@ -111,6 +126,8 @@ class _Queue:
         delete = ui.button("Delete", icon="delete_forever", on_click=self._delete, color="negative")
         delete.props("outline dense no-caps data-testid=delete-queue")
         delete.set_visibility(may(ADMIN, self._name) and not is_dead_letter(self._name))
+        for button in (self._pause, redrive, purge, delete):
+            Verb(button)
 
     async def look(self) -> None:
         stats = await self._context.client.queue_stats(self._name)
@@ -118,12 +135,19 @@ class _Queue:
         history, times = self._context.series_of(self._name), self._context.times()
         self._levels.show(times, history)
         self._flows.show(times, history)
-        self._shares.show(self._context.shares_of(self._name))
+        shares = self._context.shares_of(self._name)
+        self._limits = {key: why for key in short_of_weight(shares, LIMITS_SHOWN) if (why := await self._limit_of(key))}
+        self._shares.show(shares, self._limits)
         self._gauges.show(stats.throttles)
         self._keys.show(stats, time.monotonic())
         description = await describe_queue(self._context.client, self._name)
         self._options = description.options
         self._description.show(description, time.time_ns() // 1_000_000)
+
+    async def _limit_of(self, key: str) -> str:
+        """Return what keeps a key from its share: now, or else when this was last seen; empty: nothing is known."""
+        told = await self._context.client.why(self._name, fairness_key=key)
+        return next((each.text for each in told.reasons if each.code in LIMITS), self._limits.get(key, ""))
 
     def _show_numbers(self, stats: QueueStats) -> None:
         self._is_paused = stats.paused

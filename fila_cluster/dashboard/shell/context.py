@@ -14,7 +14,7 @@ from fila_cluster.analysis.hosts import hosts_in
 from fila_cluster.analysis.known_queues import KnownQueues
 from fila_cluster.analysis.rates import ClusterRates, all_queues, rates
 from fila_cluster.analysis.readiness import Obstacle
-from fila_cluster.analysis.rows import QueueRow, queue_rows
+from fila_cluster.analysis.rows import QueueRow, coverage, queue_rows
 from fila_cluster.analysis.visible import visible
 from fila_cluster.analysis.visitor import SCOPE_KEY, KeyInUse, Visitor
 from fila_cluster.analysis.watch import Watch
@@ -89,6 +89,11 @@ class Context:
         if self._seen[0] is not answer:
             self._seen = answer, visible(answer, self.may_see)
         return self._seen[1]
+
+    @property
+    def coverage(self) -> str:
+        """Which part of the shards the last answer is of; empty: all of them."""
+        return coverage(self.latest) if self.latest else ""
 
     @property
     def why_not(self) -> str:

@@ -24,7 +24,7 @@ NAVIGATION: Final = (
     NavigationEntry("/queues", "Queues", "view_list"),
     NavigationEntry("/templates", "Templates", "content_copy", (ADMIN, EVERYTHING)),
     NavigationEntry("/messages", "Messages", "mail", (CONSUME, None)),
-    NavigationEntry("/letters", "Dead letters", "report", (CONSUME, None)),
+    NavigationEntry("/dead-letters", "Dead letters", "report", (CONSUME, None)),
     NavigationEntry("/schedules", "Schedules", "schedule"),
     NavigationEntry("/hooks", "Hooks", "code"),
     NavigationEntry("/config", "Config", "tune", (ADMIN, EVERYTHING)),

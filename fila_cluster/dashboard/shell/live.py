@@ -11,6 +11,7 @@ from typing import Final
 from nicegui import ui
 
 from fila_cluster.dashboard.shell.context import Context
+from fila_cluster.dashboard.shell.knowledge import known_here, unknown_here
 from fila_cluster.errors import FilaError
 
 REFRESH_S: Final = 1.0
@@ -30,6 +31,8 @@ def keep_live(context: Context, look: Look, trouble: ui.label | None = None) -> 
 
     async def look_once() -> None:
         if context.latest is None:
+            if context.why_not:
+                unknown_here(context.why_not)
             return
         started = time.monotonic()
         try:
@@ -37,8 +40,11 @@ def keep_live(context: Context, look: Look, trouble: ui.label | None = None) -> 
         except FilaError as error:
             is_answered = False
             _say(trouble, str(error))
+            unknown_here(str(error))
         else:
             _say(trouble, "")
+            if is_answered:
+                known_here()
         # without an answer the time is a wait for a shard, not work of the broker
         rest_s = REST * (time.monotonic() - started) if is_answered else 0
         timer.interval = min(WAIT_S_MAX, max(REFRESH_S, rest_s))

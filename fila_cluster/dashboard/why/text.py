@@ -64,7 +64,7 @@ def _ordered_behind(queue: str, details: Details) -> list[Action]:
 
 def _dead_letters(queue: str, details: Details) -> list[Action]:
     letters = queue if is_dead_letter(queue) else dead_letter_name(queue)
-    return [Action("Dead letters", link("/letters", queue=details.get("dead_letter_queue") or letters))]
+    return [Action("Dead letters", link("/dead-letters", queue=details.get("dead_letter_queue") or letters))]
 
 
 _OF_CODES: Final[dict[str, Callable[[str, Details], list[Action]]]] = {

@@ -8,6 +8,7 @@ from nicegui import ui
 
 from fila_cluster.analysis.history import Share
 from fila_cluster.client.views import ThrottleStats
+from fila_cluster.dashboard.shell.knowledge import register
 from fila_cluster.dashboard.shell.theme import SERIES_COLOURS
 from fila_cluster.figures import counted
 
@@ -23,9 +24,13 @@ class ShareChart:
         with ui.card().classes("p-3 gap-0 grow min-w-[22rem] basis-0"):
             ui.label("Share of deliveries, last minute").classes("font-semibold")
             self._chart = ui.echart(_share_options()).classes("w-full h-56").props("data-testid=shares")
+            self._limits = ui.label().classes("fila-quiet whitespace-pre-line break-words").props("data-testid=limits")
 
-    def show(self, shares: Sequence[Share]) -> None:
-        """Draw; the keys with the most deliveries first."""
+    def show(self, shares: Sequence[Share], limits: Mapping[str, str]) -> None:
+        """Draw; the keys with the most deliveries first. ``limits``: what else keeps keys below what their weights entitle them to."""
+        self._limits.text = "\n".join(
+            f"{_shortened(key)} is limited by something else than its weight: {why}" for key, why in limits.items()
+        )
         if shares == self._shown:
             return
         self._shown = shares
@@ -54,7 +59,7 @@ def _share_options() -> dict[str, Any]:
             "splitLine": {"lineStyle": {"color": "rgba(128,128,128,.18)"}},
         },
         "yAxis": {"type": "category", "inverse": True, "data": [], "axisLabel": {"color": _SHARE_INK}},
-        "series": [bar | {"name": "entitled", "color": _ENTITLED}, bar | {"name": "actual", "color": _ACTUAL}],
+        "series": [bar | {"name": "entitled by weight", "color": _ENTITLED}, bar | {"name": "actual", "color": _ACTUAL}],
     }
 
 
@@ -155,8 +160,16 @@ class Tile:
     def __init__(self, name: str, mark: str) -> None:
         with ui.card().classes("px-4 py-3 gap-0 min-w-[7.6rem] basis-0 grow"):
             ui.label(name).classes("fila-quiet")
-            self._number = ui.label("–").classes("fila-number").props(f"data-testid={mark}")
+            self._number = ui.label("…").classes("fila-number").props(f"data-testid={mark}")
             self._note = ui.label("").classes("fila-quiet")
+        register(self)
+
+    def unknown(self, reason: str) -> None:
+        """Show that the number is not known."""
+        self.show("?", "unknown")
+
+    def known(self) -> None:
+        """Do nothing: :meth:`show` comes with each answer."""
 
     def show(self, number: str, note: str = "", *, alarming: bool = False) -> None:
         """Show a new number."""

@@ -65,7 +65,7 @@ def _entry(concern: Concern) -> None:
 def _way(queue: str, code: str) -> None:
     with ui.row().classes("gap-2 no-wrap"):
         if code in _LETTER_CODES:
-            ui.link("Dead letters", link("/letters", queue=queue)).classes("text-sm whitespace-nowrap")
+            ui.link("Dead letters", link("/dead-letters", queue=queue)).classes("text-sm whitespace-nowrap")
         else:
             ui.link("Why?", link("/why", queue=queue)).classes("text-sm whitespace-nowrap")
         ui.link("Open", queue_page(queue)).classes("text-sm")

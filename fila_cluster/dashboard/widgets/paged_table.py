@@ -8,6 +8,8 @@ from typing import Any, Final, TypeAlias
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
+from fila_cluster.dashboard.shell.knowledge import LOADING, register
+
 UNKNOWN: Final = "–"
 """The text for a value that is None; it sorts below all others."""
 
@@ -63,6 +65,7 @@ class PagedTable:
         self._key = key
         self._search_in = search_in
         self._more = more
+        self._empty = empty
         self._rows: Sequence[Row] = ()
         self._wanted = ""
         self._page: dict[str, Any] = {
@@ -85,7 +88,7 @@ class PagedTable:
             selection="multiple" if selection else None,
         )
         self.table.props(
-            f':rows-per-page-options="{PAGE_SIZES}" no-data-label="{empty}" flat bordered dense binary-state-sort'
+            f':rows-per-page-options="{PAGE_SIZES}" no-data-label="{LOADING}" flat bordered dense binary-state-sort'
         )
         self.table.classes("w-full").props(f"data-testid={mark}")
         self.table.on("request", self._requested)
@@ -94,15 +97,30 @@ class PagedTable:
             if column.slot is not None:
                 self.table.add_slot(f"body-cell-{column.name}", f'<q-td :props="props">{column.slot}</q-td>')
 
+        register(self)
+
     @property
     def selected(self) -> list[Any]:
         """The keys of the selected rows."""
         return [row[self._key] for row in self.table.selected]
 
-    def show(self, rows: Sequence[Row]) -> None:
-        """Replace all rows."""
+    def show(self, rows: Sequence[Row], missing: str = "") -> None:
+        """Replace all rows. ``missing``: what else there may be that is not known."""
         self._rows = rows
+        self._say(f"Unknown: {missing}" if missing else self._empty)
         self._draw()
+
+    def unknown(self, reason: str) -> None:
+        """Say why there are no rows, if there are none."""
+        self._say(f"Unknown: {reason}")
+
+    def known(self) -> None:
+        """Do nothing: :meth:`show` says what is known."""
+
+    def _say(self, text: str) -> None:
+        if self.table.props["no-data-label"] != text:
+            self.table.props["no-data-label"] = text
+            self.table.update()
 
     def _searched(self) -> None:
         self._wanted = (self.search.value or "").casefold()

@@ -78,7 +78,7 @@ class ThrottleMetrics(Struct):
     passes: int
     """How often a message got its tokens."""
     hits: int
-    """How often a lane of messages had to wait for tokens."""
+    """How often a lane of messages had to wait: a bucket had too few tokens, or a key was parked."""
 
 
 class StoreMetrics(Struct):

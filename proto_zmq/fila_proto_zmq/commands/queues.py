@@ -139,6 +139,8 @@ class QueueList(Reply):
     queues: list[QueueInfo]
     more: bool = False
     """Whether more queues follow the last one."""
+    shards: list[int] = []
+    """The shards whose queues are among them: of a partial list some may lack."""
 
 
 class ListQueues(Command):
@@ -153,11 +155,15 @@ class ListQueues(Command):
     """Only those after this name, the last one of the page before."""
     within: list[str] | None = None
     """Only those that match one of these patterns; None: all. The router sets it to what the asking API key may know of."""
+    partial: bool = False
+    """Whether to list the queues of the shards that answer, if some do not."""
 
 
 def joined(lists: Iterable[QueueList]) -> QueueList:
     """Join several pages into one."""
-    return QueueList(*join_pages(((each.queues, each.more) for each in lists), LIST_QUEUES_MAX))
+    lists = list(lists)
+    page, more = join_pages(((each.queues, each.more) for each in lists), LIST_QUEUES_MAX)
+    return QueueList(page, more, sorted({shard for each in lists for shard in each.shards}))
 
 
 # --- templates --------------------------------------------------------------------------------------------------------

@@ -163,6 +163,10 @@ class Grant(Struct):
     keys: list[str]
     granted: int
     wait_ms: int = 0
+    refused: bool = False
+    """Whether a bucket had too few tokens for ``least`` when it was asked."""
+    short: bool = False
+    """Whether less than ``most`` is granted."""
 
 
 class Grants(Command):

@@ -98,7 +98,9 @@ def session_named(name: str, sessions: Sessions) -> Session:
     """Return the session of this name. Raise :class:`InvalidArgumentError` unless there is exactly one."""
     found = [session for session in sessions.by_client.values() if session.name == name] if name else []
     if not found:
-        raise InvalidArgumentError(f"no client {name!r} is connected: `fila-cluster connections list` shows which are")
+        raise InvalidArgumentError(
+            f"no client {name!r} is connected to this router: `fila-cluster connections list` shows which are; each host has its own"
+        )
     if len(found) > 1:  # names have 32 bits
         raise InvalidArgumentError(
             f"{len(found)} clients have the name {name!r} by chance: revoke the API key of the one to end"

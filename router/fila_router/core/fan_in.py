@@ -49,11 +49,10 @@ class Joining(Protocol):
 class Pages(Generic[_Page]):
     """Pages of a list, by name. ``join``: makes one page of them."""
 
-    strict = True
     ms_max = LIST_MS_MAX
 
-    def __init__(self, kind: type[_Page], join: Callable[[Iterable[_Page]], _Page]) -> None:
-        self._kind, self._join = kind, join
+    def __init__(self, kind: type[_Page], join: Callable[[Iterable[_Page]], _Page], *, strict: bool = True) -> None:
+        self._kind, self._join, self.strict = kind, join, strict
         self._pages: list[_Page] = []
 
     def add(self, body: bytes) -> None:

@@ -58,6 +58,8 @@ class Membership:
         self._outgoing = outgoing
         self._parks = Parks()
         self._parkings = Confirmations()
+        self._joined: dict[str, WorkerJoined] = {}
+        """What the log says of each worker: it registers again and again."""
         self.wall_ahead_ms = 0
         """How far the workers' time, by which parks end, is ahead of the router's."""
         self._ticked_ms = 0
@@ -86,8 +88,10 @@ class Membership:
         self.moves.registered(now_ms)
         self.config_replication.settle()
         serves = self._table.shards_of(worker)
-        if serves:  # a worker that has just started may still be opening its shards
-            self._outgoing.notes.append(WorkerJoined(worker.name, worker.pid, worker.version, serves))
+        joined = WorkerJoined(worker.name, worker.pid, worker.version, serves)
+        if serves and joined != self._joined.get(worker.name):  # one that has just started may still be opening its shards
+            self._joined[worker.name] = joined
+            self._outgoing.notes.append(joined)
         return Registered(
             self.config_replication.version, config, self._parks.unknown_to(offer.parks, now_ms + self.wall_ahead_ms)
         )
@@ -154,6 +158,7 @@ class Membership:
         shards = self._table.shards_of(worker)
         self._bank.suspend(shards, now_ms)
         self._lose_parkings(worker)
+        self._joined.pop(worker.name, None)
         self._outgoing.notes.append(WorkerLeft(worker.name, worker.pid, shards))
         self.config_replication.settle()
 
@@ -163,6 +168,7 @@ class Membership:
         shards = self._table.shards_of(worker)
         if worker.routable:
             worker.routable, worker.lost = False, True
+            self._joined.pop(worker.name, None)
             self._outgoing.notes.append(WorkerLost(worker.name, worker.pid, shards, why))
         self._bank.suspend(shards, now_ms)
         self._lose_parkings(worker)

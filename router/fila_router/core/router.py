@@ -279,7 +279,9 @@ class Router:
         client = session.client
         if isinstance(command, ListQueues):
             command.within = session.key.permissions.patterns if session.key else None
-            self._ask_all_shards(client, header, key, encode_body(command), Pages[QueueList](QueueList, joined), now_ms)
+            ask = self._ask_live if command.partial else self._ask_all_shards
+            pages = Pages[QueueList](QueueList, joined, strict=not command.partial)
+            ask(client, header, key, encode_body(command), pages, now_ms)
         elif isinstance(command, ListSchedules):
             command.within = session.key.permissions.patterns if session.key else None
             self._ask_all_shards(
@@ -395,6 +397,8 @@ class Router:
         """Raise unless the session's API key allows a request."""
         if session.key is None:
             raise UnauthenticatedError("this cluster needs an API key: say Hello with one first")
+        if self._shared_keys is not None and self.access is not None and not self.access.is_internal(session.key):
+            self._shared_keys.check_known()
         session.key.check(opcode, str(queue, "utf-8", "replace"), body, self._wall_ms(now_ms))
 
     def _change_keys(self, session: Session, command: Command, now_ms: int) -> Reply:
@@ -416,8 +420,8 @@ class Router:
         self._put_keys([worker.identity for worker in self._table.workers.values() if worker.routable])
 
     def _put_keys(self, workers: list[bytes]) -> None:
-        """Send all API keys to workers, for their own doors."""
-        if self.access is not None:
+        """Send all API keys to workers, for their own doors, which are closed until then."""
+        if self.access is not None and not (self._shared_keys is not None and self._shared_keys.waiting):
             self.outgoing.tell(workers, self.access.copies())
 
     def _status(self) -> ClusterStatus:

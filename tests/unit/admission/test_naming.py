@@ -1,17 +1,37 @@
 """Each queue that a request names is checked, whichever field names it."""
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 from msgspec import inspect
 
-from fila_admission.keys import Key
+from fila_admission.keys import ALGORITHM, Key, digest_of
 from fila_admission.naming import NAMING, named_queues, namings
 from fila_admission.permissions import Need, need_of
 from fila_proto_zmq.codec import encode_body
-from fila_proto_zmq.commands import COMMANDS, ApiKey, CreateQueue, OpenView, QueueOptions
-from fila_proto_zmq.errors import InvalidArgumentError, PermissionDeniedError
+from fila_proto_zmq.commands import (
+    COMMANDS,
+    ApiKey,
+    Command,
+    CreateQueue,
+    Enqueue,
+    Hello,
+    OpenView,
+    PutKeys,
+    PutSchedule,
+    PutTemplate,
+    QueueOptions,
+    UpdateQueue,
+)
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PermissionDeniedError
 from fila_proto_zmq.limits import VIEW_QUEUES_MAX
+from fila_proto_zmq.record import seal_envelope
+from fila_router.core.keys.access import Access
+from fila_router.core.limits import RouterLimits
+from fila_worker.direct.clients import DirectClients
+from tests.unit.router.desk import Desk
+from tests.unit.worker.direct.porch import DOOR, QUEUE, SECRET, Porch
 
 NAMES_NO_QUEUE = {
     "after", "allow", "by", "catch_up", "client", "cron", "dedup_id", "delivery", "error", "fairness_key", "fairness_keys", "from_key", "name",
@@ -20,6 +40,17 @@ NAMES_NO_QUEUE = {
     "batch",  # it has the callback's queue, and a token that only who opened the batch was given
 }  # fmt: skip
 """Fields with texts that are no queue's name. ``pattern`` is the routing key of its command, see ``requests.py``."""
+
+
+ALLOW = [f"{kind}:{QUEUE}" for kind in ("admin", "consume", "produce")]
+FOREIGN: list[Command] = [
+    CreateQueue(QueueOptions(dead_letter="secret")),
+    UpdateQueue(QueueOptions(dead_letter="secret"), ["dead_letter"]),
+    PutTemplate(QUEUE, QueueOptions(dead_letter="secret")),
+    PutSchedule("secret", Enqueue([seal_envelope(b"")]), every_ms=3_600_000),
+    OpenView("v", [QUEUE, "secret"], 10, 60_000),
+]
+"""Each names a queue to which ``ALLOW`` gives no right."""
 
 
 def texts(found: inspect.Type, name: str = "") -> Iterator[str]:
@@ -66,6 +97,58 @@ def test_a_view_of_a_queue_without_a_right_to_it_is_refused() -> None:
     key.check(OpenView.opcode, "mine", encode_body(OpenView("v", ["mine"], 1, 60_000)), 0)
     with pytest.raises(PermissionDeniedError, match="consume:secret, for a view beside 'mine'"):
         key.check(OpenView.opcode, "mine", memoryview(encode_body(OpenView("v", ["mine", "secret"], 1, 60_000))), 0)
+
+
+def record(*allow: str) -> ApiKey:
+    return ApiKey("mine", ALGORITHM, digest_of("fila_mine"), sorted(allow), 1)
+
+
+def router_refuses(command: Command) -> FilaError | None:
+    access = Access([record(*ALLOW)], [], Random(1).randbytes, RouterLimits())
+    desk = Desk(access=access)
+    desk.register()
+    desk.router.outgoing.take()
+    desk.ask(Hello([1], api_key="fila_mine"), b"")
+    desk.answers()
+    desk.ask(command, QUEUE.encode())
+    return next((answer.content for answer in desk.answers() if isinstance(answer.content, FilaError)), None)
+
+
+def worker_refuses(command: Command) -> FilaError | None:
+    porch = Porch()
+    porch.create()
+    porch.clients = DirectClients(porch.host, DOOR, 15_000, 1 << 24, 4, auth=True)
+    porch.clients.trust(porch.now_ms)
+    porch.clients.put_keys(PutKeys([record(*ALLOW)], 1))
+    connection = porch.connect(None)
+    porch.say(connection, Hello([1], session=SECRET, api_key="fila_mine"))
+    porch.got(connection)
+    answer = porch.ask(connection, command)
+    return answer if isinstance(answer, FilaError) else None
+
+
+@pytest.mark.parametrize("command", FOREIGN, ids=lambda command: type(command).__name__)
+def test_a_queue_in_the_body_needs_its_permission_at_both_doors(command: Command) -> None:
+    doors = (
+        [router_refuses] if isinstance(command, PutTemplate) else [router_refuses, worker_refuses]
+    )  # templates are the router's
+    for refuses in doors:
+        error = refuses(command)
+        assert isinstance(error, PermissionDeniedError), (refuses, command)
+        assert ":secret, for " in error.message
+
+
+@pytest.mark.parametrize("command", FOREIGN, ids=lambda command: type(command).__name__)
+def test_with_the_permission_it_is_let_in(command: Command) -> None:
+    needs = NAMING[command.opcode][1][0].needs
+    Key(record(*ALLOW, f"{needs}:secret")).check(command.opcode, QUEUE, encode_body(command), 0)
+    for wrong in {"admin", "consume", "produce"} - {needs}:
+        with pytest.raises(PermissionDeniedError, match=f"does not have {needs}:secret"):
+            Key(record(*ALLOW, f"{wrong}:secret")).check(command.opcode, QUEUE, encode_body(command), 0)
+
+
+def test_each_command_that_names_queues_is_tried() -> None:
+    assert {command.opcode for command in FOREIGN} == NAMING.keys()
 
 
 def test_words_that_stand_for_no_queue_are_none() -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fila_cluster.analysis.history import LEVELS, LOOKS, SERIES, TICK_S, TICKS, History
+from fila_cluster.analysis.history import LEVELS, LOOKS, SERIES, TICK_S, TICKS, History, Share, short_of_weight
 from fila_proto_zmq.commands import OTHER_KEYS, KeyMetrics, Metrics, QueueMetrics
 from tests.unit.analysis import looks
 
@@ -132,3 +132,18 @@ def test_an_old_minute_has_no_shares(last: Metrics | None) -> None:
 @pytest.mark.parametrize("name", LEVELS)
 def test_an_unknown_queue_has_no_series(name: str) -> None:
     assert name not in History().of_queue("nobody")
+
+
+def test_keys_that_are_short_of_their_weight_are_found() -> None:
+    def share(key: str, entitled: float, actual: float, pending: int = 5) -> Share:
+        return Share(key, 1, pending, entitled, actual, 1.0)
+
+    shares = [
+        share("a", 0.5, 0.46),
+        share("b", 0.8, 0.38),
+        share("c", 0.3, 0.0),
+        share("idle", 0.5, 0.1, 0),
+        share(OTHER_KEYS, 0.9, 0.1),
+    ]
+    assert short_of_weight(shares, 3) == ["b", "c"]
+    assert short_of_weight(shares, 1) == ["b"]

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from fila_cluster.cli.root import root
-from fila_cluster.errors import InvalidConfigError, MessageNotFoundError, QueueNotFoundError
+from fila_cluster.errors import InvalidConfigError, MessageNotFoundError, QueueNotFoundError, ShardUnavailableError
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import (
     Browse,
@@ -311,3 +311,21 @@ def test_deleting(asked, shown):
 def test_a_queue_that_does_not_exist_is_one_line(run, arguments, name):
     code, output, errors, _ = run(*arguments, **{name: QueueNotFoundError("no queue 'q'")})
     assert (code, output, errors) == (1, "", "Error: no queue 'q'\n")
+
+
+def test_a_list_without_all_shards_says_so(run, monkeypatch):
+    monkeypatch.setenv("FILA_TIMEOUT", "0.5")
+
+    def listed(sent):
+        return QueueList([INFO], shards=[0]) if sent.command.partial else ShardUnavailableError("shard 1 has no live worker")
+
+    status = commands.ClusterStatus("1", 2, [])
+    for options in ((), ("--active",)):
+        code, output, errors, seen = run("queue", "list", *options, ListQueues=listed, GetClusterStatus=status)
+        assert code == 1
+        assert "orders" in output
+        assert "warning: 1 of 2 shards: the queues of shard 1 are unknown: shard 1 has no live worker" in errors
+        assert ("", ListQueues("", bool(options), partial=True)) in seen
+    code, output, errors, _ = run("--json", "queue", "list", ListQueues=listed, GetClusterStatus=status)
+    assert (code, [each["name"] for each in json.loads(output)]) == (1, ["orders"])
+    assert errors.startswith("warning: 1 of 2 shards")

@@ -72,7 +72,7 @@ def test_sums_over_no_queue_have_no_numbers() -> None:
 @pytest.mark.parametrize(
     ("allow", "paths"),
     [
-        (["consume:a"], {"/", "/queues", "/messages", "/letters", "/schedules", "/hooks", "/why"}),
+        (["consume:a"], {"/", "/queues", "/messages", "/dead-letters", "/schedules", "/hooks", "/why"}),
         (["produce:*"], {"/", "/queues", "/schedules", "/hooks", "/why"}),
         (["admin:a*"], {"/", "/queues", "/schedules", "/hooks", "/why"}),
         (["admin:*"], {"/", "/queues", "/templates", "/schedules", "/hooks", "/why", "/config", "/connections", "/audit"}),

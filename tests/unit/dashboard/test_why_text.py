@@ -53,8 +53,8 @@ def test_a_countdown_is_as_exact_as_it_is_near(left_s: float, text: str) -> None
         (reason("key_paused", fairness_key="k"), [Action("Resume k", verb=RESUME_KEY, fairness_key="k")]),
         (reason("throttled", throttle_key="a:b"), [Action("Change the throttle", "/config?throttle=a%3Ab")]),
         (reason("delayed", messages=3), [Action("Delayed messages", "/messages?queue=q&state=delayed")]),
-        (reason("dead_lettered", dead_letter_queue="other"), [Action("Dead letters", "/letters?queue=other")]),
-        (reason("expired", expires_ms=1), [Action("Dead letters", "/letters?queue=q.dlq")]),
+        (reason("dead_lettered", dead_letter_queue="other"), [Action("Dead letters", "/dead-letters?queue=other")]),
+        (reason("expired", expires_ms=1), [Action("Dead letters", "/dead-letters?queue=q.dlq")]),
         (reason("breaker_open", threshold=3), [Action("Hooks", "/hooks?queue=q")]),
         (
             reason("ordered_behind", fairness_key="k", message_id="m", keys=2, messages=9),

@@ -376,7 +376,9 @@ BODIES = [
             "6202cf00000192cc0915f4cf00000192cc09893007970402010203cf00000192cc093b10a4626f6f6d"
         ),
     ),
-    Body(ListQueues("or", True, "orders", ["o*"]), ["or", True, "orders", ["o*"]], "94a26f72c3a66f726465727391a26f2a"),
+    Body(
+        ListQueues("or", True, "orders", ["o*"]), ["or", True, "orders", ["o*"], False], "95a26f72c3a66f726465727391a26f2ac2"
+    ),
     Body(
         CreateKey("shop", ["produce:orders*"], 1_730_000_000_000),
         ["shop", ["produce:orders*"], 1_730_000_000_000],
@@ -416,9 +418,9 @@ BODIES = [
         "92089197a473686f70a6736861323536c402010291a761646d696e3a2a010203",
     ),
     Body(
-        QueueList([QueueInfo("orders.dlq", 0, 0, 0, 0, False, True, 3)], True),
-        [[["orders.dlq", 0, 0, 0, 0, False, True, 3]], True],
-        "929198aa6f72646572732e646c7100000000c2c303c3",
+        QueueList([QueueInfo("orders.dlq", 0, 0, 0, 0, False, True, 3)], True, [3]),
+        [[["orders.dlq", 0, 0, 0, 0, False, True, 3]], True, [3]],
+        "939198aa6f72646572732e646c7100000000c2c303c39103",
     ),
     Body(
         Enqueue(
@@ -698,9 +700,16 @@ BODIES = [
         "930105919592a3617069a3736d73ce000f4240ce02faf080ce006acfc0ce002625a0",
     ),
     Body(
-        Grants(1, 5, [Grant(["api", "sms"], 12_000_000), Grant(["fax"], 0, 250)], [("api", -1, 10_000_000, 20_000_000)]),
-        [1, 5, [[["api", "sms"], 12_000_000, 0], [["fax"], 0, 250]], [["api", -1, 10_000_000, 20_000_000]]],
-        "940105929392a3617069a3736d73ce00b71b00009391a366617800ccfa9194a3617069ffce00989680ce01312d00",
+        Grants(
+            1, 5, [Grant(["api", "sms"], 12_000_000), Grant(["fax"], 0, 250, True)], [("api", -1, 10_000_000, 20_000_000)]
+        ),
+        [
+            1,
+            5,
+            [[["api", "sms"], 12_000_000, 0, False, False], [["fax"], 0, 250, True, False]],
+            [["api", -1, 10_000_000, 20_000_000]],
+        ],
+        "940105929592a3617069a3736d73ce00b71b0000c2c29591a366617800ccfac3c29194a3617069ffce00989680ce01312d00",
     ),
     Body(Park({"api": 1_730_000_000_000}), [{"api": 1_730_000_000_000}], "9181a3617069cf00000192cc091400"),
     Body(DescribeClients([b"\1\2"]), [[b"\1\2"]], "9191c4020102"),

@@ -222,3 +222,42 @@ def test_many_wrong_keys_from_one_address_get_no_answer_and_the_right_one_does(d
         answered("nobody", f"10.1.0.{number}")
     assert desk.router.access
     assert len(desk.router.access.attempts) == LIMITS.addresses_max
+
+
+# --- ends ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def temporary() -> Desk:
+    """A desk with a key that may do everything until its end, and one that has no end."""
+    records = [stored("brief", *ADMIN, expires_ms=5000), stored("lasting", "consume:orders")]
+    desk = Desk(access=Access(records, [], Random(1).randbytes, LIMITS))
+    desk.register()
+    desk.router.outgoing.take()
+    greet(desk, "brief")
+    return desk
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [(0, 5000), (4000, 4000), (5000, 5000)])
+def test_a_key_ends_no_later_than_its_maker(temporary: Desk, wanted: int, expected: int) -> None:
+    made = ask(temporary, CreateKey("child", ["consume:orders"], wanted))
+    assert isinstance(made, KeyMade)
+    assert made.key.expires_ms == expected
+
+
+def test_a_key_that_would_outlive_its_maker_is_not_made(temporary: Desk) -> None:
+    error = ask(temporary, CreateKey("child", ["consume:orders"], 5001))
+    assert isinstance(error, InvalidArgumentError)
+    assert "outlive 'brief'" in error.message
+    listed = ask(temporary, ListKeys())
+    assert isinstance(listed, KeyList)
+    assert [key.name for key in listed.keys] == ["brief", "lasting"]
+
+
+def test_a_key_with_an_end_gives_nothing_to_one_that_outlives_it(temporary: Desk) -> None:
+    error = ask(temporary, GrantKey("lasting", ["admin:*"]))
+    assert isinstance(error, InvalidArgumentError)
+    assert "outlives 'brief'" in error.message
+    assert isinstance(ask(temporary, GrantKey("lasting", ["consume:orders"])), Done)  # it has that already
+    assert isinstance(ask(temporary, CreateKey("child", ["consume:orders"])), KeyMade)
+    assert isinstance(ask(temporary, GrantKey("child", ["admin:orders"])), Done)

@@ -126,3 +126,24 @@ def test_the_parts_of_a_backup_are_joined_by_shard(desk: Desk):
     (joined,) = desk.answers()
     first, last = parts["worker-0"].shards[::-1]
     assert joined.content == BackupParts([first, *parts["worker-1"].shards, last], ["a", "b"])
+
+
+def test_a_partial_list_has_the_queues_of_the_shards_that_answer(desk: Desk):
+    desk.leave("worker-1")
+    desk.ask(ListQueues(partial=True), key=b"")
+    asked = desk.questions(ListQueues.opcode)
+    assert list(asked) == ["worker-0"]
+    body = encode_body(QueueList([info("a")], shards=[0]))
+    header = pack_header(ListQueues.opcode, asked["worker-0"], REPLY)
+    desk.router.from_worker(b"worker-0", b"", header, b"", body, desk.now_ms)
+    (joined,) = desk.answers()
+    assert joined.content == QueueList([info("a")], shards=[0])
+
+
+def test_a_partial_list_does_without_a_worker_that_is_late(desk: Desk):
+    desk.ask(ListQueues(partial=True), key=b"")
+    asked = desk.questions(ListQueues.opcode)
+    answer(desk, "worker-0", asked["worker-0"], "a")
+    desk.router.tick(desk.now_ms + LIST_MS_MAX)
+    (joined,) = desk.answers()
+    assert joined.content == QueueList([info("a")])

@@ -265,3 +265,15 @@ def test_parks_end_by_the_workers_time_and_not_by_the_router_s():
     desk.router.dated(-3_600_000)
     desk.mention("worker-0", Park({"api": 30_000}))
     assert [command for _, command in desk.told()][-1:] == [Park({"api": 30_000})]
+
+
+def test_a_worker_that_registers_again_with_the_same_is_noted_once():
+    desk = Desk(2)
+    for _ in range(3):
+        desk.register()
+    for _ in range(2):
+        desk.register(shards=(0, 1))
+    desk.leave()
+    desk.register(epoch=2, shards=(0, 1))
+    whole = WorkerJoined("worker-0", PID, "9.9", [0, 1])
+    assert desk.notes() == [WorkerJoined("worker-0", PID, "9.9", [0]), whole, WorkerLeft("worker-0", PID, [0, 1]), whole]

@@ -309,3 +309,60 @@ def test_each_router_knows_when_it_has_last_seen_a_key(hall: Hall):
     hall.settle()
     used = {key.name: key.record.used_ms for key in hall.access(0)._ring}
     assert used["shop"] > 1_000_000
+
+
+# --- the first word -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def restarted() -> Desk:
+    """A router that has just started with a file from before ``shop`` was revoked."""
+    desk = Desk(
+        2, several=True, started=False, access=Access(KEYS, [stored("internal", *ADMIN)], Random(1).randbytes, RouterLimits())
+    )
+    desk.router.tick(desk.now_ms)
+    desk.register(LEADER)
+    for name, connection in (("shop", SHOP), ("internal", HERE)):
+        desk.ask(Hello([1], api_key=f"fila_{name}"), b"", connection)
+    desk.answers()
+    return desk
+
+
+def refused(desk: Desk, connection: bytes = SHOP) -> FilaError | None:
+    desk.ask(GetClusterStatus(), b"", connection)
+    (answer,) = desk.answers()
+    return answer.content if isinstance(answer.content, FilaError) else None
+
+
+def test_nobody_is_served_before_the_first_word_about_keys(restarted: Desk) -> None:
+    error = refused(restarted)
+    assert isinstance(error, ShardUnavailableError)
+    assert error.details["refused"]
+    assert restarted.enqueue(client=SHOP) is None
+    assert isinstance(restarted.answers()[0].content, ShardUnavailableError)
+    assert refused(restarted, HERE) is None  # the cluster's own processes
+    assert not [command for _, command in restarted.told() if isinstance(command, PutKeys)]
+
+
+def test_who_was_revoked_meanwhile_is_never_served(restarted: Desk) -> None:
+    restarted.say(LEADER, Pulse(1, 1, stored_keys=2))
+    assert isinstance(refused(restarted), ShardUnavailableError)
+    [(name, command, request)] = [said for said in restarted.said() if isinstance(said[1], FetchKeys)]
+    restarted.confirm(name, command, request, StoredKeys(2, KEYS[:1]))
+    assert isinstance(refused(restarted), UnauthenticatedError)
+
+
+def test_the_first_word_lets_the_others_in_and_opens_the_doors(restarted: Desk) -> None:
+    restarted.told()
+    restarted.say(LEADER, Pulse(1, 1, stored_keys=0))
+    assert refused(restarted) is None
+    assert [command for _, command in restarted.told() if isinstance(command, PutKeys)]
+
+
+def test_the_wait_for_the_first_word_has_a_bound(restarted: Desk) -> None:
+    restarted.now_ms += key_replication.FIRST_WORD_MS_MAX - 1
+    restarted.router.tick(restarted.now_ms)
+    assert isinstance(refused(restarted), ShardUnavailableError)
+    restarted.now_ms += 1
+    restarted.router.tick(restarted.now_ms)
+    assert refused(restarted) is None

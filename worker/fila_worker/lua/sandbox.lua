@@ -6,7 +6,7 @@
 local engine = ...
 local check, complain = engine.check, engine.complain
 local allow_match, allow_plain = engine.allow_match, engine.allow_plain
-local type, select, rawget, ipairs = type, select, rawget, ipairs
+local type, select, rawget, ipairs, tostring = type, select, rawget, ipairs, tostring
 local getmetatable, setmetatable = getmetatable, setmetatable
 local get_any_metatable, set_any_metatable, getinfo = debug.getmetatable, debug.setmetatable, debug.getinfo
 local find, match, gmatch, gsub, rep, format = string.find, string.match, string.gmatch, string.gsub, string.rep, string.format
@@ -31,11 +31,22 @@ end
 local env = {}
 for _, name in ipairs({
   "assert", "error", "getmetatable", "ipairs", "next", "pairs", "rawequal", "rawget", "rawlen", "rawset", "select", "tonumber",
-  "tostring", "type", "_VERSION",
+  "type", "_VERSION",
 }) do
   env[name] = _G[name]
 end
 env._G = env
+
+local ADDRESSED = { table = true, ["function"] = true, thread = true, userdata = true }
+
+-- Return a text without an address: that would show where things lie in the worker's memory, and differ from run to run.
+function env.tostring(...)
+  local shown, value = tostring(...), (...)
+  if not ADDRESSED[type(value)] then return shown end
+  local metatable = get_any_metatable(value)
+  if metatable and rawget(metatable, "__tostring") then return shown end
+  return (gsub(shown, ": [^:]*$", ""))
+end
 env.pcall, env.xpcall = engine.pcall, engine.xpcall
 
 local EVENTS = {
@@ -109,10 +120,11 @@ end
 function strings.format(template, ...)
   local count = select("#", ...)
   if count > FORMATTED_MAX then complain("string.format with " .. count .. " values: use at most " .. FORMATTED_MAX) end
-  local bytes = 0
+  local bytes, addressed = 0, false
   for index = 1, count do
     local value = (select(index, ...))
     if type(value) == "string" then bytes = bytes + #value end
+    addressed = addressed or ADDRESSED[type(value)]
   end
   if bytes > LONG then
     check()
@@ -120,7 +132,15 @@ function strings.format(template, ...)
       complain("string.format of " .. bytes .. " bytes with %q: use at most " .. QUOTED_BYTES_MAX)
     end
   end
-  return format(template, ...)
+  if type(template) == "string" and find(template, "p", 1, true) and find(gsub(template, "%%%%", ""), "%%[-%d]*p") then
+    complain("string.format with %p is not allowed in hooks")
+  end
+  if not addressed then return format(template, ...) end
+  local values = { ... }
+  for index = 1, count do
+    if ADDRESSED[type(values[index])] then values[index] = env.tostring(values[index]) end
+  end
+  return format(template, unpack(values, 1, count))
 end
 
 local of_strings = getmetatable("")

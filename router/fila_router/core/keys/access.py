@@ -42,6 +42,11 @@ NAME_MAX: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z0-9._@-]+", re.ASCII)
 
 
+def outlives(expires_ms: int, maker_ms: int) -> bool:
+    """Return whether a key with the first end is valid for longer than one with the second. 0: no end."""
+    return bool(maker_ms) and (not expires_ms or expires_ms > maker_ms)
+
+
 class Access:
     """The keys of a cluster with authentication.
 
@@ -85,6 +90,10 @@ class Access:
             key.record.used_ms = wall_ms
             self._used_ms = self._used_ms or wall_ms
         return key
+
+    def is_internal(self, key: Key) -> bool:
+        """Return whether a key is of the cluster's own processes."""
+        return self._internal.get(key.name) is key
 
     def tick(self, wall_ms: int) -> None:
         """Have the times of use stored once a minute."""
@@ -143,17 +152,26 @@ class Access:
         if command.expires_ms and command.expires_ms <= wall_ms:
             raise InvalidArgumentError("the key would have expired already: choose a later time, or none")
         self._check_governs(asking, command.allow)
+        expires_ms = command.expires_ms or asking.record.expires_ms
+        if outlives(expires_ms, asking.record.expires_ms):
+            raise InvalidArgumentError(
+                f"the key would outlive {asking.name!r}, which makes it and ends in {(asking.record.expires_ms - wall_ms) / 1000:.0f} s: "
+                "choose an earlier end, or none to let both end together"
+            )
         if len(self._ring) >= self._limits.keys_max:
             raise OverloadedError(f"there are {len(self._ring)} API keys, the most that are kept: revoke some first")
         secret = make_secret(self._entropy)
         allow = Permissions(command.allow).texts
-        key = self._ring.add(ApiKey(name, ALGORITHM, digest_of(secret), allow, wall_ms, command.expires_ms))
-        self._done(ApiKeyCreated(name, asking.name, allow, command.expires_ms))
+        key = self._ring.add(ApiKey(name, ALGORITHM, digest_of(secret), allow, wall_ms, expires_ms))
+        self._done(ApiKeyCreated(name, asking.name, allow, expires_ms))
         return KeyMade(secret, key.view())
 
     def _grant(self, asking: Key, command: GrantKey) -> Done:
         key = self._managed(asking, command.name)
         self._check_governs(asking, command.allow)
+        new = set(command.allow) - set(key.permissions.texts)
+        if new and outlives(key.record.expires_ms, asking.record.expires_ms):
+            raise InvalidArgumentError(f"the API key {key.name!r} outlives {asking.name!r}, which can't give it permissions")
         record = key.record
         allow = Permissions([*record.allow, *command.allow]).texts
         key.update(

@@ -33,6 +33,9 @@ from fila_router.core.worker_state import Worker
 CHANGE_MS_MAX: Final = 4000
 """Just below the usual timeout of a client, so that the client gets this error."""
 
+FIRST_WORD_MS_MAX: Final = 3000
+"""How long a router that has just started serves nobody because it does not have the log's keys: its file may have one that was revoked."""
+
 ASK_MS: Final = 1000
 """When to ask the leader again that has not answered."""
 
@@ -68,6 +71,18 @@ class KeyReplication:
         self._own: tuple[int, list[ApiKey]] | None = None
         """The first version, by the number of the request to store it, if this router wants to store its keys as that."""
         self._ask_again_ms = 0
+        self.waiting = True
+        """Whether the keys in the log are not known yet, and this router's own may be outdated."""
+        self._waits_until_ms: int | None = None
+
+    def check_known(self) -> None:
+        """Raise while the keys are not known: the client tries again."""
+        if self.waiting:
+            raise ShardUnavailableError(
+                "this router has just started and does not have the cluster's API keys yet: try again in a moment",
+                retry_after=RETRY_S,
+                details={"refused": True},
+            )
 
     def change(
         self, client: bytes, header: bytes, key: bytes, asking: Key, command: Command, now_ms: int, wall_ms: int
@@ -104,7 +119,11 @@ class KeyReplication:
 
     def pulsed(self, worker: Worker, version: int, now_ms: int) -> None:
         """Ask the leader of shard 0 for its keys if it has others, or give it this router's keys if it has none."""
-        if self._table.owners[OWNER] is not worker or (version == self._access.version and version):
+        if self._table.owners[OWNER] is not worker:
+            return
+        if version == self._access.version or not version:
+            self._learnt(now_ms)
+        if version == self._access.version and version:
             return
         if self._change is not None or now_ms < self._ask_again_ms:
             return
@@ -156,14 +175,25 @@ class KeyReplication:
             self._outgoing.notes += change.notes
             self._outgoing.answer(change.client, change.header, change.key, change.reply)
 
+    def _learnt(self, now_ms: int) -> None:
+        """Note that the log has no other keys than this router."""
+        if self.waiting:
+            self.waiting = False
+            self._followed(now_ms, b"")
+
     def _follow(self, version: int, records: list[ApiKey], now_ms: int, changed_by: bytes = b"") -> None:
         self._access.follow(version, records)
+        self.waiting = False
         self._followed(now_ms, changed_by)
 
     # --- ends without an answer -----------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
         """Fail a change whose leader was lost, or does not answer. Call it a few times a second."""
+        if self._waits_until_ms is None:
+            self._waits_until_ms = now_ms + FIRST_WORD_MS_MAX
+        if now_ms >= self._waits_until_ms:  # better its own keys than an outage as long as the leader's
+            self._learnt(now_ms)
         change = self._change
         if change is None:
             return

@@ -60,6 +60,8 @@ class Account:
     """When the shard last got an update of this account."""
     reported_until_ms: int | None = None
     """The end of the wait in that update."""
+    refused: bool = False
+    """Whether a bucket had too few tokens for its last want."""
 
     @property
     def outstanding(self) -> int:

@@ -55,7 +55,10 @@ class GrantUpdates:
 
 
 def _grants(session: ShardSession, waits: dict[Account, int], buckets_of: Callable[[Account], Iterable[Bucket]]) -> Grants:
-    grants = [Grant(list(account.keys), account.granted, wait_ms) for account, wait_ms in waits.items()]
+    grants = [
+        Grant(list(account.keys), account.granted, wait_ms, account.refused, account.outstanding < account.most)
+        for account, wait_ms in waits.items()
+    ]
     concerned = {bucket.key: bucket for account in waits for bucket in buckets_of(account)}
     levels = [(bucket.key, max(bucket.level, LEVEL_MIN), bucket.rate, bucket.burst) for bucket in concerned.values()]
     return Grants(session.shard, session.number, grants, levels)

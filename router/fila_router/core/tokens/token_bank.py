@@ -240,6 +240,7 @@ class TokenBank:
             self._turns += 1
             account.turn = self._turns
             account.patience_ms = PATIENCE_MS
+            account.refused = False
             account.reported_until_ms = None
             self._place(account, now_ms)
         # The same want again is usually a reminder: it changes nothing unless its last update may be lost.
@@ -260,6 +261,7 @@ class TokenBank:
             bucket.accrue(now_ms)
         waits = [bucket.wait_ms(bucket.shortfall(account)) for bucket in buckets]
         longest_ms = max(waits)
+        account.refused |= longest_ms > 0
         slowest = buckets[waits.index(longest_ms)]
         # Hold tokens only if the slowest bucket is ready soon: otherwise an account would block the others for its whole wait.
         if 0 < longest_ms <= account.patience_ms:
@@ -325,6 +327,8 @@ class TokenBank:
                 self._place(account, now_ms)
             else:
                 self._grant(account, _share(account, buckets), now_ms)
+        if bucket.head is not None and bucket.shortfall(bucket.head) > 0:
+            bucket.head.refused = True
         self._schedule(bucket, now_ms)
         return left - 1
 

@@ -185,3 +185,29 @@ def test_a_broken_config_is_not_the_scripts_to_catch():
     hooks = compiled(hook("local ok, value = pcall(fila.get, 'a') caught = value return nil"), get_config=broken)
     with pytest.raises(LookupError):
         decision(hooks)
+
+
+@pytest.mark.parametrize("value", ["{}", "print", "tostring", "function() end", "setmetatable({}, { __name = 'Kind' })"])
+@pytest.mark.parametrize("shown", ["tostring({})", "string.format('%s', {})", "('%10s|%s'):format(1, {}):sub(12)"])
+def test_no_text_has_an_address(value: str, shown: str):
+    text = shown.replace("({}", f"({value}").replace(", {})", f", {value})")
+    decided(f"local text = {text} assert(not text:find('0x', 1, true), text) return {{ weight = 2 }}")
+
+
+def test_addresses_can_not_be_formatted():
+    for template in ("%p", "%-20p", "100%% %p"):
+        body = f"return {{ fairness_key = string.format('{template}', {{}}) }}"
+        assert "string.format with %p" in failure_of(compiled(hook(body)))
+    assert decided("return { fairness_key = ('100%%p%s'):format(1) }").fairness_key == "100%p1"
+
+
+def test_a_text_of_its_own_stays():
+    script = "local object = setmetatable({}, { __tostring = function() return 'at: 0x1' end })"
+    assert (
+        decided(f"{script} return {{ fairness_key = tostring(object) .. ('%s'):format(object) }}").fairness_key
+        == "at: 0x1at: 0x1"
+    )
+    assert (
+        decided("return { fairness_key = tostring({}) .. tostring('a: 0x1') .. tostring(nil) }").fairness_key
+        == "tablea: 0x1nil"
+    )

@@ -245,6 +245,34 @@ def test_throttles_count_who_passed_and_who_waited_by_key_and_in_all():
     assert throttle.tokens <= 5
 
 
+def test_a_throttle_that_refuses_nothing_has_no_hits():
+    cluster = ClusterOfShards(1)
+    cluster.create(0)
+    cluster.limit("t", 20, 20)
+    cluster.run(2000)
+    cluster.consume(0)
+    for _ in range(30):  # six a second
+        cluster.enqueue(0, 1, "t")
+        cluster.run(166)
+    told = report(cluster.shards[0].shard, cluster.now_ms)
+    (throttle,) = told.throttles
+    assert throttle.passes == 30
+    assert (throttle.hits, told.throttle_hits) == (0, 0)
+
+
+def test_a_fast_limit_that_binds_has_hits():
+    """Each wait is shorter than what the bank announces."""
+    cluster = ClusterOfShards(1)
+    cluster.create(0)
+    cluster.limit("t", 1000, 5)
+    cluster.consume(0)
+    cluster.enqueue(0, 100, "t")
+    cluster.run(1000)
+    (throttle,) = report(cluster.shards[0].shard, cluster.now_ms).throttles
+    assert throttle.passes == 100
+    assert throttle.hits > 10
+
+
 def test_a_store_counts_commits_and_their_changes(shard: ShardHarness):
     before = report_of(shard).store.commit_changes
     shard.enqueue(b"x", b"y")

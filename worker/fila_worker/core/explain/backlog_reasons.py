@@ -51,15 +51,15 @@ def explain_key(state: "State", queue: "Queue", name: str, now_ms: int) -> Expla
     lanes = list(key.lanes.values()) if key else []
     about = f"fairness key {name!r}"
     paused, more = queue_reasons.pauses(queue, name), _for_producers(state, queue, name, now_ms)
-    if key is None or not any(lane.stored or lane.delayed for lane in lanes):
-        return Explained(EMPTY, [*paused, *more, _empty(about)])
-    if key.pending:
+    if key is not None and key.pending:
         reasons = _of_pending_key(state, key, more, now_ms)
         return Explained(PENDING, reasons, None, _next_ms(state, key, now_ms))
     delayed = sum(lane.delayed for lane in lanes)
     if delayed:
         return Explained(DELAYED, [_delayed(state, lanes, delayed, about, now_ms), *paused, *more])
-    return Explained(LEASED, [_leased_of_key(state, key, about, now_ms), *paused, *more])
+    if key is not None and any(lane.leased for lane in lanes):  # acked messages may still be stored, and are none
+        return Explained(LEASED, [_leased_of_key(state, key, about, now_ms), *paused, *more])
+    return Explained(EMPTY, [*paused, *more, _empty(about)])
 
 
 def _of_pending_key(state: "State", key: "FairnessKey", more: "list[Reason]", now_ms: int) -> "list[Reason]":

@@ -208,7 +208,7 @@ def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
             found.append(queue)
     shown = found[:LIST_QUEUES_MAX]
     state.jobs.charge(looks // NAMES_AT_ONCE + len(shown))
-    return QueueList([queue.info(state.index) for queue in shown], len(shown) < len(found))
+    return QueueList([queue.info(state.index) for queue in shown], len(shown) < len(found), [state.index])
 
 
 def queue_stats(state: "State", call: "Call", command: GetQueueStats) -> QueueStats:

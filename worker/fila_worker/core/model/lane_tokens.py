@@ -25,7 +25,7 @@ LANES_SURVEYED: Final = 64
 
 
 class Traffic:
-    """The counters of a throttle key: messages that got their tokens (passes), and waits of lanes for tokens (hits)."""
+    """The counters of a throttle key: messages that got their tokens (passes), and waits of lanes that a bucket or a park refused (hits)."""
 
     __slots__ = ("hits", "passes")
 
@@ -43,7 +43,7 @@ class LaneTokens:
 
     __slots__ = (
         "asking", "burst", "consumed", "dealt", "granted", "holders", "keys", "lanes", "limited", "news_due_ms", "parked_until_ms",
-        "returned", "session", "told", "told_again", "traffic", "version", "waiting",
+        "refused", "returned", "session", "told", "told_again", "traffic", "uncounted", "version", "waiting",
     )  # fmt: skip
 
     def __init__(self, keys: tuple[str, ...], session: int) -> None:
@@ -65,6 +65,10 @@ class LaneTokens:
         self.holders: dict[Lane, None] = {}
         self.waiting: OrderedDict[Lane, None] = OrderedDict()
         """The lanes that wait, in the order of their turns: the first is next."""
+        self.refused = False
+        """Whether a bucket had too few tokens for the last want, so that a lane that joins the line has to wait."""
+        self.uncounted: dict[Lane, None] = {}
+        """The waiting lanes that no bucket has refused: the bank was asked for their tokens, or will be."""
         self.told: tuple[int, int, int, int] | None = None
         """The last want that was sent, so that only a change is sent."""
         self.told_again = 0
@@ -106,12 +110,14 @@ class LaneTokens:
         lane.need = need
         lane.blocked = True
         self.waiting[lane] = None
+        self.uncounted[lane] = None
         if lane.token_credit > 0:
             self.waiting.move_to_end(lane, last=False)
 
     def release(self, lane: "Lane") -> None:
         """Let a waiting lane try again."""
         del self.waiting[lane]
+        self.uncounted.pop(lane, None)
         lane.blocked = False
 
     def collect(self, lane: "Lane") -> None:
@@ -169,6 +175,7 @@ class LaneTokens:
                 waiting.move_to_end(lane)
         for lane in dealt:
             waiting.pop(lane, None)
+            self.uncounted.pop(lane, None)
             lane.blocked = False
         return list(dealt)
 

@@ -113,7 +113,7 @@ class TokenClient:
         self.traffic: dict[str, Traffic] = {}
         """The counters of each throttle key that messages have, or that has a limit."""
         self.passes = self.hits = 0
-        """Over all throttle keys: messages that got their tokens, and waits of lanes for tokens."""
+        """Over all throttle keys: messages that got their tokens, and waits of lanes that a bucket or a park refused."""
 
     # --- lanes come and go --------------------------------------------------------------------------------------------
 
@@ -183,12 +183,19 @@ class TokenClient:
                 for traffic in throttle.traffic:
                     traffic.passes += 1
                 return True
-        self.hits += 1
-        for traffic in throttle.traffic:
-            traffic.hits += 1
         throttle.block(lane, cost_milli * MICRO_PER_MILLI)
+        if throttle.refused or throttle.parked_until_ms > now_ms:
+            self._count_hits(throttle)
         self._unsettled(throttle)
         return False
+
+    def _count_hits(self, throttle: LaneTokens) -> None:
+        """Count the lanes that have to wait: asking the bank is no wait yet, because the shard holds few tokens in advance."""
+        count = len(throttle.uncounted)
+        throttle.uncounted.clear()
+        self.hits += count
+        for traffic in throttle.traffic:
+            traffic.hits += count
 
     def wake(self, throttle: LaneTokens, now_ms: int) -> "list[Lane]":
         """Return the lanes that may try again: those that get tokens, or all of them if there is no limit."""
@@ -259,6 +266,9 @@ class TokenClient:
                 continue
             self._keep_up(throttle)
             _heard(throttle)
+            throttle.refused = grant.short
+            if grant.refused:
+                self._count_hits(throttle)
             if grant.granted > throttle.granted:
                 throttle.granted = grant.granted
                 self._unsettled(throttle)
