@@ -26,6 +26,8 @@ from tests.fuzz.broker import FuzzedBroker
 from tests.fuzz.story import OF_WORKERS, Restart
 from tests.fuzz.values import Values
 
+pytestmark = pytest.mark.whole
+
 CLIENT = b"somebody"
 EXAMPLES = 25
 

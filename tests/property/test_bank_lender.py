@@ -4,12 +4,15 @@ The leaders are those of :mod:`tests.support.log_hosts`, on a log with everythin
 holds the bank until the end of the last lease that it took, by its own clock.
 """
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import BankLease, Pulsed
 from fila_worker.links.bank_lender import LEASE_MS, BankLender, RouterView
 from tests.support.log_hosts import Process, World
+
+pytestmark = pytest.mark.whole
 
 SEEDS = st.integers(0, 2**32)
 PULSE_MS = 250

@@ -23,6 +23,8 @@ from tests.support.copies import contents
 from tests.unit.worker.copies.test_copies import SHARD, World, copy_of, slot_of
 from tests.unit.worker.test_replicated import Machine, enqueue
 
+pytestmark = pytest.mark.whole
+
 SETTINGS = CheckpointSettings(bytes=3_000, every_ms=5_000, idle_records=50)
 MACHINES = 3
 

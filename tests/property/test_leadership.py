@@ -6,10 +6,13 @@ same is checked in each run: effects that left a process are of turns that all r
 
 import itertools
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.log_hosts import Host, World
+
+pytestmark = pytest.mark.whole
 
 SEEDS = st.integers(0, 2**32)
 SETTLED_MS = 60_000

@@ -16,6 +16,8 @@ import pytest
 from fila_worker.storage.replica import DivergedError, FlushLimits, Replica
 from tests.support.copies import STAMP, Leader, MemoryLog, catch_up, contents, random_changes
 
+pytestmark = pytest.mark.whole
+
 LIMITS = FlushLimits(bytes=5_000, pause_bytes=10_000, age_ms=60_000, pause_age_ms=90_000, records=40)
 COPIES = 3
 

@@ -22,6 +22,8 @@ from fila_cluster.errors import (
 from tests.integration.cluster.test_auth import WITH_AUTH, Guarded, initialized
 from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 
+pytestmark = pytest.mark.whole
+
 CANARY = "canary-4711"
 
 

@@ -12,6 +12,8 @@ from fila_cluster.supervisor.reshard import cancel, reshard
 from fila_cluster.supervisor.reshard_copy import Progress
 from tests.support.cluster import Cluster, command, environment
 
+pytestmark = pytest.mark.whole
+
 QUEUES = [f"q{number}" for number in range(12)]
 
 

@@ -16,6 +16,8 @@ from fila_worker.settings import WorkerSettings
 from tests.support.cluster import eventually
 from tests.support.hosts import Part
 
+pytestmark = pytest.mark.whole
+
 SHARDS = 2
 
 

@@ -15,6 +15,8 @@ from fila_cluster import Message
 from fila_cluster.errors import LuaCompilationError, QueueNotFoundError, ShardUnavailableError
 from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 
+pytestmark = pytest.mark.whole
+
 CANARY = "canary-4711"
 
 
