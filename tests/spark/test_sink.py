@@ -143,6 +143,7 @@ def test_dataframes_and_rdds(shared_cluster: Cluster, client: Client, queue: str
     assert {message.fairness_key for message in messages(client, queue)} == {"t0", "t1", "t2"}
 
 
+@pytest.mark.whole
 def test_whole_rows(shared_cluster: Cluster, client: Client, queue: str, spark: SparkSession):
     sink = enqueue_partition(endpoint=shared_cluster.endpoint, queue=queue, payload="*", fairness_key="a")
     spark.sql("select 'x' a, struct(1 c) b").foreachPartition(sink)
@@ -169,6 +170,7 @@ class Flaky:
         self._sink(shuffled)
 
 
+@pytest.mark.whole
 def test_a_sink_whose_tasks_fail_and_see_their_rows_in_another_order(
     shared_cluster: Cluster, client: Client, queue: str, frame: DataFrame
 ):
@@ -176,6 +178,7 @@ def test_a_sink_whose_tasks_fail_and_see_their_rows_in_another_order(
     assert payloads(client, queue) == ONCE
 
 
+@pytest.mark.whole
 def test_errors_in_tasks_are_one_line(shared_cluster: Cluster, queue: str, frame: DataFrame):
     def line(**options: str) -> str:
         sink = enqueue_partition(**{"endpoint": shared_cluster.endpoint, "queue": queue} | options)
@@ -192,6 +195,7 @@ def stream(spark: SparkSession, tmp_path: Path, frame: DataFrame) -> Stream:
     return stream
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("made", ["for each write", "once for all batches"])
 def test_a_micro_batch_that_is_replayed_stores_nothing_twice(
     shared_cluster: Cluster, client: Client, queue: str, stream: Stream, spark: SparkSession, made: str
@@ -214,6 +218,7 @@ def test_a_micro_batch_that_is_replayed_stores_nothing_twice(
     assert payloads(client, queue)[b"row 1"] == 3
 
 
+@pytest.mark.whole
 def test_two_writes_of_one_micro_batch_are_both_stored_and_replayed_as_such(
     shared_cluster: Cluster, client: Client, queue: str, stream: Stream
 ):
