@@ -125,4 +125,4 @@ def measure(run: Run[Scale]) -> None:
     run.promise(f"the hosts end with {codes}, all 0", not any(codes))
 
 
-BENCHMARK = Benchmark("hosts", measure, Scale(10, hosts=2, brokers=1, shards=2), Scale(30), Scale(100))
+BENCHMARK = Benchmark("hosts", measure, Scale(6, hosts=2, brokers=1, shards=2), Scale(30), Scale(100))

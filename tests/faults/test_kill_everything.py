@@ -17,7 +17,7 @@ from fila_cluster import Client, Delivery, Message
 from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, settling_may_fail
 
-ROUNDS = 20
+ROUNDS = 8
 QUEUE = "survivors"
 
 
@@ -93,7 +93,7 @@ def settle(delivery: Delivery, books: Books, choice: random.Random) -> None:
 @pytest.mark.whole
 @pytest.mark.timeout(600)
 @settling_may_fail
-def test_twenty_kills_lose_nothing_and_bring_nothing_back(tmp_path: Path) -> None:
+def test_kills_of_everything_lose_nothing_and_bring_nothing_back(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     choice = random.Random(seed)
@@ -119,7 +119,7 @@ def test_twenty_kills_lose_nothing_and_bring_nothing_back(tmp_path: Path) -> Non
     assert cluster.stop() == 0
     cluster.close()
     assert books.wrong == []
-    assert len(books.acked) > 200, "the test did too little to prove anything"
+    assert len(books.acked) > 80, "the test did too little to prove anything"
     missing = books.confirmed - set(books.delivered) - books.ack_unknown
     assert not missing, f"{len(missing)} confirmed messages were never delivered"
 
