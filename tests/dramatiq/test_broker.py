@@ -171,7 +171,7 @@ def test_a_retry_keeps_the_key_that_a_rule_gave(broker: FilaBroker, start_worker
     broker.add_middleware(dramatiq.middleware.CurrentMessage())
     work.send()
     start_worker()
-    eventually(lambda: info(broker).delayed == 1, "it waits")
+    eventually(lambda: (info(broker).delayed, info(broker).in_flight) == (1, 0), "it waits, and the original is acked")
     assert [message.fairness_key for message in broker.client.browse(broker.queue_of(QUEUE))] == ["acme"]
 
 
