@@ -93,6 +93,8 @@ class Values:
         origin = typing.get_origin(kind)
         if origin in {typing.Union, types.UnionType}:
             return self.of(self.random.choice(typing.get_args(kind)))
+        if origin is typing.Annotated:
+            return self.of(typing.get_args(kind)[0])
         if origin is list:
             return [self.of(typing.get_args(kind)[0]) for _ in range(self._length())]
         if origin is tuple:

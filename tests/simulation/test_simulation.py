@@ -41,7 +41,7 @@ BUGS = {
     "counted_deferral": Caught("lives", 60),
     "broken_sequence": Caught("sent order", 60, "piped"),
     "unheard_revocation": Caught("keys", 300, "guest,direct", 10_050),
-    "deaf_routers": Caught("keys", 30, "guest,hosts,routers", 10_028),
+    "deaf_routers": Caught("keys", 20, "guest,hosts,routers", 10_095),
     "any_kind_will_do": Caught("keys", 60, "guest"),
     "half_a_replacement": Caught("replaced", 60, "debounce"),
     "hasty_answer": Caught("lost", 60, "lag,kill_worker"),
