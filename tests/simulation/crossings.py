@@ -23,6 +23,7 @@ from fila_worker.core.batches.owned import OwnedBatches
 from fila_worker.core.deliver import delivery
 from fila_worker.core.enqueue import enqueue
 from fila_worker.core.enqueue.dedup import Dedup
+from fila_worker.core.enqueue.sequences import Sequences
 from fila_worker.core.inspect.browse import BrowseCursors
 from fila_worker.core.jobs import Jobs
 from fila_worker.core.manage import purge
@@ -74,6 +75,7 @@ BOUNDARIES: dict[str, Boundary] = {
     "an enqueue is taken in by steps": Boundary(
         enqueue, "_take_in_steps", _was, lambda of: len(of[3].envelopes) > of[0].settings.limits.enqueue_step_messages
     ),
+    "an enqueue is cut": Boundary(Sequences, "cut"),
     "a purge goes on in steps": Boundary(purge, "_purge_in_steps"),
     "a job is refused": Boundary(Jobs, "_refuse_if_crowded", raises=(Exception,)),
     "a finished lease is forgotten": Boundary(

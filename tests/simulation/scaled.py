@@ -75,7 +75,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
 
 EXEMPT = {
     "rate_wait_ms_max": "namespaces have no rates here", "appointment_wait_ms_max": "belongs to the clients' timeouts",
-    "enqueue_ms_max": "the same", "batch_wait_ms_max": "the same", "views_max": "views are not opened here", "view_examined_messages_max": "the same",
+    "batch_wait_ms_max": "the same", "views_max": "views are not opened here", "view_examined_messages_max": "the same",
     "view_keys_max": "the same", "view_ranges_max": "the same", "view_names_at_once": "the same", "view_wait_ms_max": "the same",
     "waste_bytes_min": "the disks here waste nothing",
     "session_silence_ms": "the router takes ten times the consumers' timeout at least", "inbound_frames": "of the real sockets",
@@ -129,6 +129,9 @@ ACCESS: dict[str, tuple[Any, ...]] = {
 
 LOG: dict[str, tuple[Any, ...]] = {"unconfirmed_bytes_max": (100, 2000, 1 << 24)}
 """Fields of ``Limits`` that are drawn from numbers of their own."""
+
+HASTY: dict[str, tuple[Any, ...]] = {"enqueue_ms_max": (5, 50, 4000)}
+"""The same, of the time of an enqueue."""
 
 TIMED: dict[str, tuple[Any, ...]] = {
     "turn_schedules_max": (1, 2, 100),
@@ -190,7 +193,9 @@ def draw_limits(random: Random) -> Limits:
     own, of_batches = Random(f"timed {drawn}"), Random(f"batches {drawn}")
     timed = {name: own.choice(choices) for name, choices in TIMED.items()}
     batches = {name: of_batches.choice(choices) for name, choices in BATCHES.items()}
-    return Limits(**drawn, **linked, **refills, **log, **timed, **batches)
+    of_haste = Random(f"haste {drawn}")
+    hasty = {name: of_haste.choice(choices) for name, choices in HASTY.items()}
+    return Limits(**drawn, **linked, **refills, **log, **timed, **batches, **hasty)
 
 
 def draw_router_limits(random: Random) -> RouterLimits:

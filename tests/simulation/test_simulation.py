@@ -123,6 +123,7 @@ def test_every_bound_of_a_core_is_scaled_or_said_not_to_be() -> None:
         *scaled.ACCESS,
         *scaled.LOG,
         *scaled.TIMED,
+        *scaled.HASTY,
         *scaled.BATCHES,
         *scaled.EXEMPT,
     ]

@@ -136,7 +136,8 @@ class AsyncClient(AsyncAdministration, AsyncScheduling):
         """Enqueue messages, of any number, in frames of up to 500; return their ids in order, once all are durable.
 
         ``messages`` is read as the frames are sent, several of which are under way: a generator of any length is fine. The
-        order is kept within each fairness key. :class:`BatchError` if some were not accepted; the others are in. The timeout counts for each frame.
+        order is kept within each fairness key among those that are accepted. :class:`BatchError` if some were not; the others are in, also those
+        behind them. The timeout counts from the last progress of the broker.
         """
         return await self._enqueue_all(queue, messages)
 

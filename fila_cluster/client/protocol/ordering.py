@@ -8,6 +8,9 @@ they would let the later ones overtake.
 
 A chunk that fails for good, or whose fate is not known, is surfaced, and the line goes on behind it.
 
+A chunk may be stored only in part, because the broker had no more time for it (a slow hook). Then what follows is refused, too, and the line
+sends the rest of the chunk first. :attr:`Chunk.value` has the results of all parts.
+
 The time of a chunk is what passes without progress: each answer that the broker has stored one begins the time of all others anew. So chunks do
 not use up each other's time while the broker works on them, and a broker that does nothing is waited for once.
 
@@ -21,6 +24,8 @@ from collections.abc import Callable
 from copy import copy
 from random import Random
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from fila_cluster.client.protocol.timers import Timer, Timers
 from fila_cluster.client.requests.call import Call, Pending
@@ -36,7 +41,7 @@ _BEGIN = 0
 class Chunk(Pending[Enqueued]):
     """One Enqueue of a line. ``then`` gets the chunk when it is done, before a waiter is woken.
 
-    ``ready_at`` is when the line took it, ``sent_at`` when it was sent first; None: it was not. ``doubtful`` means that an attempt may
+    ``command`` is what is still to be sent of it, and ``value`` the answer to what is stored of it, also if the rest failed. ``ready_at`` is when the line took it, ``sent_at`` when it was sent first; None: it was not. ``doubtful`` means that an attempt may
     have been carried out.
     """
 
@@ -56,10 +61,19 @@ class Chunk(Pending[Enqueued]):
         """Complete it: ``then`` comes first."""
         if self.done:
             return
-        self.value, self.error = value, error  # type: ignore[assignment]
+        self.value, self.error = value or self.value, error
         if self.then is not None:
             self.then(self)
-        super().finish(value, error)
+        super().finish(self.value, self.error)
+
+    def take(self, answer: Enqueued) -> bool:
+        """Take in the answer to what was sent. Return whether it is about all of it; the rest is to be sent again."""
+        cut = next((index for index, fault in answer.faults if fault.details.get("late") is True), 0)
+        if cut:
+            answer = replace(answer, faults=[each for each in answer.faults if each[0] < cut])
+            self.command = self.command.only(cut, len(self.command.envelopes))
+        self.value = answer if self.value is None else _joined(self.value, answer)
+        return not cut
 
 
 class Start(Protocol):
@@ -178,7 +192,11 @@ class Line:
             self._attempts = 0
             self._trouble = None
             self._note_progress()
-            chunk.finish(call.value)
+            if chunk.take(call.value):
+                chunk.finish(chunk.value)
+            else:
+                self._broken = True
+                self._refused.append(chunk)
         else:
             self._broken = True
             self._failed(chunk, call, error)
@@ -230,6 +248,26 @@ class Line:
         """Return when a chunk fails at the latest if no other one is stored before; of a chunk that was not sent: while there is trouble."""
         since = chunk.ready_at if chunk.sent_at is None else chunk.sent_at
         return max(since, self._progress_at) + self._around.timeout_s
+
+
+def _joined(first: Enqueued, second: Enqueued) -> Enqueued:
+    """Join the answers to two parts of a chunk. The ids of the first part are no run with those of the second: each is named, as a known one is."""
+    count = answered_in(first)
+    elsewhere = {index for index, *_ in (*first.faults, *first.known)}
+    stored = [index for index in range(count) if index not in elsewhere]
+    known = [(index, first.id_high, first.id_low + place) for place, index in enumerate(stored)]
+    return Enqueued(
+        second.id_high,
+        second.id_low,
+        second.count,
+        first.faults + [(count + index, fault) for index, fault in second.faults],
+        first.known + known + [(count + index, *identity) for index, *identity in second.known],  # type: ignore[misc]
+    )
+
+
+def answered_in(answer: Enqueued) -> int:
+    """Return how many messages an answer is about."""
+    return answer.count + len(answer.faults) + len(answer.known)
 
 
 def _may_repeat(call: Call, error: FilaError) -> bool:

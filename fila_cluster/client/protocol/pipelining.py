@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from fila_cluster.client.protocol.encoding import Row, seal_rows
 from fila_cluster.client.protocol.ordering import Chunk, Line, Surroundings
-from fila_cluster.client.protocol.producing import ids_of
+from fila_cluster.client.protocol.producing import results_of
 from fila_cluster.client.protocol.timers import Timer
 from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq.commands import Enqueue, Enqueued
@@ -115,7 +115,7 @@ class Batch(Chunk):
 
     def _conclude_each(self) -> None:
         asked = len(self.entries)
-        results = ids_of(self.value, asked) if self.error is None else [self.error] * asked
+        results = results_of(self, asked)
         while self.resolved < len(self.entries):
             place = self.resolved
             result = results[place]

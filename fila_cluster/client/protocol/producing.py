@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 from fila_cluster.client.protocol.encoding import Row, seal_batch, seal_rows
-from fila_cluster.client.protocol.ordering import Chunk
+from fila_cluster.client.protocol.ordering import Chunk, answered_in
 from fila_cluster.client.requests.call import Call, Pending
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
@@ -36,6 +36,15 @@ def ids_of(enqueued: Enqueued, asked: int) -> list[str | FilaError]:
     if len(ids) != asked:
         return [InvalidFrameError(f"the broker answered for {len(ids)} messages, {asked} were sent")] * asked
     return ids
+
+
+def results_of(chunk: Chunk, asked: int) -> list[str | FilaError]:
+    """Return an id or an error for each of the ``asked`` messages of a chunk."""
+    if chunk.error is None:
+        return ids_of(chunk.value, asked)
+    answer: Enqueued | None = chunk.value  # to its first part
+    results = [] if answer is None else ids_of(answer, answered_in(answer))
+    return results + [chunk.error] * (asked - len(results))
 
 
 def _without_new_id(enqueued: Enqueued) -> Sequence[tuple[int, str | FilaError]]:
@@ -175,12 +184,10 @@ class Bulk:
 
     def _answered(self, places: Sequence[int], chunk: Chunk) -> None:
         asked = len(places)
-        results: list[str | FilaError]
+        results = results_of(chunk, asked)
         if chunk.error is None:
-            results = ids_of(chunk.value, asked)
-            self._all_accepted &= not chunk.value.faults and chunk.value.count + len(chunk.value.known) == asked
+            self._all_accepted &= not chunk.value.faults and answered_in(chunk.value) == asked
         else:
-            results = [chunk.error] * asked
             self._all_accepted = False
             # A PayloadTooLargeError is about one large message, which travels alone.
             if not isinstance(chunk.error, PayloadTooLargeError):

@@ -3,6 +3,8 @@
 from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias
 
+from msgspec.structs import replace
+
 from fila_proto_zmq.commands.structs import BoolColumn, Command, IntColumn, KeysColumn, Reply, Struct, TextColumn
 
 
@@ -18,7 +20,9 @@ class Fault(Struct):
 class Enqueued(Reply):
     """Ids of an enqueue: those accepted are consecutive from ``(id_high, id_low)``, in request order.
 
-    ``faults`` maps an index of the request to the error of that message, which took no id.
+    ``faults`` maps an index of the request to the error of that message, which took no id. ``details["late"]`` in the faults of the last
+    messages: there was no time for them. The request then counts as not stored for the one that follows it (``Enqueue.after``), and the
+    client may send these messages again in their place.
     """
 
     id_high: int
@@ -63,6 +67,17 @@ class Enqueue(Command):
     one."""
     batch: str = ""
     """The batch that these messages are members of; empty: none."""
+
+    def only(self, start: int, end: int) -> "Enqueue":
+        """Return some consecutive messages as a command of their own."""
+        total = len(self.envelopes)
+        if start == 0 and end >= total:
+            return self
+        columns = {name: getattr(self, name) for name in self.__struct_fields__}
+        whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
+        if total == 1:
+            whole.pop("throttle_keys", None)  # one list of keys is for all
+        return replace(self, **{name: column[start:end] for name, column in whole.items()})
 
 
 Fences: TypeAlias = list[tuple[int, list[int]]]

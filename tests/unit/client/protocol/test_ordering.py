@@ -3,6 +3,7 @@
 import pytest
 
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY, Chunk
+from fila_cluster.client.protocol.producing import results_of
 from fila_cluster.errors import (
     FilaError,
     OverloadedError,
@@ -11,13 +12,16 @@ from fila_cluster.errors import (
     RequestTimeoutError,
     ShardUnavailableError,
 )
+from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
-from fila_proto_zmq.ids import high_half, low_half
+from fila_proto_zmq.ids import format_id, high_half, low_half
 from fila_proto_zmq.record import seal_envelope
 from tests.unit.client.peer import BORN_MS, Peer
 
 AWAY = ShardUnavailableError("no live worker", details={"refused": True})
 FULL = OverloadedError("too many requests", details={"refused": True})
+LATE = OverloadedError("no time", details={"refused": True, "late": True})
+HIGH = high_half(BORN_MS, 3)
 LOST = ShardUnavailableError("its worker died: it may or may not have been done")
 
 
@@ -250,6 +254,49 @@ def test_a_broker_that_stores_nothing_is_waited_for_once():
     lined.peer.advance(0.2)
     lined.sent()
     assert [type(chunk.error) for chunk in chunks[1:]] == [RequestTimeoutError] * (CHUNKS_UNDER_WAY - 1)
+
+
+def test_the_rest_of_a_cut_chunk_is_sent_before_what_follows():
+    """The broker had no time for two of four, one of which it would have refused alone; each part has its own ids."""
+    lined = Lined(timeout_s=5.0)
+    envelopes = [seal_envelope(b"%d" % number) for number in range(5)]
+    cut = lined.peer.session.send(lined.line, Chunk(Enqueue(envelopes, priority=[*range(5)])), lined.peer.now)
+    (follower,) = lined.send(b"5")
+    whole, behind_it = lined.sent()
+    bad, late = to_fault(PayloadTooLargeError("large")), to_fault(LATE)
+    lined.peer.advance(4.0)
+    lined.peer.reply(whole, Enqueued(HIGH, low_half(1), 2, [(1, bad), (3, late), (4, late)]))
+    lined.refuse(behind, behind_it)
+    again = lined.sent()
+    assert payloads(again) == [b"3", b"5"]
+    assert again[0].command.priority == [3, 4]
+    assert chained(again)
+    lined.peer.advance(4.0)
+    lined.peer.reply(again[0], Enqueued(HIGH, low_half(7), 1, [], [(1, HIGH, low_half(3))]))
+    lined.accept(again[1])
+    assert (cut.error, follower.error) == (None, None)
+    results = [each if isinstance(each, str) else type(each) for each in results_of(cut, 5)]
+    ids = [format_id(HIGH, low_half(number)) for number in (1, 2, 7, 3)]
+    assert results == [ids[0], PayloadTooLargeError, *ids[1:]]
+
+
+def test_what_is_stored_of_a_chunk_stays_when_its_rest_fails():
+    lined = Lined(timeout_s=5.0)
+    chunk = lined.peer.session.send(lined.line, Chunk(Enqueue([seal_envelope(b"x")] * 3)), lined.peer.now)
+    (whole,) = lined.sent()
+    lined.peer.reply(whole, Enqueued(HIGH, low_half(1), 2, [(2, to_fault(LATE))]))
+    lined.refuse(QueueNotFoundError("no queue 'q'"), *lined.sent())
+    first, second, error = results_of(chunk, 3)
+    assert (first, second) == (format_id(HIGH, low_half(1)), format_id(HIGH, low_half(2)))
+    assert isinstance(error, QueueNotFoundError)
+
+
+def test_a_chunk_of_which_nothing_is_stored_in_time_is_not_sent_for_ever():
+    lined = Lined(timeout_s=5.0)
+    (chunk,) = lined.send(b"1")
+    lined.peer.reply(lined.sent()[0], Enqueued(HIGH, low_half(1), 0, [(0, to_fault(LATE))]))
+    assert lined.sent() == []
+    assert isinstance(results_of(chunk, 1)[0], OverloadedError)
 
 
 def test_no_answer_is_an_unknown_outcome():

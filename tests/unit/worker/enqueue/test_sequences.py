@@ -18,6 +18,13 @@ def chunk(payload: bytes = b"", count: int = 1, after: int | None = None) -> Enq
     return Enqueue([seal_envelope(payload)] * count, after=after)
 
 
+def slow() -> ShardHarness:
+    """A shard that stores a few messages of a batch at each turn, and batches that may take 100 ms."""
+    shard = ShardHarness(settings=limited(turn_effort=1, step_effort=1, enqueue_step_messages=1, enqueue_ms_max=100))
+    shard.create("q")
+    return shard
+
+
 def payloads(shard: ShardHarness) -> list[bytes]:
     return [each.payload for each in shard.receive(100)]
 
@@ -111,6 +118,42 @@ def test_a_chunk_that_comes_too_late_is_no_predecessor(shard: ShardHarness) -> N
     shard.finish()
     assert isinstance(shard.late[late], OverloadedError)
     assert isinstance(shard.late[follower], ShardUnavailableError)
+
+
+def test_behind_a_chunk_that_is_cut_nothing_is_stored_until_its_rest_is() -> None:
+    shard = slow()
+    cut = shard.begin(chunk(b"1", 8, after=0))
+    follower = shard.begin(chunk(b"2", 2, after=cut))
+    shard.now_ms += 100
+    shard.finish()
+    reply = shard.late[cut]
+    assert isinstance(reply, Enqueued)
+    assert reply.count
+    assert [(index, fault.details["late"]) for index, fault in reply.faults] == [
+        (index, True) for index in range(reply.count, 8)
+    ]
+    assert isinstance(shard.late[follower], ShardUnavailableError)
+    rest = shard.begin(chunk(b"1", 8 - reply.count, after=0))
+    again = shard.begin(chunk(b"2", 2, after=rest))
+    shard.finish()
+    assert isinstance(shard.late[again], Enqueued)
+    assert payloads(shard) == [b"1"] * 8 + [b"2"] * 2
+
+
+def test_a_chunk_waits_from_when_the_one_before_it_was_stored() -> None:
+    shard = slow()
+    requests = [shard.begin(chunk(b"1", 40, after=0))]
+    for _ in range(2):
+        requests.append(shard.begin(chunk(b"2", 40, after=requests[-1])))
+    for count in (40, 80):  # 198 ms until the last one begins
+        shard.now_ms += 99
+        while shard.shard.queues["q"].pending <= count and shard.shard.jobs.open:
+            shard.turn()
+    shard.finish()
+    for request in requests:
+        reply = shard.late[request]
+        assert isinstance(reply, Enqueued)
+        assert (reply.count, reply.faults) == (40, [])
 
 
 def test_an_enqueue_that_waits_for_its_quota_is_checked_when_it_goes_on(shard: ShardHarness) -> None:

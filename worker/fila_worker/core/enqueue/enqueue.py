@@ -137,7 +137,7 @@ def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, err
     if count == 0 and known_queue(state, call.queue) is None:  # nothing is admitted that a queue is to be made for
         return Enqueued(id_high(state, call.now_ms), low_half(state.counters.sequence + 1), 0, refused)
     queue = queue_for(state, call.queue, call.now_ms)  # it may be deleted since
-    outcome = _take_in(state, call, queue, policy.only(command, 0, count))
+    outcome = _take_in(state, call, queue, command.only(0, count))
     return _with_refused(outcome, refused) if refused else outcome
 
 
@@ -183,25 +183,29 @@ class _Reserved:
 def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Work":
     """Store a batch part by part. Messages for which there is no time are refused, not left open.
 
-    A batch that waited for too long behind others is refused whole, and may be sent again.
+    A batch that waited for too long is refused whole, and may be sent again. What it waited for the batch before it in its sequence does
+    not count: the client has seen that one's answer. A batch of a sequence that is cut ends the sequence, so that the client can send the
+    rest before what follows.
     """
     now_ms, limits, total = (yield 0), state.settings.limits, len(command.envelopes)
-    if now_ms - call.now_ms >= limits.enqueue_ms_max:
-        raise _too_late(queue, 0, total, refused=True)
+    sequences = state.part(Sequences)
+    if now_ms - sequences.waits_since_ms(call, command.after, now_ms) >= limits.enqueue_ms_max:
+        raise _too_late(queue)
     if queue.gone:
         if state.runtime.templates.find(call.queue) is None:
             raise _deleted(queue)
         queue = queue_for(state, call.queue, now_ms)
     if command.after is not None:
-        state.part(Sequences).go_on(call, command.after)
+        sequences.go_on(call, command.after)
     began_ms = now_ms  # what waited behind other batches has its whole time
     high, numbers = id_high(state, now_ms), _Reserved(state, total)
     first, done = numbers.sequence + 1, 0
     faults: Faults = []
     known: Known = []
+    late = False
     while done < total:
         lanes = queue.lanes
-        part = policy.only(command, done, done + _step_messages(state, command))
+        part = command.only(done, done + _step_messages(state, command))
         part = policy.decide(state, queue, part, now_ms)
         plain = _is_plain(part)
         new_faults, new_known = _store(state, queue, part, numbers, high, now_ms, plain=plain)
@@ -216,11 +220,16 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
             break
         now_ms = yield effort
         error = _deleted(queue) if queue.gone else None
-        if now_ms - began_ms >= limits.enqueue_ms_max:
-            error = error or _too_late(queue, done, total)
+        late = error is None and now_ms - began_ms >= limits.enqueue_ms_max
+        if late:
+            error = _too_late(queue)
         if error is not None:
             faults += [(index, to_fault(error)) for index in range(done, total)]
             break
+    if late:
+        sequences.cut(call)
+    else:
+        sequences.stored(call, now_ms)
     return Enqueued(high, low_half(first), numbers.sequence + 1 - first, faults, known)
 
 
@@ -247,12 +256,12 @@ def _deleted(queue: "Queue") -> FilaError:
     return QueueNotFoundError(f"queue {queue.name!r} was deleted")
 
 
-def _too_late(queue: "Queue", done: int, total: int, *, refused: bool = False) -> FilaError:
+def _too_late(queue: "Queue") -> FilaError:
     return OverloadedError(
-        f"{done} of {total} messages are stored, and there was no time for the others: enqueues of {queue.name!r} take long, "
-        "because of its on_enqueue hook or because many are under way; send smaller batches, later, or make the hook faster",
+        f"not stored, because there was no time: enqueues of {queue.name!r} take long, because of its on_enqueue hook or because many are "
+        "under way; send smaller batches, later, or make the hook faster",
         retry_after=1.0,
-        details={"queue": queue.name} | ({"refused": True} if refused else {}),
+        details={"queue": queue.name, "refused": True, "late": True},
     )
 
 

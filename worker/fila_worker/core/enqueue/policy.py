@@ -62,20 +62,8 @@ def decide(state: "State", queue: "Queue", command: Enqueue, now_ms: int) -> Enq
         sizes = [max(0, size) for size in sizes]
     decisions = hooks.on_enqueue(headers, sizes, now_ms, state.jobs.time_left_ns)
     state.jobs.charge_ns(hooks.took_ns)
-    command = only(command, 0, len(decisions))
+    command = command.only(0, len(decisions))
     return _overlaid(command, [NO_CHANGE if type(each) is HookFailed else each for each in decisions])  # type: ignore[misc]
-
-
-def only(command: Enqueue, start: int, end: int) -> Enqueue:
-    """Return some consecutive messages of a batch as a batch."""
-    total = len(command.envelopes)
-    if start == 0 and end >= total:
-        return command
-    columns = {name: getattr(command, name) for name in command.__struct_fields__}
-    whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
-    if total == 1:
-        whole.pop("throttle_keys", None)  # one list of keys is for all
-    return msgspec.structs.replace(command, **{name: column[start:end] for name, column in whole.items()})
 
 
 def decide_one(state: "State", queue: "Queue", headers: bytes, payload_bytes: int, now_ms: int) -> EnqueueDecision:

@@ -4,6 +4,8 @@ A router or a shard may refuse one chunk and take in the next one, because there
 chunk again, it would be behind the next one. So each chunk of a sequence names the request before it, and is refused unless that
 one was stored last. Then the client sends the refused chunks again, in their order.
 
+A chunk that is stored only in part, because there was no more time, counts as not stored: its rest is sent again before what follows.
+
 A sequence is remembered in memory, by its last request. After a restart, or when there are too many sequences, the next chunk
 is refused, and the client begins another sequence: that is always taken in.
 
@@ -23,11 +25,14 @@ BEGIN: Final = 0
 
 
 class Sequences:
-    """The last stored request of each sequence. At most ``sequences_max``; beyond it the least recently used is forgotten."""
+    """The last stored request of each sequence, and since when it is stored, Unix ms.
+
+    At most ``sequences_max``; beyond it the least recently used is forgotten.
+    """
 
     def __init__(self, sequences_max: int) -> None:
         self._sequences_max = sequences_max
-        self._last: OrderedDict[tuple[bytes, str, int], None] = OrderedDict()
+        self._last: OrderedDict[tuple[bytes, str, int], int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._last)
@@ -39,9 +44,24 @@ class Sequences:
                 del self._last[call.client, call.queue, after]
             except KeyError:
                 raise _out_of_order(call, after) from None
-        self._last[call.client, call.queue, call.request] = None
+        self._last[call.client, call.queue, call.request] = call.now_ms
         if len(self._last) > self._sequences_max:
             self._last.popitem(last=False)
+
+    def stored(self, call: "Call", now_ms: int) -> None:
+        """Note when a chunk in steps is stored whole."""
+        if (chunk := (call.client, call.queue, call.request)) in self._last:
+            self._last[chunk] = now_ms
+
+    def cut(self, call: "Call") -> None:
+        """Note that a chunk is stored only in part."""
+        self._last.pop((call.client, call.queue, call.request), None)
+
+    def waits_since_ms(self, call: "Call", after: int | None, now_ms: int) -> int:
+        """Return when the chunk before a chunk was stored, or else when this one came; now, if it is out of order."""
+        if after is None or after == BEGIN:
+            return call.now_ms
+        return max(call.now_ms, self._last.get((call.client, call.queue, after), now_ms))
 
 
 def _out_of_order(call: "Call", after: int) -> ShardUnavailableError:
