@@ -85,7 +85,7 @@ class Membership:
         config = self.config_replication.greet(worker, offer, now_ms)
         self.park(worker, offer.parks, now_ms)
         self.started |= any(shard == OWNER for shard, _ in offer.shards)
-        self.moves.registered(now_ms)
+        self.moves.registered(worker, now_ms)
         self.config_replication.settle()
         serves = self._table.shards_of(worker)
         joined = WorkerJoined(worker.name, worker.pid, worker.version, serves)

@@ -213,7 +213,7 @@ class Moves:
             )
         self._asked = max(self._asked + 1, now_ms)  # an answer to an earlier router has another number
         move = self._open[self._asked] = Move(shard, source, target, now_ms + MOVE_MS_MAX)
-        self._outgoing.tell([source.identity], PrepareShard(shard), self._asked)
+        self._ask_source(self._asked, move)
         return move
 
     def heard(self, worker: Worker, header: Header, body: bytes, now_ms: int) -> None:
@@ -222,6 +222,8 @@ class Moves:
         move = self._open.get(number)
         if move is None or move.source is not worker:
             return
+        if move.phase is Phase.ADOPTING:
+            return  # the request was sent twice
         try:
             if header.flags & ERROR:
                 raise error_in(body)
@@ -233,7 +235,7 @@ class Moves:
             move.phase, move.released_ms = Phase.RELEASING, now_ms
             self._table.release(move.shard)
             self._bank.suspend([move.shard], now_ms)
-            self._outgoing.tell([worker.identity], ReleaseShard(move.shard, move.target.name), number)
+            self._ask_source(number, move)
         elif header.opcode == ReleaseShard.opcode and move.phase is Phase.RELEASING:
             self._abandon(worker, frozenset({move.shard}))
             self._adopt(move)
@@ -243,8 +245,11 @@ class Moves:
         self._table.hand_on(move.shard, move.target, move.source)
         self._outgoing.tell([move.target.identity], AdoptShards())
 
-    def registered(self, now_ms: int) -> None:
-        """End, continue or give up the moves that a registration concerns. Call it after the registration."""
+    def registered(self, worker: Worker, now_ms: int) -> None:
+        """End, continue or give up the moves that a worker's registration concerns. Call it after the registration.
+
+        What its source still has to do is asked for again: the request may be lost with the connection.
+        """
         for number, move in list(self._open.items()):
             owner, source = self._table.owners[move.shard], move.source
             if owner is move.target:
@@ -259,6 +264,8 @@ class Moves:
                     self._fail(number, f"{source.name} was restarted before it gave the shard away", now_ms)
             elif move.phase is Phase.ADOPTING and owner is not None:
                 self._fail(number, f"it is on {owner.name}", now_ms)
+            elif worker is source:
+                self._ask_source(number, move)
 
     def lost(self, worker: Worker, now_ms: int) -> None:
         """Give up the moves that wait for a worker that is lost, or leaves.
@@ -288,6 +295,12 @@ class Moves:
         if now_ms >= self._drain_again_ms.get(worker.identity, 0):
             shard = shards[self._asked % len(shards)]  # in turn, so that one that cannot be moved does not hold up the others
             self._begin(shard, worker, others[0], now_ms)
+
+    def _ask_source(self, number: int, move: Move) -> None:
+        if move.phase is Phase.PREPARING:
+            self._outgoing.tell([move.source.identity], PrepareShard(move.shard), number)
+        elif move.phase is Phase.RELEASING:
+            self._outgoing.tell([move.source.identity], ReleaseShard(move.shard, move.target.name), number)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

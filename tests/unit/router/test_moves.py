@@ -120,7 +120,7 @@ def test_what_the_old_owner_still_says_goes_to_the_clients(desk: Desk) -> None:
     desk.error()
     assert desk.reply(request)
     desk.confirm(SOURCE, SetConfig("a", "b"), 1, ConfigChange(1, {"a": "b"}, existed=False))
-    assert [type(command) for _, command in desk.told()].count(ReleaseShard) == 1
+    assert [type(command) for _, command in desk.told()].count(ReleaseShard) == 2, "it is asked again when it registers"
 
 
 def test_what_is_never_answered_is_interrupted_when_the_shard_is_closed(desk: Desk) -> None:
@@ -193,6 +193,22 @@ def test_a_source_that_is_killed_after_that_does_not(desk: Desk) -> None:
     assert (TARGET, AdoptShards()) in desk.told()
     register(desk, TARGET, [(0, 2)])
     assert outcome(desk) == Done()
+
+
+def test_a_source_that_registers_again_is_asked_again(desk: Desk) -> None:
+    """The request may be lost with its connection: without another one its queues are away for a minute."""
+    move(desk)
+    for asked in (PrepareShard(0), ReleaseShard(0, TARGET)):
+        assert desk.told() == [(SOURCE, asked)]
+        register(desk, TARGET)
+        assert desk.told() == []
+        register(desk, SOURCE, [(0, 1)])
+        assert desk.told() == [(SOURCE, asked)]
+        desk.confirm(SOURCE, asked, 1)
+    assert desk.told() == [(TARGET, AdoptShards())]
+    desk.confirm(SOURCE, ReleaseShard(0, TARGET), 1, InvalidArgumentError("there is no shard 0 here"))
+    register(desk, TARGET, [(0, 2)])
+    assert isinstance(desk.answers()[-1].content, Done), "the second answer is none to the move"
 
 
 def test_a_silent_source_has_its_shard_again_when_it_is_back(desk: Desk) -> None:
