@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 ARGS ?=
-PYTEST = $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadgroup --no-loadscope-reorder
+PYTEST = $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadscope --no-loadscope-reorder
 
 # Tests start hundreds of processes. Without files of bytecode each of them would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -9,15 +9,21 @@ from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from fila_cluster import Client
 from tests.support import machine
 from tests.support.cluster import Cluster, running
 
-ROOT = Path(__file__).parents[1]
-TOGETHER = ("tests/browser", "tests/spark")
+TOGETHER = ("tests/browser/", "tests/spark/")
 """Folders whose tests share a browser or a Java."""
-WHOLE = ("tests/benchmarks", "tests/browser", "tests/integration/hosts")
+APART = frozenset(
+    f"tests/{name}.py"
+    for name in ("benchmarks/test_workloads", "simulation/test_hosts", "simulation/test_seeds", "simulation/test_simulation")
+)
+"""Files with long tests that share nothing: each runs in any process."""
+WHOLE = ("tests/benchmarks/", "tests/browser/", "tests/integration/hosts/")
 """Folders that only ``make test-all`` runs."""
 
 # What a busy machine makes slow is not wrong; and each run tries the same, so that none fails alone.
@@ -37,14 +43,24 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what shares fixtures in one process: a file, or a folder of ``TOGETHER``; and mark what only ``make test-all`` runs."""
+    """Mark what only ``make test-all`` runs."""
     for item in items:
-        file = item.path.relative_to(ROOT).as_posix()
-        group = next((folder for folder in TOGETHER if file.startswith(f"{folder}/")), file)
-        if item.get_closest_marker("apart") is None:
-            item.add_marker(pytest.mark.xdist_group(group))
-        if file.startswith(WHOLE):
+        if item.nodeid.startswith(WHOLE):
             item.add_marker(pytest.mark.whole)
+
+
+class Grouped(LoadScopeScheduling):
+    """Gives tests to processes by group: a file, or a folder of ``TOGETHER``, or a single test of a file in ``APART``."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return nodeid if file in APART else next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Grouped:
+    """Return the scheduler of all runs in several processes."""
+    return Grouped(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

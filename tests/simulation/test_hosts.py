@@ -5,8 +5,6 @@ import pytest
 from tests.simulation.calling import simulate
 from tests.simulation.test_simulation import check_caught
 
-pytestmark = pytest.mark.apart
-
 SEEDS = 16
 """Of each kind of cluster."""
 

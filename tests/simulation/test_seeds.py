@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.calling import STRETCHES, check_stretch
 
-pytestmark = [pytest.mark.whole, pytest.mark.apart]
+pytestmark = pytest.mark.whole
 
 
 @pytest.mark.parametrize("first", STRETCHES)

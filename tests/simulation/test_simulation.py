@@ -14,8 +14,6 @@ from fila_worker.core.settings import Limits
 from tests.simulation import scaled
 from tests.simulation.calling import COUNTED, simulate
 
-pytestmark = pytest.mark.apart
-
 
 @dataclass(frozen=True)
 class Caught:
