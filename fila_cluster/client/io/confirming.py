@@ -414,8 +414,8 @@ class ThreadConfirmer:
         _report_all(self._reports)
 
     def close(self) -> None:
-        """Resolve what the closing of the client has ended, and end the thread."""
-        if not self._disowned:
+        """Resolve what the closing of the client has ended, and end the thread. It does both itself if the client is closed later."""
+        if not (self._disowned or self._io.closes_later):
             self.resolve()
             self._thread.stop(ENDING_S_MAX)
 
