@@ -321,8 +321,9 @@ class LoopConfirmer:
             self._resolving = False
 
     def close(self) -> None:
-        """Resolve what the closing of the client has ended."""
-        self.resolve()
+        """Resolve what the closing of the client has ended. A loop that is closed has no one who waits."""
+        if self._loop is None or not self._loop.is_closed():
+            self.resolve()
 
     def disown(self, error: FilaError) -> None:
         """Fail the futures in the child of a fork."""
