@@ -157,6 +157,11 @@ class Pipelines:
         """Callers that wait for room, and for the room of which producer."""
         self._news: list[Pending[None]] = []
 
+    @property
+    def busy(self) -> "list[Pipe]":
+        """The producers with unconfirmed messages."""
+        return list(self._busy)
+
     def want_news(self) -> Pending[None] | None:
         """Return a pending that is done when a batch is completed; None if none will be."""
         if not (self.completed or self._busy):
