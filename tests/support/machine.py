@@ -7,6 +7,7 @@ missing; with ``--packages`` it prints the Debian packages to install.
 
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,9 +75,19 @@ def _no_namespaces() -> str | None:
     return None if possible() else "this user may make no network namespaces: run the tests as root on Linux"
 
 
+def _no_ipv6() -> str | None:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        return f"there is no ::1 ({error}): switch IPv6 on for the loopback interface"
+    return None
+
+
+IPV6 = Need("the tests with addresses of IPv6", "", cache(_no_ipv6))
 NETWORK = Need("the tests that cut hosts off", "iproute2", cache(_no_namespaces))
 KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack, skippable=False)
-NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, NETWORK, KAFKA, *PEERS.values())
+NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, IPV6, NETWORK, KAFKA, *PEERS.values())
 
 
 def require(need: Need) -> None:
