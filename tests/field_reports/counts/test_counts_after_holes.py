@@ -42,10 +42,8 @@ def test_counts_are_what_browse_shows(fila: Fila) -> None:
             held += fila.receive("holes", 2)
         elif what < 0.95 and held:
             delivery = held.pop(chance.randrange(len(held)))
-            settle: Callable[[], None] = chance.choice(
-                [delivery.ack, delivery.nack, delivery.fail, partial(delivery.retry, 1)]
-            )
-            settle()
+            settlements: list[Callable[[], None]] = [delivery.ack, delivery.nack, delivery.fail, partial(delivery.retry, 1)]
+            chance.choice(settlements)()
         else:
             fila.clock.advance(1)
         assert counted(fila) == shown(fila)

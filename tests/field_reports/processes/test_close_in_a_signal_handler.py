@@ -7,6 +7,8 @@ Result: mended
 
 import pytest
 
+from fila_cluster import Client
+from fila_cluster.errors import FilaError
 from tests.field_reports.processes.conftest import Program
 
 CLOSING = """
@@ -50,3 +52,17 @@ print("sound")
 def test_each_program_ends(program: Program, call: str) -> None:
     done = program(CLOSING.replace("sys.stdin.read()", repr(call)), "-W", "ignore")
     assert done.stdout == "sound\n", done.stderr
+
+
+def test_anything_else_is_an_error_there(client: Client, queue: str) -> None:
+    """As if the handler had come while this thread has the lock."""
+    assert client.list_queues(queue)
+    producer = client.producer(queue)
+    for lock in (client._io._lock, client._session.pipelines.lock):
+        for call in (lambda: client.enqueue(queue, b"x"), lambda: client.list_queues(queue)):
+            with lock, pytest.raises(FilaError, match="signal handler"):
+                call()
+    with client._session.pipelines.lock, pytest.raises(FilaError, match="signal handler"):
+        producer.send(b"x")
+    producer.close()
+    assert client.queue_stats(queue).depth == 0
