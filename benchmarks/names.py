@@ -19,6 +19,7 @@ MODULES: Final = {
     "delays": "benchmarks.workloads.delays",
     "scaling": "benchmarks.workloads.scaling",
     "soak": "benchmarks.workloads.soak",
+    "endurance": "benchmarks.workloads.endurance",
     "turns": "benchmarks.inside.turns",
     "long_turns": "benchmarks.inside.long_turns",
     "router_hop": "benchmarks.inside.router_hop",

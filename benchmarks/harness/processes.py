@@ -69,6 +69,18 @@ class ClientProcess:
             self._process.start()
         theirs.close()
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        pid = self._process.pid
+        assert pid is not None, "it was started"
+        return pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.is_alive()
+
     def await_ready(self) -> None:
         """Wait until it has prepared everything."""
         self._expect("ready")

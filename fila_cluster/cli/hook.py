@@ -79,9 +79,12 @@ def test(
     """
     import msgspec  # noqa: PLC0415 # quick --help
 
+    from fila_cluster.client.checks import encodable  # noqa: PLC0415
     from fila_worker.core.hooks import Failure  # noqa: PLC0415
     from fila_worker.lua.trial import Sample, try_hooks  # noqa: PLC0415
 
+    for text in (script, queue, error, key, *headers, *headers.values(), *config, *config.values()):
+        encodable("the text", text)
     failure = Failure(msgspec.msgpack.encode(headers), "00000000-0000-7000-8000-000000000001", attempts, error, key)
     outcomes = try_hooks(script, Sample(headers, payload_size, failure), queue=queue, config=config)
     _check(outcomes)

@@ -28,6 +28,7 @@ COUNTED_ELSEWHERE = {
     "tracing",
     "spark",
     "testing",
+    "endurance",
 }
 """Benchmarks whose messages have no numbers: they count them at the broker, or send none."""
 HOSTS = {"hosts", "cuts", "restarts"}

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 class Forwarder:
-    """Forwards connections to ``endpoint`` in a thread, until :meth:`kill` or :meth:`freeze`."""
+    """Forwards connections to ``endpoint`` in a thread, until :meth:`kill` or :meth:`freeze`. :meth:`cut` ends those of now."""
 
     def __init__(self, endpoint: str) -> None:
         parts = urlsplit(endpoint)
@@ -43,6 +43,12 @@ class Forwarder:
         """Forward nothing any more, and close nothing: the system still takes connections and bytes, as for a paused process."""
         self._stop()
 
+    def cut(self) -> None:
+        """Close the connections of now, and go on: a load balancer whose patience with idle connections is over."""
+        if self._thread.is_alive():
+            self._orders.send(b"c")
+            assert self._orders.recv(1) == b"c", "they are closed when this returns"
+
     def _stop(self) -> None:
         if self._thread.is_alive():
             self._orders.send(b"!")
@@ -61,7 +67,10 @@ class Forwarder:
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._ordered:
-                    return
+                    if self._ordered.recv(1) == b"!":
+                        return
+                    self._close_all()
+                    break  # what else was ready is closed
                 if key.fileobj is self.listening:
                     self._accept()
                 elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._other:
@@ -86,7 +95,14 @@ class Forwarder:
             if data:
                 other.sendall(data)
                 return
-        for each in (one, other):
+        self._close(one, other)
+
+    def _close(self, *sockets: socket.socket) -> None:
+        for each in sockets:
             self._selector.unregister(each)
             del self._other[each]
             each.close()
+
+    def _close_all(self) -> None:
+        self._close(*self._other)
+        self._ordered.send(b"c")

@@ -7,6 +7,7 @@ prints what is missing; with ``--packages`` it prints the Debian packages to ins
 
 import os
 import shutil
+import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -35,7 +36,7 @@ class Need:
     @property
     def reason(self) -> str:
         """Why a test is skipped on a machine without it."""
-        return f"without {self.package} there are no {self.what_for.removeprefix('the ')}"
+        return f"without {self.package or 'more'} there are no {self.what_for.removeprefix('the ')}"
 
 
 def browser() -> str | None:
@@ -79,9 +80,19 @@ def _no_namespaces() -> str | None:
     return None if possible() else "this user may make no network namespaces: run the tests as root on Linux"
 
 
+def _no_ipv6() -> str | None:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        return f"there is no ::1 ({error}): switch IPv6 on for the loopback interface"
+    return None
+
+
+IPV6 = Need("the tests with addresses of IPv6", "", cache(_no_ipv6))
 NETWORK = Need("the tests that cut hosts off", "iproute2", cache(_no_namespaces))
 KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack)
-NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, NETWORK, KAFKA, *PEERS.values())
+NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, IPV6, NETWORK, KAFKA, *PEERS.values())
 
 
 def require(need: Need) -> None:
@@ -99,7 +110,7 @@ def left_out(reasons: Iterable[str]) -> str:
     counts = Counter(need for reason in reasons for need in NEEDS if need.reason in reason)
     if not counts:
         return ""
-    packages = " ".join(dict.fromkeys(need.package for need in counts))
+    packages = " ".join(dict.fromkeys(need.package for need in counts if need.package))
     named = ", ".join(need.what_for for need in counts)
     return (
         f"{counts.total()} tests need what this machine lacks, and were left out: {named}. Debian: apt-get install {packages}"

@@ -1,6 +1,5 @@
 """``fila-cluster enqueue``."""
 
-import sys
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from click.core import ParameterSource
 
 from fila_cluster.cli.queues.enqueue_file import enqueue_file
 from fila_cluster.cli.shared.invocation import Invocation
-from fila_cluster.cli.shared.parameters import DURATION, F
+from fila_cluster.cli.shared.parameters import DURATION, F, payload_of
 
 
 def headers_of(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -81,7 +80,7 @@ def command(ctx: click.Context, /, queue: str, payload: str | None, file: Path |
             raise click.UsageError(f"the lines of --file have options of their own: leave out {', '.join(flags)}")
         enqueue_file(invocation, queue, file)
         return
-    body = sys.stdin.buffer.read() if payload == "-" else str(payload).encode()
+    body = payload_of(str(payload))
     with invocation.connect() as client:
         message_id = client.enqueue(queue, body, **options)
     invocation.show({"id": message_id}, message_id)

@@ -1,6 +1,5 @@
 """``fila-cluster schedule …``."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ import click
 from fila_cluster.cli.queues.enqueue import message_options
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import message_fields
-from fila_cluster.cli.shared.parameters import DURATION
+from fila_cluster.cli.shared.parameters import DURATION, payload_of
 from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.figures import counted
 
@@ -49,7 +48,7 @@ def put(invocation: Invocation, /, name: str, queue: str, payload: str, **option
     """
     if (options["cron"] is None) == (options["every"] is None):
         raise click.UsageError("give --cron EXPR, or --every D")
-    body = sys.stdin.buffer.read() if payload == "-" else payload.encode()
+    body = payload_of(payload)
     with invocation.connect() as client:
         schedule = client.put_schedule(name, queue, body, **options)
     following = schedule.next_at or schedule.under_way_due_at

@@ -1,6 +1,8 @@
 """Types of parameters, durations and Lua scripts, and the options of a queue as flags."""
 
+import os
 import re
+import sys
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
@@ -27,6 +29,11 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # generic since click
 
 
 DURATION = Duration()
+
+
+def payload_of(argument: str) -> bytes:
+    """Return the bytes of an argument as they were typed, UTF-8 or not; ``-``: what standard input has."""
+    return sys.stdin.buffer.read() if argument == "-" else os.fsencode(argument)
 
 
 _NOT_A_NAME = re.compile(r"[\s(]")

@@ -9,6 +9,7 @@ no other thread does. A slow callback so holds up other callbacks, and no heartb
 """
 
 import asyncio
+import atexit
 import concurrent.futures
 import logging
 import math
@@ -19,6 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 from fila_cluster.client.io.heartbeat import HeartbeatThread
@@ -321,8 +323,9 @@ class LoopConfirmer:
             self._resolving = False
 
     def close(self) -> None:
-        """Resolve what the closing of the client has ended."""
-        self.resolve()
+        """Resolve what the closing of the client has ended. A loop that is closed has no one who waits."""
+        if self._loop is None or not self._loop.is_closed():
+            self.resolve()
 
     def disown(self, error: FilaError) -> None:
         """Fail the futures in the child of a fork."""
@@ -414,10 +417,17 @@ class ThreadConfirmer:
         _report_all(self._reports)
 
     def close(self) -> None:
-        """Resolve what the closing of the client has ended, and end the thread."""
-        if not self._disowned:
+        """Resolve what the closing of the client has ended, and end the thread. It does both itself if the client is closed later."""
+        if not (self._disowned or self._io.closes_later):
             self.resolve()
             self._thread.stop(ENDING_S_MAX)
+
+    def finish(self) -> None:
+        """Send what is collected, and return when all of it is confirmed or has failed: no later than the client's timeout."""
+        with suppress(FilaError):  # closed
+            for pipe in self._pipelines.busy:
+                self._io.wait(self._io.ask(partial(pipe.flush, timeout_s=None)))
+        self.resolve()
 
     def disown(self, error: FilaError) -> None:
         """Fail the futures in the child of a fork, where the thread is not."""
@@ -446,6 +456,12 @@ class ThreadConfirmer:
         if thread is not None:
             thread.wake()
 
+    @classmethod
+    def finish_all(cls) -> None:
+        """Finish all, in a program that ends without having left its producers."""
+        for confirmer in list(cls._all_awake):
+            confirmer.finish()
+
     def _tend(self, pipe: Pipe, now: float) -> None:
         pipe.tend(now)
         if not self._awake:
@@ -459,3 +475,6 @@ class ThreadConfirmer:
             self._awake = False
             self._all_awake.discard(self)
         return news
+
+
+atexit.register(ThreadConfirmer.finish_all)

@@ -39,8 +39,10 @@ _SLEEP_S_MAX = 3600.0
 
 
 class Pump:
-    """Moves a session's frames for any number of threads. Thread-safe, except that it must not be used in a signal
-    handler that interrupts one of its own calls (closing is possible there while that call sleeps).
+    """Moves a session's frames for any number of threads.
+
+    A signal handler may close it, also when it interrupts one of its own calls in the middle of a change: then that call closes it
+    as soon as the change is done. Anything else that a handler asks for there is an error.
     """
 
     INTERRUPTION: Final = BaseException
@@ -48,7 +50,9 @@ class Pump:
 
     def __init__(self, session: Session, rounds: Rounds, server_keys: tuple[str, ...]) -> None:
         self._session = session
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._puts: Callable[[], bool] = session.pipelines.lock._is_owned  # type: ignore[attr-defined]  # Condition asks so, too
+        """Whether this thread is in the middle of putting something into the session."""
         self._leader: int | None = None
         self._lead_depth = 0
         """How many calls of the leader's thread are waiting: more than one if a signal handler closes the client."""
@@ -57,6 +61,8 @@ class Pump:
         self._followers: dict[_Follower, None] = {}
         self._no_leader = threading.Event()
         self._refusal: FilaError | None = None
+        self._close_with: FilaError | None = None
+        """Why it is to be closed by the call that a signal handler has interrupted."""
         self._inside = InsideTime(rounds.inside) if rounds.inside else None
         """The time of a broker in this process."""
         self._now = time.monotonic if self._inside is None else self._inside.now
@@ -70,7 +76,12 @@ class Pump:
     @property
     def closed(self) -> bool:
         """Whether it can't be used any more."""
-        return self._refusal is not None
+        return self._refusal is not None or self._close_with is not None
+
+    @property
+    def closes_later(self) -> bool:
+        """Whether it is to be closed by the call that a signal handler has interrupted."""
+        return self._close_with is not None
 
     def prepare(self) -> None:
         """Prepare to collect requests: a pump needs no preparation."""
@@ -80,7 +91,7 @@ class Pump:
 
         ``ready``: as in :meth:`Links.exchange`; None also reads what has come.
         """
-        self._check_open()
+        self._enter()
         try:
             with self._lock:
                 self._check_open()
@@ -99,11 +110,13 @@ class Pump:
 
     def collect(self, put: Callable[..., T], *arguments: Any) -> T:
         """Have ``put``, which is safe in any thread, collect something in the session that is sent later."""
-        self._check_open()
+        if self._puts() or self._close_with is not None or self._refusal is not None:
+            self._enter()
         return put(*arguments)
 
     def complete(self, pending: Pending[Any]) -> None:
         """Send what the session has collected, ``pending`` among it, and wait for that."""
+        self._enter()
         with self._lock:
             self._check_open()
             now = self._now()
@@ -115,6 +128,7 @@ class Pump:
 
     def wait(self, pending: Pending[Any]) -> None:
         """Return when ``pending`` is done."""
+        self._check_free()
         with self._lock:
             if pending.done:
                 return
@@ -123,7 +137,9 @@ class Pump:
 
     def push(self) -> None:
         """Send what the session has collected, unless a thread has the lock, perhaps this one: for finalizers."""
-        if not self.closed and not self._links.closed and self._lock.acquire(blocking=False):
+        if self.closed or self._links.closed or self._is_changing():
+            return
+        if self._lock.acquire(blocking=False):
             try:
                 self._exchange(self._now())
             finally:
@@ -131,8 +147,12 @@ class Pump:
 
     def close(self, error: FilaError) -> None:
         """Take leave of the broker (a second at most), then end every call with ``error`` and close the socket."""
+        if self._is_changing():
+            self._close_with = error
+            return
+        self._close_with = None
         with self._lock:
-            if self.closed:
+            if self._refusal is not None:
                 return
             now = self._now()
             goodbyes = self._session.goodbye(now, error)
@@ -145,7 +165,7 @@ class Pump:
 
     def _shut(self, error: FilaError) -> None:
         with self._lock:
-            if self.closed:
+            if self._refusal is not None:
                 return
             self._refusal = error
             self._session.fail_all(error)
@@ -169,7 +189,7 @@ class Pump:
 
     def disown(self, error: FilaError) -> None:
         """Leave the socket to the parent, in the child of a fork."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._refusal = self._refusal or error
         self._links.disown()
         self._session.disown(error)
@@ -186,13 +206,34 @@ class Pump:
     def keep(self) -> float | None:
         """Do one round of the heartbeat thread; return how long it may sleep, None once it is to end."""
         with self._lock:
-            if self.closed:
+            if self._refusal is not None:
                 return None
             now = self._now()
             self._heartbeat.wakes_at = -math.inf
             self._exchange(now, None)
             self._heartbeat.wakes_at = self._session.next_deadline()
             return max(0.0, min(_SLEEP_S_MAX, self._heartbeat.wakes_at - now))
+
+    # --- signal handlers ----------------------------------------------------------------------------------------------
+
+    def _is_changing(self) -> bool:
+        """Return whether a signal handler has interrupted this thread in the middle of a change."""
+        return self._puts() or bool(self._lock._is_owned())  # type: ignore[attr-defined]
+
+    def _check_free(self) -> None:
+        if self._is_changing():
+            raise FilaError(
+                "a signal handler has interrupted this client in the middle of a call: only close() may be called there"
+            )
+
+    def _close_late(self) -> None:
+        if self._close_with is not None:
+            self.close(self._close_with)
+
+    def _enter(self) -> None:
+        self._check_free()
+        self._close_late()
+        self._check_open()
 
     # --- inside: all of it under the lock, except for the sleeping ----------------------------------------------------
 
@@ -250,6 +291,7 @@ class Pump:
         began = 0.0 if self._inside is None else self._inside.now()
         try:
             while True:
+                self._close_late()
                 poller = self._poller if self._lead_depth == 1 else self._new_poller()  # one can't be used within itself
                 ready = [descriptor for descriptor, _ in self._poll(poller, sleep_ms, pending, began)]
                 with self._lock:
@@ -293,6 +335,7 @@ class Pump:
 
     def _follow(self, follower: "_Follower") -> None:
         try:
+            self._close_late()
             follower.sleep()
         except BaseException:  # an interrupt: no thread must wait for this one
             with self._lock:

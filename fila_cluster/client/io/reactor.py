@@ -107,7 +107,8 @@ class Reactor:
         """Take leave of the broker (a second at most), then end every call with ``error`` and close the socket."""
         if self.closed:
             return
-        goodbyes = [] if self._loop is None else self.ask(lambda now: self._session.goodbye(now, error))
+        alive = self._loop is not None and not self._loop.is_closed()  # else nothing can be sent, and no one waits
+        goodbyes = self.ask(lambda now: self._session.goodbye(now, error)) if alive else []
         try:
             for call in goodbyes:
                 await self.wait(call)
@@ -250,7 +251,7 @@ class Reactor:
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:
-    if not future.done():
+    if not (future.done() or future.get_loop().is_closed()):
         future.set_result(None)
 
 

@@ -146,8 +146,9 @@ class Pipelines:
         self.size_bytes = 0
         self.completed: deque[Batch] = deque()
         """Batches whose futures are to be resolved."""
-        self.lock = threading.Lock()
-        """Held for moments, by :meth:`Pipe.put` and what changes the same. Taken after the session's lock, never before."""
+        self.lock = threading.RLock()
+        """Held for moments, by :meth:`Pipe.put` and what changes the same. Taken after the session's lock, never before. It says who has
+        it, for signal handlers; no one takes it twice."""
         self.closed = False
         self.gives_receipts = False
         """Whether futures take their ids from the receipt of their batch. Set before there is a producer."""
@@ -155,6 +156,11 @@ class Pipelines:
         self._waiting: dict[Pending[None], Pipe] = {}
         """Callers that wait for room, and for the room of which producer."""
         self._news: list[Pending[None]] = []
+
+    @property
+    def busy(self) -> "list[Pipe]":
+        """The producers with unconfirmed messages."""
+        return list(self._busy)
 
     def want_news(self) -> Pending[None] | None:
         """Return a pending that is done when a batch is completed; None if none will be."""

@@ -54,6 +54,8 @@ class Limits:
     """The same in bytes."""
     idle_lanes_max: int = 10_000
     """Lanes without messages that a queue remembers, for their keys' weights and counters."""
+    idle_lanes_of_shard_max: int = 20_000
+    """The same of all queues of a shard, 1.5 KiB each: each queue has an equal share."""
     priorities_max: int = 64
     """Different priorities of a queue that are remembered to find a message by its id. With more, its lanes are read."""
 

@@ -244,6 +244,30 @@ def test_idle_keys_beyond_a_number_are_forgotten(forgetful: ShardHarness) -> Non
     assert len(forgetful.shard.lanes) == 2
 
 
+def test_the_oldest_idle_key_is_forgotten_first(forgetful: ShardHarness) -> None:
+    forgetful.limit(ledger_entries_max=1)
+    for key in "abcab":
+        spread(forgetful, key)
+        forgetful.ack(forgetful.receive(1))
+        forgetful.turn()
+    assert sorted(key.fairness_key for key in forgetful.stats().keys) == ["a", "b"]
+
+
+def test_the_queues_of_a_shard_share_what_it_remembers() -> None:
+    shard = ShardHarness(settings=limited(idle_lanes_max=10, idle_lanes_of_shard_max=12, ledger_entries_max=1))
+    names = [f"q{number}" for number in range(3)]
+    for name in names:
+        shard.create(name)
+    for _ in range(2):
+        for name in names:
+            shard.ask(Enqueue([EMPTY] * 8, list("abcdefgh")), name)
+            shard.ack(shard.receive(8, name), name)
+            shard.turn()
+    assert len(shard.shard.queues.by_id) == 6  # with their dead letter queues
+    assert [len(shard.stats(name).keys) for name in names] == [2, 2, 2]
+    assert len(shard.shard.lanes) == 6
+
+
 def test_busy_keys_are_never_forgotten(forgetful: ShardHarness) -> None:
     forgetful.limit(ledger_entries_max=1)
     spread(forgetful, "abc")
