@@ -77,7 +77,7 @@ EXEMPT = {
     "rate_wait_ms_max": "namespaces have no rates here", "appointment_wait_ms_max": "belongs to the clients' timeouts",
     "batch_wait_ms_max": "the same", "views_max": "views are not opened here", "view_examined_messages_max": "the same",
     "view_keys_max": "the same", "view_ranges_max": "the same", "view_names_at_once": "the same", "view_wait_ms_max": "the same",
-    "waste_bytes_min": "the disks here waste nothing",
+    "idle_lanes_of_shard_max": "the same is tried queue by queue", "waste_bytes_min": "the disks here waste nothing",
     "session_silence_ms": "the router takes ten times the consumers' timeout at least", "inbound_frames": "of the real sockets",
     "acts_max": "nobody asks for acts here", "config_edits_max": "nor for the history of the config", "config_edits_bytes_max": "the same",
     "schedules_max": "few schedules are made here", "schedule_bytes_max": "their messages are small", "schedules_bytes_max": "the same",
