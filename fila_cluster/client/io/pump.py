@@ -171,6 +171,7 @@ class Pump:
             self._session.fail_all(error)
             self._no_leader.clear()
             another_leads = self._leader not in (None, threading.get_ident())
+            self._wake_leader()  # also one whose call an interrupt has taken out of what was failed
         if another_leads:
             self._no_leader.wait()
         self._heartbeat.stop()
@@ -303,6 +304,7 @@ class Pump:
                     if pending.done:
                         self._pass_on()
                         return
+                    self._check_open()
                     sleep_ms = self._sleep_ms(now)
         except BaseException:  # an interrupt: another thread must lead
             with self._lock:
@@ -397,14 +399,14 @@ class Bell:
     def ring(self) -> None:
         """Make it readable."""
         if not self._rung:
+            os.write(self._rope, b"!")  # first: an interrupt in between rings twice, and not never
             self._rung = True
-            os.write(self._rope, b"!")
 
     def silence(self) -> None:
         """Make it quiet again."""
         if self._rung:
             self._rung = False
-            os.read(self.descriptor, 1)
+            os.read(self.descriptor, 16)
 
     def close(self) -> None:
         """Close both ends."""
