@@ -16,8 +16,8 @@ from fila_cluster import Client
 from tests.support import machine
 from tests.support.cluster import Cluster, running
 
-TOGETHER = ("tests/browser/", "tests/spark/")
-"""Folders whose tests share a browser or a Java."""
+TOGETHER = ("tests/browser/", "tests/spark/", "tests/field_reports/restarts/")
+"""Folders whose tests share a browser, a Java, or a cluster of their own."""
 APART = frozenset(
     f"tests/{name}.py"
     for name in ("benchmarks/test_workloads", "simulation/test_hosts", "simulation/test_seeds", "simulation/test_simulation")

@@ -13,9 +13,9 @@ from fila_cluster import Client
 from tests.support.cluster import running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A client of the cluster after its restart."""
+    """A client of the cluster after its restart. It is closed with these tests: others count threads."""
     data_dir = tmp_path_factory.mktemp("restarted")
     path = import_module(__package__).__path__
     modules = [
