@@ -13,6 +13,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from fila_cluster import Client
+from fila_process.signals import ENDINGS
 from tests.support import machine
 from tests.support.cluster import Cluster, running
 
@@ -77,6 +78,14 @@ def pytest_collection_finish() -> None:
     """Have garbage collections skip what stays to the end, modules and all tests: hundreds of tests ask for one."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A command that is run in this process leaves no handler behind, which would take the Ctrl-C of a later test."""
+    before = [signal.getsignal(number) for number in ENDINGS]
+    yield
+    assert [signal.getsignal(number) for number in ENDINGS] == before
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from secrets import randbits
 from typing import Any, Final
@@ -15,6 +15,7 @@ from fila_cluster.bench.crew import BenchError, Child, children
 from fila_cluster.bench.outcome import Outcome, outcome_of
 from fila_cluster.bench.workload import Consumed, Produced, Task, Workload
 from fila_cluster.errors import FilaError, QueueNotFoundError
+from fila_process.signals import handling
 
 QUEUE_PREFIX: Final = "fila-bench."
 IDLE_EXPIRY_S: Final = 600.0
@@ -39,7 +40,7 @@ def queue_of_its_own(client: Client) -> Iterator[str]:
     try:
         yield name
     finally:
-        with _uninterrupted():
+        with handling(signal.SIG_IGN):  # for as long as a call may take
             _remove(client, name)
 
 
@@ -54,25 +55,9 @@ def _remove(client: Client, name: str) -> None:
         ) from error
 
 
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM for as long as a call may take."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> AbstractContextManager[None]:
     """Let SIGTERM do what Ctrl-C does: raise KeyboardInterrupt."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return handling(signal.default_int_handler, signal.SIGTERM)
 
 
 def run(client: Client, queue: str, workload: Workload, watch: Watch) -> Outcome:

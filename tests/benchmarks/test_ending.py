@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.harness.ending import ENDINGS, undisturbed
+from benchmarks.harness.ending import undisturbed
+from fila_process.signals import ENDINGS, handling
 
 
 class EndedError(Exception):
@@ -19,10 +20,8 @@ def end(*_: object) -> None:
 
 @pytest.fixture(autouse=True)
 def ends_by_exception() -> Iterator[None]:
-    before = {number: signal.signal(number, end) for number in ENDINGS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with handling(end):
+        yield
 
 
 @pytest.mark.parametrize("number", ENDINGS)

@@ -1,6 +1,7 @@
 """One Spark session for all tests: it takes five seconds to start."""
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fila_cluster.spark import register
+from fila_process.signals import handling
 from tests.support.cluster import environment
 from tests.support.machine import JAVA, require
 from tests.support.spark_java import QUICK, quick_java
@@ -46,7 +48,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     for name, value in CONFIG.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.local.dir", str(home / "local")).config("spark.sql.warehouse.dir", str(home / "tables"))
-    session = builder.getOrCreate()
+    with handling(signal.default_int_handler, signal.SIGINT):  # Spark's handler does not raise KeyboardInterrupt
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     register(session)
     yield session

@@ -1,6 +1,5 @@
 """``fila-cluster consume``."""
 
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +12,7 @@ from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import write_delivery
 from fila_cluster.cli.shared.parameters import DURATION
 from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
+from fila_process.signals import handling
 
 BATCH_MESSAGES = 100
 PATIENCE_S = 30.0
@@ -36,7 +36,7 @@ def command(invocation: Invocation, queue: str, count: int | None, wait: float |
     stop = _Stop()
     patience = _Patience(wait)
     held = []
-    with invocation.connect() as client, suppress(KeyboardInterrupt):
+    with handling(stop.ask), invocation.connect() as client, suppress(KeyboardInterrupt):
         for batch in _batches(client, queue, count, stop, patience):
             click.echo("\n".join(map(write_delivery, batch)))
             if no_ack:
@@ -51,10 +51,9 @@ class _Stop:
     def __init__(self) -> None:
         self.asked = False
         self.nothing_in_hand = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def ask(self, _number: int, _frame: FrameType | None) -> None:
+        """Take one of the signals."""
         self.asked = True
         if self.nothing_in_hand:
             raise KeyboardInterrupt

@@ -1,7 +1,6 @@
 """``fila-cluster outbox …``."""
 
 import logging
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
@@ -13,6 +12,7 @@ from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.parameters import DURATION
 from fila_cluster.cli.shared.tables import table
 from fila_cluster.figures import aged, counted
+from fila_process.signals import handling
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,9 +67,7 @@ def relay_command(
 
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
         stop, counts = Event(), _Counts()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-        with invocation.connect() as client:
+        with handling(lambda *_: stop.set()), invocation.connect() as client:
             shown = engine.url.render_as_string()
             if invocation.as_json:
                 invocation.show({"url": shown, "endpoint": client.endpoint})

@@ -70,11 +70,8 @@ class Shell:
 
 
 @pytest.fixture
-def shell(cluster: Cluster) -> Iterator[Shell]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield Shell(cluster.endpoint)
-    for number, handler in before.items():
-        signal.signal(number, handler)
+def shell(cluster: Cluster) -> Shell:
+    return Shell(cluster.endpoint)
 
 
 def lines(text: str) -> list[dict[str, Any]]:

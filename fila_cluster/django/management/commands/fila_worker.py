@@ -1,7 +1,6 @@
 """Run tasks of a backend."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -16,13 +15,13 @@ from fila_cluster.django.backend import FilaBackend
 from fila_cluster.django.framework import task_backends
 from fila_cluster.django.worker import Worker
 from fila_cluster.errors import InvalidArgumentError
+from fila_process.signals import ENDINGS, handling
 from fila_proto_zmq.names import check_new_queue_name
 
 PARENT: Final = "FILA_WORKER_PARENT"
 """In the environment of one of several processes: the process that started it."""
 RESTART_S: Final = 1.0
 """The pause before a process that died is started again."""
-SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Command(BaseCommand):  # type: ignore[misc] # Django is not typed
@@ -67,12 +66,12 @@ class Command(BaseCommand):  # type: ignore[misc] # Django is not typed
     def _one(self, backend: FilaBackend, queues: list[str], options: dict[str, Any]) -> int:
         worker_id = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         worker = Worker(backend, queues, threads=options["threads"], worker_id=worker_id)
-        _on_signals(worker.stop)
         parent = int(os.environ.get(PARENT) or 0)
-        self.stderr.write(f"fila_worker {worker_id}: {', '.join(queues)}, {options['threads']} threads")
-        done = worker.run(
-            batch=options["batch"], grace_s=options["grace"], alive=lambda: not parent or os.getppid() == parent
-        )
+        with handling(lambda *_: worker.stop()):
+            self.stderr.write(f"fila_worker {worker_id}: {', '.join(queues)}, {options['threads']} threads")
+            done = worker.run(
+                batch=options["batch"], grace_s=options["grace"], alive=lambda: not parent or os.getppid() == parent
+            )
         if not done:
             self.stderr.write(f"fila_worker {worker_id}: tasks were still running after {options['grace']:g} s; they go back")
             backend.client.close()
@@ -91,31 +90,25 @@ def _backend(alias: str) -> FilaBackend:
     return backend
 
 
-def _on_signals(stop: Any) -> None:
-    if threading.current_thread() is threading.main_thread():
-        for number in SIGNALS:
-            signal.signal(number, lambda *_: stop())
-
-
 def _several(count: int, grace_s: float) -> int:
     """Run this command in several processes. One that dies is started again; one that ends well (``--batch``) is not."""
     stopped = threading.Event()
-    _on_signals(stopped.set)
     command = [sys.executable, *sys.orig_argv[1:], "--processes", "1"]
     environment = os.environ | {PARENT: str(os.getpid())}
-    running = [subprocess.Popen(command, env=environment) for _ in range(count)]
-    while running and not stopped.wait(RESTART_S):
-        codes = [process.poll() for process in running]  # asked once: one that dies meanwhile is found the next time
-        running = [process for process, code in zip(running, codes, strict=True) if code is None]
-        running += [subprocess.Popen(command, env=environment) for code in codes if code]
-    for process in running:
-        process.terminate()
-    give_up_at = time.monotonic() + grace_s + 10.0
-    for process in running:
-        try:
-            process.wait(max(0.0, give_up_at - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    with handling(lambda *_: stopped.set()):
+        running = [subprocess.Popen(command, env=environment) for _ in range(count)]
+        while running and not stopped.wait(RESTART_S):
+            codes = [process.poll() for process in running]  # asked once: one that dies meanwhile is found the next time
+            running = [process for process, code in zip(running, codes, strict=True) if code is None]
+            running += [subprocess.Popen(command, env=environment) for code in codes if code]
+        for process in running:
+            process.terminate()
+        give_up_at = time.monotonic() + grace_s + 10.0
+        for process in running:
+            try:
+                process.wait(max(0.0, give_up_at - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
     # One that a signal ended was still starting: it had no task.
-    return max((abs(process.returncode) for process in running if -process.returncode not in SIGNALS), default=0)
+    return max((abs(process.returncode) for process in running if -process.returncode not in ENDINGS), default=0)
