@@ -106,7 +106,7 @@ class Session:
         self._timers = Timers()
         self._around = Surroundings(self._start, self._timers, random, timeout_s, lambda: self._now)
         self.pipelines = Pipelines(self._around)
-        self._settler = Settler(owner, self._start)
+        self._settler = Settler(owner, self._start, lambda: self._now, timeout_s)
         self._consumption = Consumption(owner, make, self._start, timeout_s)
         self.outgoing: deque[list[bytes]] = self._connection.outgoing
         self.routes = self._connection.routes

@@ -5,11 +5,11 @@ delay). A lease whose deliveries are all in the frame travels as its number alon
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from fila_cluster.client import checks
 from fila_cluster.client.protocol.lease import Lease, Owner
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
 
 Indexes: TypeAlias = dict[Lease, list[int]]
+
+NACKED_MAX: Final = 100
+"""Deliveries of a frame of nacks. Each may run a hook for milliseconds, and the broker answers when all of them are done."""
+PROGRESS_SHARE: Final = 0.1
+"""The share of the timeout after which an answer to a frame of nacks extends the time of the next ones again."""
 
 
 class Settlement(NamedTuple):
@@ -81,10 +86,10 @@ class Settling(Pending[None]):
                 mine.append(delivery)
         self.deliveries = mine
 
-    def refused(self, leases: Indexes, error_of: Callable[[Lease, int], FilaError | None]) -> None:
+    def refused(self, leases: "Mapping[Lease, Collection[int]]", error_of: Callable[[Lease, int], FilaError | None]) -> None:
         """Note the errors that ``error_of`` finds for the deliveries of ``leases``."""
         for position, delivery in enumerate(self.deliveries):
-            if position in self.errors or delivery._lease not in leases:
+            if position in self.errors or delivery._index not in leases.get(delivery._lease, ()):
                 continue
             error = error_of(delivery._lease, delivery._index)
             if error is not None:
@@ -109,7 +114,7 @@ class _Handing(Settling):
         self.then = then
         self.error_of_all: FilaError | None = None
 
-    def refused(self, leases: Indexes, error_of: Callable[[Lease, int], FilaError | None]) -> None:
+    def refused(self, leases: "Mapping[Lease, Collection[int]]", error_of: Callable[[Lease, int], FilaError | None]) -> None:
         """Note an error that may pass: any other one means that the lease has ended."""
         errors = (error_of(lease, index) for lease, indexes in self.leases.items() for index in indexes)
         self.error_of_all = next((error for error in errors if error is not None and error.retryable), None)
@@ -128,9 +133,9 @@ class _Frame:
     named: int = 0
     """The number of deliveries in it."""
 
-    def has_room(self, lease: Lease, count: int) -> bool:
+    def has_room(self, lease: Lease, count: int, deliveries_max: int) -> bool:
         """Return whether so many deliveries of a lease may join, by the bounds of a frame."""
-        return (lease in self.leases or len(self.leases) < FENCES_MAX) and self.named + count <= FENCES_MAX
+        return (lease in self.leases or len(self.leases) < FENCES_MAX) and self.named + count <= deliveries_max
 
     def add(self, settling: Settling, lease: Lease, indexes: list[int]) -> None:
         self.named += len(indexes)
@@ -144,12 +149,36 @@ class _Frame:
             settling.frames_left += 1
 
 
-class Settler:
-    """Collects settlements and sends them. :meth:`settle` may be called in any thread, the rest belongs to the session."""
+class _Nacks:
+    """The frames of nacks of one queue that are under way: ``calls`` and their places among all that were ``sent``."""
 
-    def __init__(self, owner: Owner, send: Callable[[str, Settle, "Callable[[Call], None]"], object]) -> None:
+    __slots__ = ("calls", "progress_at", "sent")
+
+    def __init__(self, now: float) -> None:
+        self.calls: dict[Call, int] = {}
+        self.sent = 0
+        self.progress_at = now
+
+
+class Settler:
+    """Collects settlements and sends them. :meth:`settle` may be called in any thread, the rest belongs to the session.
+
+    The broker works off the frames of a queue one after the other: the time of a frame of nacks begins anew when an earlier one is done.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        send: Callable[[str, Settle, "Callable[[Call], None]"], Call],
+        now: Callable[[], float],
+        timeout_s: float,
+    ) -> None:
         self._owner = owner
         self._send = send
+        self._now = now
+        self._timeout_s = timeout_s
+        self._nacks: dict[str, _Nacks] = {}
+        """Those under way, by queue."""
         self.collected: deque[tuple[Settling, Settlement, Indexes]] = deque()
         self._handing: dict[_Handing, None] = {}
 
@@ -236,12 +265,34 @@ class Settler:
             settling, how, leases = self.collected.popleft()
             for lease, indexes in leases.items():
                 open_to = frames[lease.queue, how]
-                if not open_to or not open_to[-1].has_room(lease, len(indexes)):
-                    open_to.append(_Frame())
-                open_to[-1].add(settling, lease, indexes)
+                deliveries_max = NACKED_MAX if how.verb is Verb.NACK else FENCES_MAX
+                for start in range(0, len(indexes), deliveries_max):
+                    part = indexes[start : start + deliveries_max] if len(indexes) > deliveries_max else indexes
+                    if not open_to or not open_to[-1].has_room(lease, len(part), deliveries_max):
+                        open_to.append(_Frame())
+                    open_to[-1].add(settling, lease, part)
         for (queue, how), frame in [(kind, frame) for kind, each in frames.items() for frame in each]:
             command = Settle(how.verb, fences_of(frame.leases), how.error, how.metadata, how.after_ms)
-            self._send(queue, command, partial(_answered, frame))
+            if how.verb is not Verb.NACK:
+                self._send(queue, command, partial(_answered, frame))
+                continue
+            nacks = self._nacks.setdefault(queue, _Nacks(self._now()))
+            call = self._send(queue, command, partial(self._nacked, queue, nacks, frame))
+            if not call.done:
+                nacks.calls[call] = nacks.sent = nacks.sent + 1
+
+    def _nacked(self, queue: str, nacks: _Nacks, frame: _Frame, call: Call) -> None:
+        place = nacks.calls.pop(call, 0)
+        now = self._now()
+        if call.error is None and now - nacks.progress_at >= PROGRESS_SHARE * self._timeout_s:
+            nacks.progress_at = now
+            for later, its_place in reversed(nacks.calls.items()):
+                if its_place < place:
+                    break
+                later.deadline = max(later.deadline, now + self._timeout_s)
+        if not nacks.calls and self._nacks.get(queue) is nacks:
+            del self._nacks[queue]
+        _answered(frame, call)
 
     def fail_all(self, error: FilaError) -> None:
         """Fail the settlements that were not sent yet."""
@@ -311,8 +362,9 @@ def _answered(frame: _Frame, call: Call) -> None:
 
 
 def _refuse(frame: _Frame, error_of: Callable[[Lease, int], FilaError | None]) -> None:
+    leases = {lease: frozenset(indexes) for lease, indexes in frame.leases.items()}
     for settling in frame.members:
-        settling.refused(frame.leases, error_of)
+        settling.refused(leases, error_of)
     for lease, indexes in frame.leases.items():
         errors = (error_of(lease, index) for index in indexes)
         lease.ended(sum(error is None or not error.retryable for error in errors))

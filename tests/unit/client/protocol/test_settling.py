@@ -3,7 +3,7 @@
 import pytest
 
 from fila_cluster.client.calls.messages import failure_of
-from fila_cluster.client.protocol.settling import ACK, settlement
+from fila_cluster.client.protocol.settling import ACK, NACKED_MAX, settlement
 from fila_cluster.errors import (
     AlreadySettledError,
     FilaError,
@@ -79,6 +79,35 @@ def test_a_frame_names_no_more_deliveries_than_it_may(peer):
         peer.reply(sent, Settled())
     assert settling.done
     give_up(large[0])
+
+
+def test_nacks_travel_in_small_frames_that_have_their_time_from_the_one_before(peer):
+    deliveries = peer.receive("q", batch(7, 250))
+    settling = peer.session.settle(deliveries, settlement(Verb.NACK))
+    frames = peer.sent()
+    assert [len(indexes) for sent in frames for _, indexes in sent.command.fences] == [NACKED_MAX, NACKED_MAX, 50]
+    for sent in frames[:2]:
+        peer.advance(4)
+        peer.reply(sent, Settled())
+    peer.advance(5)
+    assert peer.sent(Settle) == []
+    assert errors_of(settling) == dict.fromkeys(range(200, 250), RequestTimeoutError)
+    assert settling.done
+    give_up(*deliveries)
+
+
+def test_an_answer_to_a_later_frame_gives_an_earlier_one_no_time(peer):
+    deliveries = peer.receive("q", batch(7, 150))
+    settling = peer.session.settle(deliveries, settlement(Verb.NACK))
+    first, second = peer.sent()
+    peer.advance(4)
+    peer.reply(second, Settled())
+    assert not settling.done
+    peer.advance(1)
+    peer.sent()
+    assert errors_of(settling) == dict.fromkeys(range(100), RequestTimeoutError)
+    assert first.command.fences == [(7, [*range(100)])]
+    give_up(*deliveries)
 
 
 def test_one_batch_over_several_queues_is_done_when_all_are(peer):
