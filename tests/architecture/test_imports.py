@@ -8,6 +8,8 @@ import pytest
 
 from tests.architecture.sources import PACKAGES, imported_by, imports_of, name_of, roots, sources
 
+pytestmark = pytest.mark.whole
+
 PROTOCOL = PACKAGES["fila_proto_zmq"]
 CLUSTER = PACKAGES["fila_cluster"]
 

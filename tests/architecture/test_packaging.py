@@ -97,6 +97,7 @@ def test_django_is_an_extra_and_its_tasks_a_package_beside_older_ones(project: d
     assert declared_in(project["project"]["optional-dependencies"]["django"]) == {"django", "django-tasks"}
 
 
+@pytest.mark.whole
 def test_a_built_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--retries", "0", "--timeout", "5", "wheel", "-q", "--no-deps", "-w", str(tmp_path)]
     built = subprocess.run([*pip, str(ROOT)], capture_output=True, text=True, timeout=60, check=False)

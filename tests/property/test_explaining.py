@@ -26,6 +26,8 @@ from tests.support.cluster_of_shards import ClusterOfShards
 from tests.support.explained import check, codes
 from tests.support.shard import ADMIN, ShardHarness
 
+pytestmark = pytest.mark.whole
+
 LAST_IN_LINE = {"no_consumers", "behind", "keys_ahead", "ordered_behind", "in_flight_cap", "expires", "next"}
 
 

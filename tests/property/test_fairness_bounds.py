@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def unfair_windows(order: list[int], weights: list[int], length: int) -> list[tu
     return found
 
 
+@pytest.mark.whole
 @settings(deadline=None, max_examples=60)
 @given(weights=WEIGHTS, data=st.data(), limits=LIMITS)
 def test_every_window_is_shared_by_weight_while_all_keys_are_backlogged(

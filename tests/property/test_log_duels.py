@@ -13,11 +13,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import START, FencedError, Position, Rule, UnknownOutcomeError, Writer
+
+pytestmark = pytest.mark.whole
 
 RECORD_BYTES_MAX = 64
 """So small that most batches are split."""

@@ -20,6 +20,8 @@ from fila_worker.core.effects import Call
 from tests.support.shard import ShardHarness
 from tests.unit.client.peer import WELCOME, Peer, row
 
+pytestmark = pytest.mark.whole
+
 CLIENT = b"client"
 LOST = ShardUnavailableError("the worker was lost before it answered", details={"shard": 3})
 

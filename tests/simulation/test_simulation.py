@@ -17,7 +17,10 @@ from tests.simulation.calling import COUNTED, simulate
 
 @dataclass(frozen=True)
 class Caught:
-    """``checker`` finds the bug within so many ``seeds`` from ``first`` on that have these ``features``."""
+    """``checker`` finds the bug within so many ``seeds`` from ``first`` on that have these ``features``.
+
+    ``first`` is a few seeds before the one that finds it today: most of the time goes into those that don't.
+    """
 
     checker: str
     seeds: int
@@ -26,33 +29,33 @@ class Caught:
 
 
 BUGS = {
-    "commit_after_reply": Caught("acked returns", 300, first=10_080),
-    "forgotten_fence": Caught("acked returns", 300, "receive,consume,lone_acks,pause_client,batches"),
+    "commit_after_reply": Caught("acked returns", 300, first=10_088),
+    "forgotten_fence": Caught("acked returns", 300, "receive,consume,lone_acks,pause_client,batches", 10_050),
     "unreturned_lease": Caught("audit", 60),
     "unbounded_buffer": Caught("memory", 60, "large"),
     "late_dedup_entry": Caught("dedup", 60, "dedup"),
-    "token_counted_twice": Caught("throttles", 300, "throttles"),
-    "endless_turn": Caught("fairness", 60, "crowd"),
-    "early_burial": Caught("dead letters", 60, "max_attempts,verbs"),
+    "token_counted_twice": Caught("throttles", 300, "throttles", 10_025),
+    "endless_turn": Caught("fairness", 60, "crowd", 10_008),
+    "early_burial": Caught("dead letters", 60, "max_attempts,verbs", 10_018),
     "lost_letter": Caught("dead letters", 100, "verbs,consume"),
-    "late_timeout": Caught("in time", 300, "away"),
+    "late_timeout": Caught("in time", 300, "away", 10_028),
     "counted_deferral": Caught("lives", 60),
-    "broken_sequence": Caught("sent order", 60, "piped"),
-    "unheard_revocation": Caught("keys", 300, "guest,direct", 10_050),
-    "deaf_routers": Caught("keys", 20, "guest,hosts,routers", 10_095),
+    "broken_sequence": Caught("sent order", 60, "piped", 10_020),
+    "unheard_revocation": Caught("keys", 300, "guest,direct", 10_058),
+    "deaf_routers": Caught("keys", 20, "guest,hosts,routers", 10_096),
     "any_kind_will_do": Caught("keys", 60, "guest"),
     "half_a_replacement": Caught("replaced", 60, "debounce"),
-    "hasty_answer": Caught("lost", 60, "lag,kill_worker"),
-    "lost_arrival": Caught("audit", 100, "move,kill_router,kill_worker"),
+    "hasty_answer": Caught("lost", 60, "lag,kill_worker", 10_030),
+    "lost_arrival": Caught("audit", 100, "move,kill_router,kill_worker", 10_024),
     "hasty_claim": Caught("log", 10, "hosts,late_log,kill_host"),
-    "endless_proof": Caught("proof", 10, "hosts,cut_log", 10_015),
+    "endless_proof": Caught("proof", 10, "hosts,cut_log", 10_018),
     "undeposed_leader": Caught("crash", 10, "hosts,pause_host"),
     "hasty_flush": Caught("copies", 10, "hosts,kill_host,cut_log"),
-    "late_progress": Caught("schedules", 60, "timed,kill_worker", 10_045),
+    "late_progress": Caught("schedules", 60, "timed,kill_worker", 10_050),
     "hasty_callback": Caught("batches", 60, "together,consume,receive"),
     "idle_queue_kept": Caught("rest", 60, "debounce"),
     "dropped_update": Caught("replaced", 60, "debounce"),
-    "old_number": Caught("invariants", 40, "rewind,elsewhere,verbs,receive,max_attempts", 10_400),
+    "old_number": Caught("invariants", 40, "rewind,elsewhere,verbs,receive,max_attempts", 10_416),
     "kept_letter": Caught("audit", 10, "hosts,elsewhere"),
 }
 

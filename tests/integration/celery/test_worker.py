@@ -109,7 +109,7 @@ def test_ten_thousand_tasks_of_the_next_hour_take_no_memory_of_the_worker(
     assert client.purge_queue(queue) == TEN_THOUSAND
 
 
-@pytest.mark.parametrize("pool", ["solo", "threads", "gevent"])
+@pytest.mark.parametrize("pool", ["solo", *(pytest.param(pool, marks=pytest.mark.whole) for pool in ("threads", "gevent"))])
 def test_a_pool(shared_cluster: Cluster, tmp_path: Path, pool: str) -> None:
     with working(shared_cluster, tmp_path / "lines", "--pool", pool, "--concurrency", "2", namespace=pool) as worker:
         with sending(shared_cluster, pool) as app:

@@ -59,6 +59,7 @@ def test_a_killed_cluster_is_clean(data_dir: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()) == (0, ["shard 0: clean", "shard 1: clean"])
 
 
+@pytest.mark.whole
 def test_a_running_cluster_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with running(tmp_path / "data") as cluster:
         done = run("check", "--data-dir", tmp_path / "data")
@@ -69,6 +70,7 @@ def test_a_running_cluster_is_refused_with_what_to_do(tmp_path: Path) -> None:
     assert run("check", "--data-dir", tmp_path / "data").returncode == 0
 
 
+@pytest.mark.whole
 def test_a_running_cluster_is_checked_by_checkpoints(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with running(data_dir, "--shards", 2) as cluster:
@@ -118,6 +120,7 @@ def test_a_log_that_was_cut_off_is_named_and_repaired(data_dir: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "shard 0: clean, after 1 repair")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("content", [None, "{", '{"format": 1, "shards": 7}'])
 def test_a_lost_identity_is_named_and_written_again(data_dir: Path, content: str | None) -> None:
     identity = data_dir / "fila.json"

@@ -417,6 +417,7 @@ def test_misuse_is_exit_code_2(shell: Shell, arguments: tuple[str, ...], reason:
     assert reason in shell.misused(*arguments)
 
 
+@pytest.mark.whole
 def test_a_broker_that_is_not_there_is_a_failure_in_time(tmp_path: Path):
     result = subprocess.run(
         command("status"),

@@ -90,6 +90,7 @@ def work_with_keys(guarded: Guarded) -> str:
     return shop
 
 
+@pytest.mark.whole
 def test_workers_on_other_hosts_join_with_the_token_alone_and_it_is_not_in_their_environment(tmp_path: Path) -> None:
     made, other = initialized(tmp_path / "router"), initialized(tmp_path / "other")
     with socket.create_server(("127.0.0.1", 0)) as front, socket.create_server(("127.0.0.1", 0)) as back:

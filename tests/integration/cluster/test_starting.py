@@ -72,6 +72,7 @@ def test_with_brokers_a_host_is_one_of_several(tmp_path: Path, data_dir: Path, a
     assert not data_dir.exists()
 
 
+@pytest.mark.whole
 def test_a_host_of_several_that_could_not_start_is_refused(tmp_path: Path, data_dir: Path):
     def line(*arguments: object) -> str:
         return refused("node", "--data-dir", data_dir, *arguments, cwd=tmp_path)
@@ -91,6 +92,7 @@ def test_a_host_of_several_that_could_not_start_is_refused(tmp_path: Path, data_
 # --- where it listens -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_all_of_it_can_be_said_by_variables(tmp_path: Path, data_dir: Path):
     said = environment(
         FILA_SERVER__LISTEN_ADDR="tcp://127.0.0.1:0",
@@ -130,6 +132,7 @@ def test_two_listeners_want_two_addresses(tmp_path: Path, data_dir: Path):
     assert not data_dir.exists()
 
 
+@pytest.mark.whole
 def test_a_socket_in_use_is_not_taken_over(tmp_path: Path, data_dir: Path):
     meeting = ("--worker-listen", "ipc://data/here")  # in the directory that the first start makes
     with running(data_dir, *meeting, cwd=tmp_path) as cluster:

@@ -65,6 +65,7 @@ def test_it_says_when_it_serves_and_then_it_does(data_dir: Path):
         assert cluster.log == []
 
 
+@pytest.mark.whole
 def test_it_says_where_the_dashboard_is_once_it_answers(data_dir: Path):
     with running(data_dir, "--dashboard", "127.0.0.1:0", workers=2) as cluster:
         ready = re.fullmatch(r"ready: (\S+) · dashboard (http://127\.0\.0\.1:\d+) · 2 workers", cluster.ready_line)
@@ -88,6 +89,7 @@ def test_the_first_start_makes_a_shard_for_every_worker_and_a_worker_for_every_c
         assert status.shards == len(status.workers) == len(os.sched_getaffinity(0))
 
 
+@pytest.mark.whole
 def test_the_shards_stay_and_the_workers_may_change(data_dir: Path):
     with running(data_dir, "--shards", 2, workers=2) as cluster, cluster.client() as client:
         for shard in range(2):
@@ -192,6 +194,7 @@ def test_a_bad_variable_is_refused(data_dir: Path):
     assert "FILA_SERVER__WORKERS=x" in refused("up", "--data-dir", data_dir, FILA_SERVER__WORKERS="x")
 
 
+@pytest.mark.whole
 def test_another_number_of_shards_is_refused(data_dir: Path):
     with running(data_dir, "--shards", 2) as cluster:
         assert cluster.stop() == 0
@@ -280,6 +283,7 @@ def test_a_killed_observer_comes_back_and_no_other_process_notices(data_dir: Pat
         assert others < {child.pid for child in cluster.children()}
 
 
+@pytest.mark.whole
 def test_a_child_that_dies_before_it_has_served_is_restarted_with_growing_pauses(data_dir: Path):
     with running(data_dir, logged="info") as cluster:
 
@@ -335,6 +339,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_children_through_the_supervisor_only(d
         assert os.getpgid(cluster.supervisor.pid) not in groups
 
 
+@pytest.mark.whole
 def test_a_worker_that_does_not_stop_is_killed(data_dir: Path):
     with running(data_dir) as cluster:
         worker = psutil.Process(cluster.worker_of(0).pid)
@@ -424,6 +429,7 @@ def test_router_and_workers_alone_make_a_cluster(tmp_path: Path):
         assert [part.wait(PATIENCE_S) for part in parts] == [0, 0, 0]
 
 
+@pytest.mark.whole
 def test_parts_that_cannot_work_are_refused(data_dir: Path):
     assert "add --shards" in refused("router", "--worker-listen", "ipc://x")
     assert "--insecure" in refused("router", "--worker-listen", "tcp://0.0.0.0:5556", "--shards", 1)

@@ -204,6 +204,7 @@ def test_a_lease_ends_at_its_time(url: str, client: Client, queue: str) -> None:
     assert (late.status, late.body["code"]) == (409, "LEASE_EXPIRED")
 
 
+@pytest.mark.whole
 def test_a_lease_outlives_the_broker_s_patience_and_not_the_observer(tmp_path: Path) -> None:
     """No request comes meanwhile: the observer keeps its client alive for longer than it takes to miss one that was killed."""
     env = {"FILA_SCHEDULER__CONSUMER_TIMEOUT_MS": "2000"}

@@ -14,6 +14,8 @@ from fila_cluster import Client, Delivery, Message, QueueStats
 from fila_cluster.analysis.history import FLOWS, TICK_S
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
 
+pytestmark = pytest.mark.whole
+
 QUEUES = ("eu/orders", "mail")
 LEVELS = ("pending", "in_flight", "delayed")
 TWO_TICKS_S = 2 * TICK_S + PATIENCE_S

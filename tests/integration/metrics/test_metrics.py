@@ -173,6 +173,7 @@ def test_a_worker_that_is_down_is_reported_with_its_shard_and_without_numbers(da
         eventually(lambda: depths[1] in scrape(cluster), "the queue is told again")
 
 
+@pytest.mark.whole
 def test_a_router_that_is_away_leaves_no_old_number(data_dir: Path):
     with observed(data_dir) as cluster:
         eventually(lambda: scrape(cluster)["fila_up",] == 1, "the router answers")
@@ -229,6 +230,7 @@ def test_a_collector_gets_the_numbers_without_a_dashboard_too(data_dir: Path, tm
             assert complaints(cluster) == []
 
 
+@pytest.mark.whole
 def test_a_collector_that_is_away_is_worth_one_line(data_dir: Path, tmp_path: Path):
     with MetricsCollector() as collector:
         gone = collector.endpoint

@@ -157,6 +157,7 @@ def test_queues_with_the_broker_s_numbers(shop: Cluster):
     watch(shop, main)
 
 
+@pytest.mark.whole
 def test_rates_of_a_queue_that_is_used(shop: Cluster):
     async def main(screen: Screen) -> None:
         async with AsyncClient(shop.endpoint) as client:

@@ -92,6 +92,7 @@ def test_a_rate_that_is_removed_limits_no_more(client: Client, queue: str, bucke
     client.ack(first + gather(client, {queue: 20}, 9))
 
 
+@pytest.mark.whole
 def test_a_deferral_is_no_attempt_and_parks_its_throttle_keys_in_the_whole_cluster(client: Client, queue: str):
     others = [f"{queue}-{number}" for number in range(4)]
     for other in others:

@@ -1,12 +1,14 @@
 """What commands ask a broker for, and how they show what it says."""
 
 import json
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from fila_cluster.cli.root import root
+from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.errors import InvalidConfigError, MessageNotFoundError, QueueNotFoundError, ShardUnavailableError
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import (
@@ -314,7 +316,7 @@ def test_a_queue_that_does_not_exist_is_one_line(run, arguments, name):
 
 
 def test_a_list_without_all_shards_says_so(run, monkeypatch):
-    monkeypatch.setenv("FILA_TIMEOUT", "0.5")
+    monkeypatch.setattr(Invocation, "connect", partialmethod(Invocation.connect, timeout=0.2))
 
     def listed(sent):
         return QueueList([INFO], shards=[0]) if sent.command.partial else ShardUnavailableError("shard 1 has no live worker")

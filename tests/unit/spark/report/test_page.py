@@ -119,12 +119,14 @@ def test_names_are_data(full):
     assert "$x^2$ &amp; more" in text
 
 
+@pytest.mark.whole
 def test_it_needs_nothing_else(full):
     links = set(re.findall(r"(?:https?:)?//[\w.]+", page(full))) - {"http://www.w3.org", "http://purl.org"}
     assert {link for link in links if "w3.org" not in link and "creativecommons" not in link} == set()
     assert "src=" not in page(full)
 
 
+@pytest.mark.whole
 def test_its_colours_are_the_page_s(full):
     """Or one of them is unreadable on a dark screen, or in print."""
     drawn = "".join(re.findall(r"<svg.*?</svg>", page(full), re.DOTALL))

@@ -184,6 +184,7 @@ def test_what_can_be_derived_is_found_and_repaired(shard: Path, change: Write, b
     assert checked(shard) == []
 
 
+@pytest.mark.whole
 def test_a_repair_that_is_cut_off_after_any_batch_is_finished_by_the_next(
     shard: Path, change: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,7 @@ def test_a_log_that_does_not_confirm_stops_no_shard_for_a_checkpoint(world: Worl
     assert world.one.exchanges[SHARD].made() is None
 
 
+@pytest.mark.whole
 def test_time_and_beats_make_a_checkpoint_due_too(world: World) -> None:
     exchange = world.one.exchanges[SHARD]
     world.pass_ms(50_000)
