@@ -130,4 +130,4 @@ def measure(run: Run[Scale]) -> None:
     compare(run, by_ways(run.scale.way, Fila(), FilaProducer()), (1, run.scale.keys))
 
 
-BENCHMARK = Benchmark("throughput", measure, Scale(), Scale(50_000, 3), Scale(200_000, 5))
+BENCHMARK = Benchmark("throughput", measure, Scale(way="direct"), Scale(50_000, 3), Scale(200_000, 5))

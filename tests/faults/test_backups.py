@@ -26,7 +26,7 @@ from tests.support.faults import check_disk, queue_on, running_parts
 
 pytestmark = pytest.mark.whole
 
-BACKUPS = 4
+BACKUPS = 2
 WORKERS = 2
 
 

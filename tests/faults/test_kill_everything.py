@@ -17,7 +17,7 @@ from fila_cluster import Client, Delivery, Message
 from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
 from tests.support.cluster import PATIENCE_S, Cluster, eventually, settling_may_fail
 
-ROUNDS = 8
+ROUNDS = 6
 QUEUE = "survivors"
 
 

@@ -17,7 +17,7 @@ from tests.support.faults import check_disk, kill, queue_on, wait_until_served
 
 pytestmark = pytest.mark.whole
 
-KILLS = 6
+KILLS = 4
 MOVE_S = 0.3
 """About how long a move takes: kills fall anywhere into it."""
 

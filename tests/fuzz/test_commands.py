@@ -29,7 +29,7 @@ from tests.fuzz.values import Values
 pytestmark = pytest.mark.whole
 
 CLIENT = b"somebody"
-EXAMPLES = 25
+EXAMPLES = 12
 
 
 def populated() -> FuzzedBroker:

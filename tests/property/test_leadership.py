@@ -32,7 +32,7 @@ def led_by(world: World, host: Host) -> list[int]:
 
 
 @given(SEEDS, st.integers(2, 5), st.integers(1, 6))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_after_all_faults_each_shard_is_served_and_the_spread_is_even(seed: int, hosts: int, shards: int) -> None:
     world = World(seed, hosts, shards)
     world.start()
@@ -53,7 +53,7 @@ def test_after_all_faults_each_shard_is_served_and_the_spread_is_even(seed: int,
 
 
 @given(SEEDS)
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_a_killed_leader_is_replaced_within_ten_seconds(seed: int) -> None:
     world = settled(seed)
     host = world.leader(0)
@@ -72,7 +72,7 @@ def test_a_killed_leader_is_replaced_within_ten_seconds(seed: int) -> None:
 
 
 @given(SEEDS, st.integers(0, 2000))
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_a_process_that_starts_again_takes_back_what_nobody_else_has_taken(seed: int, down_ms: int) -> None:
     world = settled(seed)
     host = world.leader(0)
@@ -85,7 +85,7 @@ def test_a_process_that_starts_again_takes_back_what_nobody_else_has_taken(seed:
 
 
 @given(SEEDS)
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_a_cluster_that_was_killed_comes_back_as_it_was(seed: int) -> None:
     world = settled(seed)
     before, killed_ms = [world.leader(shard) for shard in range(world.shards)], world.now_ms
@@ -99,7 +99,7 @@ def test_a_cluster_that_was_killed_comes_back_as_it_was(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_a_leader_that_is_cut_off_from_the_log_ends_its_reign_and_comes_back_as_a_follower(seed: int) -> None:
     world = settled(seed)
     host = world.leader(0)
@@ -119,7 +119,7 @@ def test_a_leader_that_is_cut_off_from_the_log_ends_its_reign_and_comes_back_as_
 
 
 @given(SEEDS)
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_a_paused_leader_is_replaced_and_does_nothing_when_it_wakes(seed: int) -> None:
     world = settled(seed)
     host = world.leader(0)
@@ -143,7 +143,7 @@ def test_a_paused_leader_is_replaced_and_does_nothing_when_it_wakes(seed: int) -
 
 
 @given(SEEDS)
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_a_log_that_stalls_moves_no_leader(seed: int) -> None:
     world = settled(seed)
     reigns, now_ms = len(world.reigns), world.now_ms
@@ -154,7 +154,7 @@ def test_a_log_that_stalls_moves_no_leader(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_a_process_that_is_asked_to_end_leaves_no_gap(seed: int) -> None:
     world = settled(seed)
     host = world.leader(0)
@@ -171,7 +171,7 @@ def test_a_process_that_is_asked_to_end_leaves_no_gap(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_a_host_that_drains_gives_up_one_shard_after_the_other(seed: int) -> None:
     world = settled(seed, shards=6)
     host = world.leader(0)
@@ -186,7 +186,7 @@ def test_a_host_that_drains_gives_up_one_shard_after_the_other(seed: int) -> Non
 
 
 @given(SEEDS)
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_a_host_that_reaches_no_other_one_gives_up_its_shards_and_gets_its_part_back(seed: int) -> None:
     """The log hears it, so nobody else would claim them, and most clients can't reach it."""
     world = settled(seed, shards=6)
@@ -205,7 +205,7 @@ def test_a_host_that_reaches_no_other_one_gives_up_its_shards_and_gets_its_part_
 
 
 @given(SEEDS, st.integers(2, 3))
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_hosts_of_which_none_reaches_another_give_up_nothing(seed: int, hosts: int) -> None:
     world = settled(seed, hosts=hosts)
     parted_ms, reigns = world.now_ms, len(world.reigns)
@@ -216,7 +216,7 @@ def test_hosts_of_which_none_reaches_another_give_up_nothing(seed: int, hosts: i
 
 
 @given(SEEDS)
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_a_host_that_returns_gets_its_part_without_a_storm(seed: int) -> None:
     world = settled(seed, shards=6)
     host = world.leader(0)
@@ -231,7 +231,7 @@ def test_a_host_that_returns_gets_its_part_without_a_storm(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_hosts_that_start_together_on_a_new_log_claim_what_the_plan_says(seed: int) -> None:
     world = World(seed, 4, 6)
     world.start()
@@ -243,7 +243,7 @@ def test_hosts_that_start_together_on_a_new_log_claim_what_the_plan_says(seed: i
 
 
 @given(SEEDS)
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_without_the_control_partition_leaders_serve_and_are_replaced_and_nothing_else_moves(seed: int) -> None:
     world = settled(seed, shards=6)
     lost_ms, reigns = world.now_ms, len(world.reigns)
@@ -265,7 +265,7 @@ def test_without_the_control_partition_leaders_serve_and_are_replaced_and_nothin
 
 
 @given(SEEDS)
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_a_host_whose_copies_are_behind_gets_nothing(seed: int) -> None:
     world = settled(seed, shards=6)
     host = world.leader(0)
@@ -282,7 +282,7 @@ def test_a_host_whose_copies_are_behind_gets_nothing(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_a_host_with_a_full_disk_leaves_its_shards_and_leads_again_when_it_has_room(seed: int) -> None:
     world = settled(seed, shards=6)
     host = world.leader(0)
@@ -302,7 +302,7 @@ def test_a_host_with_a_full_disk_leaves_its_shards_and_leads_again_when_it_has_r
 
 
 @given(SEEDS)
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_a_leader_that_ends_with_a_full_disk_does_not_take_its_shards_again(seed: int) -> None:
     world = settled(seed, shards=6)
     host = world.leader(0)
@@ -317,7 +317,7 @@ def test_a_leader_that_ends_with_a_full_disk_does_not_take_its_shards_again(seed
 
 
 @given(SEEDS, st.integers(1, 3))
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_hosts_whose_disks_are_all_full_serve_on(seed: int, hosts: int) -> None:
     world = settled(seed, hosts=hosts)
     full_ms, reigns = world.now_ms, len(world.reigns)
@@ -336,7 +336,7 @@ def test_hosts_whose_disks_are_all_full_serve_on(seed: int, hosts: int) -> None:
 
 
 @given(SEEDS, st.integers(0, 3000))
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_a_copy_of_a_machine_deposes_nobody_and_ends(seed: int, wait_ms: int) -> None:
     world = settled(seed)
     world.run_until(world.now_ms + wait_ms)

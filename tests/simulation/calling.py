@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 600
+SEEDS = 300
 """Seeds of ``make test-all``."""
 COUNTED = 150
 """The first of them count which boundaries they cross, in ``test_simulation.py``; the others are in ``test_seeds.py``."""
