@@ -11,7 +11,7 @@ PYTEST = $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadscope --n
 # Tests start hundreds of processes. Without files of bytecode each of them would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up unit check test test-all routed lint format blocking docs bench clean
+.PHONY: help up unit check test test-all bench-check routed lint format blocking docs bench clean
 
 help:
 	@test -d .venv || echo "Nothing is installed here yet: make unit installs what it needs into .venv, and runs the quick tests."
@@ -19,7 +19,8 @@ help:
 	@echo "make unit      test the core, the router, the protocol and the client: no extras, about a minute"
 	@echo "make check     check format, lint, types and docs, and run make unit: before each commit"
 	@echo "make test      test each part on real processes, with what Python brings: about five minutes (ARGS=\"-k fairness\" passes options on)"
-	@echo "make test-all  test everything, as CI does: Spark, Kafka, browser, kills, benchmarks, about a quarter of an hour"
+	@echo "make test-all  test everything: Spark, Kafka, browser, kills, about a quarter of an hour"
+	@echo "make bench-check  run each benchmark in its shortest form, and check what came of its messages: about five minutes"
 	@echo "make routed    test once more what clients see, with all of it through the router"
 	@echo "make format    write the format that make check asks for"
 	@echo "make blocking  write the blocking client, which is made from the asyncio one"
@@ -39,7 +40,10 @@ test: .venv/.tested
 	$(PYTEST) -m "not whole" $(ARGS)
 
 test-all: .venv/.tested
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m "not benchmark" $(ARGS)
+
+bench-check: .venv/.tested
+	$(PYTEST) -m benchmark tests/benchmarks $(ARGS)
 
 # make test has clients reach workers directly. Left out: what reaches both ways by itself, and what depends on neither. Faults are first:
 # their files take longest.

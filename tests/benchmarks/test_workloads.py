@@ -34,7 +34,7 @@ COUNTED_ELSEWHERE = {
 HOSTS = {"hosts", "cuts", "restarts"}
 """Benchmarks of faults on several hosts. What must hold on any machine is judged at any size, times are not."""
 
-pytestmark = pytest.mark.timeout(RUN_S_MAX + 60)
+pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(RUN_S_MAX + 60)]
 
 
 def result_of(name: str, folder: Path, *options: str, **more_environment: str) -> Result:
