@@ -65,7 +65,7 @@ def test_a_waiting_consumer_ends_once_its_key_is_revoked(guarded: Guarded) -> No
             guarded.revoke("waiting")
             admin.enqueue("waited", b"2")
             with pytest.raises(UnauthenticatedError):
-                deque((delivery.release() for delivery in deliveries), 0)  # a revocation reaches the worker within a second
+                deque((delivery.nack() for delivery in deliveries), 0)  # a revocation reaches the worker within a second
         assert admin.queue_stats("waited").pending + admin.queue_stats("waited").in_flight == 1
 
 
