@@ -56,13 +56,13 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker. ``cpu``: of one core; the times are nanoseconds, between the snapshots."""
+    """A worker. ``cpu``: of one core; the times are nanoseconds, between the snapshots. ``queues`` None: it does not answer."""
 
     name: str
     pid: int
     state: str
     shards: list[int]
-    queues: int
+    queues: int | None
     rss_bytes: int
     cpu: float | None = None
     turn_p50_ns: float | None = None
@@ -156,7 +156,8 @@ def worker_rows(now: Metrics, cluster_rates: ClusterRates) -> list[WorkerRow]:
 
 
 def _worker(status: WorkerStatus, load: WorkerLoad | None) -> WorkerRow:
-    row = status.name, status.pid, status.state, list(status.shards), status.queues, status.rss_bytes
+    queues = status.queues if status.state == "up" else None
+    row = status.name, status.pid, status.state, list(status.shards), queues, status.rss_bytes
     if load is None:
         return WorkerRow(*row)
     turns = quantile(load.turn_ns, 0.5), quantile(load.turn_ns, 0.99)

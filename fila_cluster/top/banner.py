@@ -38,8 +38,11 @@ def _first(numbers: Summary | None, endpoint: str, interval_s: float) -> Text:
 
 
 def _counts(numbers: Summary) -> Text:
-    all_up = numbers.workers_up == numbers.workers and numbers.shards_up == numbers.shards
-    line = Text("workers ").append(f"{numbers.workers_up}/{numbers.workers}", GOOD if all_up else BAD)
+    if numbers.shards_up < numbers.shards:  # the sums that follow are of these shards alone
+        line = Text(f"shards {numbers.shards_up}/{numbers.shards}:", BAD)
+    else:
+        all_up = numbers.workers_up == numbers.workers
+        line = Text("workers ").append(f"{numbers.workers_up}/{numbers.workers}", GOOD if all_up else BAD)
     line.append(f"  queues {counted(numbers.queues)}  depth {counted(numbers.depth)}  leased {counted(numbers.in_flight)}")
     line.append(f"  delayed {counted(numbers.delayed)}  dead ")
     return line.append(counted(numbers.dead_letters), BAD if numbers.dead_letters else "")

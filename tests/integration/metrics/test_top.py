@@ -431,7 +431,7 @@ def test_a_worker_that_is_down_leaves_names_without_numbers(tmp_path: Path):
         supervisor = psutil.Process(cluster.supervisor.pid)
         supervisor.suspend()
         os.kill(cluster.worker_of(0).pid, signal.SIGKILL)
-        await screen.shows("workers 1/2", "shard 0 waits for", "depth 2 ")
+        await screen.shows("shards 1/2:", "shard 0 waits for", "depth 2 ")
         assert screen.line(names[0])[1:4] == ["down", "–", "–"]
         assert screen.line(names[1])[1:3] == ["unread", "2"]
         supervisor.resume()

@@ -94,7 +94,7 @@ def test_workers_that_answer_and_one_that_is_down():
     up, down = worker_rows(now, rates(now, before, 2.0))
     assert (up.name, up.pid, up.state, up.shards, up.cpu) == ("worker-0", 40, "up", [0], 0.5)
     assert (up.turn_p50_ns, up.turn_p99_ns, up.commit_p99_ns) == (150, 199, 99)
-    assert (down.state, down.cpu, down.turn_p99_ns) == ("down", None, None)
+    assert (down.state, down.cpu, down.turn_p99_ns, up.queues, down.queues) == ("down", None, None, 1, None)
 
 
 def test_the_cluster_in_numbers():

@@ -7,9 +7,11 @@ from fila_cluster.top.poller import Picture
 from fila_cluster.top.summary import Summary
 
 
-def picture(*concerns: Concern, rates: Rates | None = None) -> Picture:
+def picture(*concerns: Concern, rates: Rates | None = None, shards_up: int = 6) -> Picture:
     most = 999_900
-    return Picture(Summary("0.1.0", 7300.0, 6, 5, 6, 5, 1000, most, most, most, most, most, rates), [*concerns], [], [])
+    return Picture(
+        Summary("0.1.0", 7300.0, 6, 5, 6, shards_up, 1000, most, most, most, most, most, rates), [*concerns], [], []
+    )
 
 
 WORST = Concern("critical", "shard_down", "shard 1 waits", "wait")
@@ -22,6 +24,12 @@ def test_four_lines_that_fit_a_small_terminal():
     assert lines[1] == "workers 5/6  queues 1,000  depth 1.00M  leased 1.00M  delayed 1.00M  dead 1.00M"
     assert lines[2] == "enqueued 100k/s  delivered 100k/s  acked 100k/s  nacked 100k/s"
     assert max(map(len, lines)) <= 80
+
+
+def test_sums_without_all_shards_say_so():
+    line = banner(picture(shards_up=5), "", "tcp://x:1", 0.5).plain.split("\n")[1]
+    assert line == "shards 5/6:  queues 1,000  depth 1.00M  leased 1.00M  delayed 1.00M  dead 1.00M"
+    assert len(line) <= 80
 
 
 def test_rates_that_are_not_known_are_not_shown():
