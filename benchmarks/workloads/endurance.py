@@ -18,18 +18,19 @@ from dataclasses import dataclass
 import psutil
 
 from benchmarks.harness.cluster import OneCluster
-from benchmarks.harness.fila import blocking_client
+from benchmarks.harness.fila import blocking_client, one_queue_on_each
 from benchmarks.harness.growth import WINDOWS, Watch
 from benchmarks.harness.processes import ClientProcess
 from benchmarks.harness.results import Chart, Series
 from benchmarks.harness.workload import Benchmark, Run, number
 from benchmarks.workloads.mixed_use import Done, Names, use
-from fila_cluster import Client
+from fila_cluster import Client, Message
 
 ALL, WINDOW, END = "What was done", "Medians of the windows", "At the end"
 SETTINGS = {"FILA_LIMITS__DEDUP_WINDOW_MS": "10000"}
 """What is kept for a window of time has to reach its usual size within the first sixth of a run."""
 TOLD_S = 60.0
+WORKERS = 2
 CHECK_S_MAX = 600.0
 
 
@@ -42,6 +43,21 @@ class Scale:
     queues: int = number("Queues.", 200)
     keys: int = number("Fairness keys.", 5_000)
     every_s: float = number("Seconds between two looks.", 10.0)
+    fill_mib: int = number(
+        "MiB that go through each worker before: its caches are full then, which would take this rate an hour.", 128
+    )
+
+
+def fill(address: str, mib: int) -> None:
+    """Have a backlog go through each worker: the write buffers and the block cache of its RocksDB grow to their bounds."""
+    messages = [Message(bytes(1024))] * 1024
+    with blocking_client(address) as client:
+        for queue in one_queue_on_each(address, WORKERS, "filling"):
+            for _ in range(mib):
+                client.enqueue_many(queue, messages)
+            while deliveries := client.receive(queue, 1000):
+                client.ack(deliveries)
+            client.delete_queue(queue)
 
 
 def processes_of(cluster: OneCluster, client: ClientProcess) -> dict[str, psutil.Process]:
@@ -94,7 +110,8 @@ def measure(run: Run[Scale]) -> None:
     with run.directory() as directory:
         data_dir = directory / "data"
         facts = {"version": "", "durability": '"os"', "client": "fila-cluster (asyncio)"}
-        with OneCluster(data_dir, "--dashboard", "127.0.0.1:0", workers=2, facts=facts, settings=SETTINGS) as cluster:
+        with OneCluster(data_dir, "--dashboard", "127.0.0.1:0", workers=WORKERS, facts=facts, settings=SETTINGS) as cluster:
+            fill(cluster.address, scale.fill_mib)
             watch = Watch(data_dir)
             client = ClientProcess(use, cluster.address, cluster.dashboard, names, scale.rate, scale.minutes * 60)
             try:
@@ -142,4 +159,4 @@ def judge(run: Run[Scale], done: Done, watch: Watch) -> None:
     run.promise(f"messages and queues that were left after draining: {done.left or 'none'}", not done.left)
 
 
-BENCHMARK = Benchmark("endurance", measure, Scale(0.1, queues=20, keys=50, every_s=0.5), Scale(10.0), Scale(60.0))
+BENCHMARK = Benchmark("endurance", measure, Scale(0.1, queues=20, keys=50, every_s=0.5, fill_mib=1), Scale(10.0), Scale(60.0))
