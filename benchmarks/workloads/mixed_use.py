@@ -343,7 +343,8 @@ class MixedUse:
         task = asyncio.create_task(self.client.receive(self._queue(), 5, wait=30))
         await asyncio.sleep(0.05)
         if task.done():
-            await self.client.give_back(task.result())
+            for delivery in task.result():
+                await self._settle(delivery, 1.0)
         else:
             task.cancel()
             await asyncio.wait([task])
