@@ -26,7 +26,7 @@ from benchmarks.peers.nats_jetstream import Nats
 from benchmarks.peers.rabbitmq import RabbitMQ
 from benchmarks.peers.redis_streams import Redis
 from benchmarks.workloads import throughput, unary
-from tests.support.cluster import PATIENCE_S, eventually
+from tests.support.cluster import PATIENCE_S, eventually, is_dead
 from tests.support.machine import PEERS, require
 
 ROOT = Path(__file__).parents[2]
@@ -193,7 +193,7 @@ def test_a_benchmark_that_is_ended_leaves_no_server_behind(tmp_path: Path):
         run.terminate()
         run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 143
-    assert not servers[0].is_running()
+    assert is_dead(servers[0])
     assert not directory.exists()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.books import Books, Load
-from tests.support.cluster import Cluster, eventually, running, settling_may_fail
+from tests.support.cluster import Cluster, eventually, is_dead, running, settling_may_fail
 from tests.support.faults import check_disk, kill, paused, queue_on, running_parts, wait_until_served
 
 pytestmark = pytest.mark.whole
@@ -71,7 +71,7 @@ def test_a_worker_is_killed_while_the_router_is_paused(tmp_path: Path) -> None:
             with paused(cluster, "router"):
                 (worker,) = running_parts(cluster, "worker-0")
                 kill(cluster, "worker-0")
-                eventually(lambda: not worker.is_running() or worker.status() == "zombie", "its end")
+                eventually(lambda: is_dead(worker), "its end")
             wait_until_served(cluster, *load.queues)
         finished(cluster, load)
 

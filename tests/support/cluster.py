@@ -166,7 +166,7 @@ class Cluster:
         for child in children:
             child.kill()
         self.wait()
-        eventually(lambda: all(map(_is_dead, children)), "the children's end")
+        eventually(lambda: all(map(is_dead, children)), "the children's end")
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -178,7 +178,8 @@ class Cluster:
         self.supervisor.stderr.close()
 
 
-def _is_dead(process: psutil.Process) -> bool:
+def is_dead(process: psutil.Process) -> bool:
+    """Whether a process has ended, be it reaped or not."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)  # orphans are reaped when init gets to it
     except psutil.NoSuchProcess:

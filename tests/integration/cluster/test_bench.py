@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from fila_cluster import Client
 from fila_cluster.bench import running as bench_running
 from fila_cluster.cli.root import root
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
+from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, is_dead, running
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_ctrl_c_removes_the_queue_and_leaves_no_process(cluster: Cluster, client
         output, complaint = run.communicate(timeout=PATIENCE_S)
     assert (run.returncode, output, complaint.strip()) == (1, "", "Aborted!")
     assert children
-    assert not [child for child in children if child.is_running()]
+    assert all(map(is_dead, children))
     assert client.list_queues(bench_running.QUEUE_PREFIX) == []
 
 

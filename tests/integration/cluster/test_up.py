@@ -17,7 +17,7 @@ from fila_cluster import Client
 from fila_cluster.errors import FilaError, QueueNotFoundError, ShardUnavailableError
 from fila_cluster.supervisor.supervisor import ROUTER_STOP_S, WORKERS_STOP_S
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import PATIENCE_S, command, environment, eventually, running
+from tests.support.cluster import PATIENCE_S, command, environment, eventually, is_dead, running
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ def test_it_stops_in_order_and_keeps_everything(data_dir: Path, number: signal.S
         ids = [client.enqueue("orders", b"%d" % index) for index in range(10)]
         children = cluster.children()
         assert cluster.stop(number) == 0
-        assert not any(child.is_running() for child in children)
+        assert all(map(is_dead, children))
         assert cluster.log == []
     with running(data_dir, workers=2) as cluster, cluster.client() as client:
         deliveries = client.receive("orders", 10)
