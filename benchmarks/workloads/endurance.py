@@ -127,6 +127,8 @@ def measure(run: Run[Scale]) -> None:
     report(run, done, watch, spent)
     judge(run, done, watch)
     run.promise("no process died", lived)
+    if not clean:
+        run.note(said)
     run.promise(f"check of the data directory: {said.splitlines()[-1] if said else 'nothing said'}", clean)
 
 
