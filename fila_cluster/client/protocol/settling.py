@@ -263,11 +263,11 @@ class Settler:
         frames: defaultdict[tuple[str, Settlement], list[_Frame]] = defaultdict(list)
         while self.collected:
             settling, how, leases = self.collected.popleft()
+            deliveries_max = NACKED_MAX if how.verb is Verb.NACK else FENCES_MAX
             for lease, indexes in leases.items():
                 open_to = frames[lease.queue, how]
-                deliveries_max = NACKED_MAX if how.verb is Verb.NACK else FENCES_MAX
                 for start in range(0, len(indexes), deliveries_max):
-                    part = indexes[start : start + deliveries_max] if len(indexes) > deliveries_max else indexes
+                    part = indexes[start : start + deliveries_max]
                     if not open_to or not open_to[-1].has_room(lease, len(part), deliveries_max):
                         open_to.append(_Frame())
                     open_to[-1].add(settling, lease, part)
