@@ -7,7 +7,6 @@ from typing import Any, Final, Unpack
 from uuid import uuid4
 
 from sqlalchemy import Connection, Executable, bindparam, func, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
 from fila_cluster.client import checks
@@ -108,7 +107,7 @@ def _due(message: Message, now: datetime) -> datetime | None:
 
 
 def _check_session(session: object) -> None:
-    if isinstance(session, AsyncSession | AsyncConnection):
+    if hasattr(session, "run_sync"):  # sqlalchemy.ext.asyncio is not imported: since SQLAlchemy 2.1 it needs an extra
         raise InvalidArgumentError(
             f"an {type(session).__name__} is awaited: use `await session.run_sync(outbox.add, queue, payload, …)`"
         )

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Engine, Row, inspect
 from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fila_cluster.client import AsyncClient, Client, checks
 from fila_cluster.errors import FilaError, InvalidArgumentError
@@ -141,7 +140,7 @@ def check_table(engine: Engine) -> None:
 
 
 def _check_blocking(engine: object, client: object) -> None:
-    if isinstance(engine, AsyncEngine):
+    if hasattr(engine, "sync_engine"):
         raise InvalidArgumentError(
             "engine is an AsyncEngine, and a relay blocks: make an engine for it with create_engine(), and call "
             "`await asyncio.to_thread(outbox.relay, engine, client)`"
