@@ -9,7 +9,7 @@ It opens and closes RocksDB, through rocksdict in raw mode, and reads. What a co
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
 from typing import cast
@@ -145,17 +145,37 @@ class Database:
         self._commit_ns.observe(perf_counter_ns() - started_ns)
         self._commit_changes.observe(changes)
 
-    def _release(self, *, cancelled: bool) -> None:
-        """Close RocksDB, which flushes each family. ``cancelled``: it was stopped before, and refuses that."""
+    def _release(self, *, flush: bool) -> None:
+        """Close RocksDB and remove the tables that it leaves behind. ``flush``: have all of its changes in tables first."""
         for pin in self._pins:
             pin.close()  # an iterator holds the lock, too
-        self._reader_of.clear()
-        with suppress(Exception) if cancelled else nullcontext():
-            self._close_readers()
-        self._readers.clear()
-        del self.families, self._handles  # the lock is held as long as a handle lives
-        with suppress(Exception) if cancelled else nullcontext():
-            self._db.close()
+        try:
+            if flush:
+                for reader in self._readers.values():
+                    reader.flush(True)
+        finally:
+            self._db.cancel_all_background(True)
+            leftovers = self._leftovers()
+            self._reader_of.clear()
+            with suppress(Exception):  # it flushes each family, and refuses that now
+                self._close_readers()
+            self._readers.clear()
+            del self.families, self._handles  # the lock is held as long as a handle lives
+            with suppress(Exception):
+                self._db.close()
+            for table in leftovers:
+                with suppress(OSError):  # the next opening removes it
+                    table.unlink(missing_ok=True)
+
+    def _leftovers(self) -> list[Path]:
+        """Return the tables that RocksDB was rewriting or has rewritten. A check could not tell them from tables that are lost.
+
+        None of them after an error in the background: the manifest may name more then than RocksDB takes into account.
+        """
+        if self._sum("background-errors"):
+            return []
+        live = {Path(table["name"]).name for table in self._db.live_files()}
+        return [table for table in self._path.glob("*.sst") if table.name not in live]
 
     def _close_readers(self) -> None:
         for reader in self._readers.values():

@@ -195,6 +195,8 @@ class Manifest:
     """The names of the column families, by the numbers that logs have for them."""
     tables: set[int] = field(default_factory=set)
     """The numbers of the tables."""
+    removed: set[int] = field(default_factory=set)
+    """The numbers of tables that were rewritten or emptied since: their files are removed a little later."""
     torn_at: int | None = None
 
 
@@ -237,7 +239,9 @@ class _Edit:
             manifest.families[self._family] = self.string().decode()
         elif tag == _REMOVED_TABLE:
             self.number()
-            manifest.tables.discard(self.number())
+            number = self.number()
+            manifest.tables.discard(number)
+            manifest.removed.add(number)
         elif tag == _NEW_TABLE:
             self.number()
             manifest.tables.add(self.number())
@@ -357,7 +361,8 @@ def logs_of(path: Path, first: int) -> list[Path]:
 
 def _unknown_tables(path: Path, manifest: Manifest, logs: list[Path]) -> Iterator[FileDamage]:
     """Yield tables that the manifest does not name and whose messages are in no log."""
-    unknown = [table for table in path.glob("*.sst") if table.stem.isdigit() and int(table.stem) not in manifest.tables]
+    named = manifest.tables | manifest.removed
+    unknown = [table for table in path.glob("*.sst") if table.stem.isdigit() and int(table.stem) not in named]
     if unknown and not any(log.stat().st_size for log in logs):
         newest = max(unknown)
         text = (

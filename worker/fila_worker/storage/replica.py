@@ -433,7 +433,7 @@ class Replica(Database):
         self._stop()
         self._append = None
         del self._default
-        self._release(cancelled=True)
+        self._release(flush=False)
 
 
 _ADVICE: Final = "remove the directory, and let this host copy the shard anew from a checkpoint and the log"

@@ -138,11 +138,11 @@ class RocksStore(Database):
             self._sync()
         if self._flushing is not None:
             self._flushing.join()
-        cancelled = self._tidying is not None and self._tidying.is_alive()
-        if self._tidying is not None and cancelled:
+        tidies = self._tidying is not None and self._tidying.is_alive()
+        if self._tidying is not None and tidies:
             self._db.cancel_all_background(True)
             self._tidying.join()
-        self._release(cancelled=cancelled)  # the log has what is in the memtables
+        self._release(flush=not tidies)  # the log has what is in the memtables
 
 
 def _rewrite(readers: list[Rdict]) -> None:

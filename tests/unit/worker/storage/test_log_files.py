@@ -16,6 +16,7 @@ from fila_worker.storage.log_files import (
     rescued,
 )
 from fila_worker.storage.rocks import RocksStore
+from tests.support.cluster import eventually
 
 
 def write(store: RocksStore, begin: int, end: int, size: int = 3000) -> None:
@@ -95,6 +96,41 @@ def test_a_manifest_that_lost_its_end_is_seen(killed: Path) -> None:
     content = manifest.read_bytes()
     manifest.write_bytes(content[:-2])
     assert any(damage.file == manifest for damage in overlooked_damage(killed))
+
+
+def test_a_close_leaves_no_table_that_was_being_rewritten(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    held = store.families  # as a worker does: RocksDB itself is never closed then
+    write(store, 0, 10)
+    rewritten = tmp_path / "999999.sst"
+    rewritten.write_bytes(b"the half of a table")
+    store.close()
+    assert not rewritten.exists()
+    assert list(overlooked_damage(tmp_path)) == []
+    assert {int(table.stem) for table in tmp_path.glob("*.sst")} == read_manifest(manifest_in(tmp_path)).tables
+    del held
+
+
+def test_a_rewritten_table_that_is_not_removed_yet_is_no_damage_and_one_that_no_manifest_names_is(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+
+    def rewritten() -> bool:
+        write(store, 0, 10)
+        store.tidy()
+        manifest = read_manifest(manifest_in(tmp_path))
+        return bool(manifest.removed - manifest.tables)
+
+    eventually(rewritten, "rewritten tables")
+    store.close()
+    manifest = read_manifest(manifest_in(tmp_path))
+    removed = max(manifest.removed - manifest.tables)
+    left = tmp_path / f"{removed:06d}.sst"
+    left.write_bytes(b"a table")
+    for log in tmp_path.glob("*.log"):
+        log.write_bytes(b"")
+    assert list(overlooked_damage(tmp_path)) == []
+    left.rename(tmp_path / "999999.sst")
+    assert [damage.file.name for damage in overlooked_damage(tmp_path)] == ["999999.sst"]
 
 
 @pytest.mark.parametrize("at", [20, 40_000, 100_000])
