@@ -15,6 +15,7 @@ from typing import Any
 
 from fila_admission.in_flight import _ROOM_OF, InFlight
 from fila_admission.login_attempts import LoginAttempts
+from fila_cluster.client.protocol import settling
 from fila_cluster.client.requests.connection import Connection
 from fila_proto_zmq.errors import OverloadedError
 from fila_router.core.keys.access import Access
@@ -115,6 +116,7 @@ BOUNDARIES: dict[str, Boundary] = {
     "the router holds back what is not read": Boundary(Unread, "hold"),
     "a client refuses a call": Boundary(Connection, "_no_room"),
     "a client's frame waits for room in its pipe": Boundary(Connection, "_fits", _no),
+    "nacks take several frames": Boundary(settling._Frame, "has_room", _no),
     "a batch too many is refused": Boundary(OwnedBatches, "open", raises=(OverloadedError,)),
     "a batch that has ended is forgotten": Boundary(
         OwnedBatches, "end", lambda before, _, of: len(of[0].ended) <= before, lambda of: len(of[0].ended)

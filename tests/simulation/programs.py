@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from fila_cluster import Message
 from fila_cluster.client.calls.request import Request
@@ -304,9 +304,10 @@ class Programs:
                 for delivery in deliveries:
                     await self.settle(delivery, "ack")
             return
-        if len(deliveries) > 1 and random.random() < 0.4:
+        if len(deliveries) > 1 and (drawn := random.random()) < 0.4:
             await asyncio.sleep(random.choice(WORK_S))
-            await self.ack_together(deliveries)
+            nacked = drawn < 0.2 and not (self.quiet or deliveries[0]._lease.at_most_once)
+            await self.settle_together("nack" if nacked else "ack", deliveries)
             return
         await asyncio.gather(*(self._work_on_one(Random(random.getrandbits(32)), delivery) for delivery in deliveries))
 
@@ -345,19 +346,19 @@ class Programs:
                 return
             await asyncio.sleep(0.2)
 
-    async def ack_together(self, deliveries: list[Any]) -> list[Any]:
-        """Ack many in one call; each is noted as if it had been a call of its own. Return those that were refused for the moment."""
+    async def settle_together(self, verb: Literal["ack", "nack"], deliveries: list[Any]) -> list[Any]:
+        """Settle many in one call; each is noted as if it had been a call of its own. Return those that were refused for the moment."""
         limit_us = round(self.options.timeout_s * 1e6)
         records = [
             self.history.began(
-                self.process.name, "ack", delivery.queue, limit_us, token=token_in(delivery.headers, delivery.payload),
+                self.process.name, verb, delivery.queue, limit_us, token=token_in(delivery.headers, delivery.payload),
                 lease=delivery._lease.id, index=delivery._index, together=len(deliveries),
             )
             for delivery in deliveries
         ]  # fmt: skip
         errors: list[BaseException | None] = [None] * len(deliveries)
         try:
-            await self.client.ack(deliveries)
+            await getattr(self.client, verb)(deliveries)
         except BatchError as error:
             errors = list(error.results)
         except FilaError as error:
@@ -394,7 +395,7 @@ class Programs:
             if not record.ok or not record.value:
                 return
             self._hand_over(record.value)
-            await self.ack_together(record.value)
+            await self.settle_together("ack", record.value)
 
     async def piped(self, random: Random, queue: str) -> None:
         """Send messages without waiting for each, then take batches and ack them without waiting."""
@@ -495,7 +496,7 @@ class Programs:
                 await self.work_on(random, value)
             return
         if kind == "ack":
-            await self.ack_together(deliveries)
+            await self.settle_together("ack", deliveries)
 
     async def _receive_two(self, random: Random, queue: str) -> None:
         record = await self.call("receive", queue, lambda: self.client.receive(queue, 2), count=2)

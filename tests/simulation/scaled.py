@@ -178,6 +178,7 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     CORE + "model.token_client.FOLLOWING_MIN": (1, 250),
     CORE + "manage.config.LISTED_AT_ONCE": (1, 400),
     "fila_proto_zmq.runtime_config.PAGE_KEYS_MAX": (1, 2, 500),
+    "fila_cluster.client.protocol.settling.NACKED_MAX": (1, 2),
 }
 """Constants of modules."""
 

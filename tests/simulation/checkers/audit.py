@@ -142,7 +142,7 @@ async def _take_all(programs: "Programs", queue: str) -> int:
         for _ in range(TRIES_MAX):
             if not owed:
                 break
-            owed = await programs.ack_together(owed)
+            owed = await programs.settle_together("ack", owed)
 
 
 async def audit_again(programs: "Programs", history: History) -> None:
