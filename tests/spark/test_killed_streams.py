@@ -21,8 +21,8 @@ from tests.support.machine import JAVA, require
 
 pytestmark = pytest.mark.whole
 
-EXECUTORS_KILLED = (3,)
-"""Round by round; after that, everything is killed. Each round starts Spark, which is what takes long."""
+KILLED = ("pyspark.worker", "CoarseGrainedExecutorBackend")
+"""What runs the tasks: the Python processes, and the executor's JVM. After them everything is killed."""
 STEP = ROWS_PER_BATCH
 HEADROOM = 2 * ROWS_PER_BATCH
 """What the job may do between two looks at it."""
@@ -68,12 +68,11 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def kill_executors(process: "subprocess.Popen[bytes]", master: str) -> None:
-    """Kill -9 what runs the tasks: the executor's JVM, or without one the Python processes that tasks run in."""
-    word = "CoarseGrainedExecutorBackend" if master == WITH_EXECUTORS else "pyspark.worker"
+def kill_executors(process: "subprocess.Popen[bytes]", program: str) -> None:
+    """Kill -9 those that run such a program."""
     for each in descendants(process):
         try:
-            if any(argument.endswith(word) for argument in each.cmdline()):
+            if any(argument.endswith(program) for argument in each.cmdline()):
                 kill(each.pid)
         except psutil.NoSuchProcess:
             continue
@@ -101,13 +100,11 @@ def fill_up(client: Client, wanted: int) -> set[str]:
     )
 
 
-def kill_in_the_middle(
-    client: Client, process: "subprocess.Popen[bytes]", master: str, executors: int, chance: random.Random
-) -> bool:
+def kill_in_the_middle(client: Client, process: "subprocess.Popen[bytes]", chance: random.Random) -> bool:
     """Kill executors at random moments and leave the program at another; False if it had done everything before."""
-    for _ in range(executors):
+    for program in KILLED:
         await_progress(client, process, chance.randint(1, STEP))
-        kill_executors(process, master)
+        kill_executors(process, program)
     await_progress(client, process, chance.randint(1, STEP))
     return process.poll() != 0
 
@@ -119,14 +116,12 @@ def test_a_stream_that_is_killed_again_and_again_writes_every_message_once(tmp_p
     with running(tmp_path / "data", "--no-dashboard", workers=2) as cluster, cluster.client() as client:
         client.create_queue("q")
         sent: set[str] = set()
-        for number, executors in enumerate(EXECUTORS_KILLED):
-            master = WITH_EXECUTORS if number == 1 else LOCAL  # slow: one round of it will do
-            was_killed = False
-            while not was_killed:
-                sent |= fill_up(client, (executors + 1) * (STEP + HEADROOM))
-                with job(cluster.endpoint, tmp_path, master) as process:
-                    was_killed = kill_in_the_middle(client, process, master, executors, chance)
-                    assert process.poll() in {None, 0}, (tmp_path / "log").read_text()[-3000:]
+        was_killed = False
+        while not was_killed:
+            sent |= fill_up(client, (len(KILLED) + 1) * (STEP + HEADROOM))
+            with job(cluster.endpoint, tmp_path, WITH_EXECUTORS) as process:
+                was_killed = kill_in_the_middle(client, process, chance)
+                assert process.poll() in {None, 0}, (tmp_path / "log").read_text()[-3000:]
         for _ in range(3):  # to the end; a last kill may have left something reserved for a batch that comes first
             with job(cluster.endpoint, tmp_path, LOCAL) as process:
                 assert process.wait(300) == 0, (tmp_path / "log").read_text()[-3000:]
