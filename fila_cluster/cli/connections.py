@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.invocation import Invocation, end_with, of_routers
 from fila_cluster.cli.shared.tables import table
 from fila_cluster.figures import counted
 
@@ -20,14 +20,16 @@ def command() -> None:
 def list_(invocation: Invocation, limit: int) -> None:
     """List the clients that have greeted: which, whose key, from where, which version, what they consume, last heard of.
 
-    With several hosts these are the clients of one router: name it by --endpoint.
+    With several hosts each router has its own clients: name all routers by --endpoint.
     """
-    with invocation.connect() as client:
-        connections = client.connections(limit=limit)
+    answers, errors = invocation.each_router(lambda client: client.connections(limit=limit))
+    several = len(answers) + len(errors) > 1
     now = datetime.now(UTC)
-    rows = table("client", "key", "from", "version", "consumes", "#unsettled", "#heard")
-    for each in connections:
+    rows = table(*["router"] * several, "client", "key", "from", "version", "consumes", "#unsettled", "#heard")
+    connections = [(router, each) for router, found in answers.items() for each in found]
+    for router, each in connections:
         rows.add_row(
+            *[router] * several,
             each.client,
             each.key or "–",
             each.address or "this host",
@@ -36,19 +38,21 @@ def list_(invocation: Invocation, limit: int) -> None:
             counted(each.unsettled),
             f"{max(0, round((now - each.heard_at).total_seconds()))} s ago",
         )
-    invocation.show(connections, rows if connections else "no clients")
+    invocation.show(of_routers(connections, several=several), rows if connections else "no clients")
+    end_with(errors)
 
 
 @command.command("close", short_help="End a client's session.")
 @click.argument("client", metavar="ID")
 @click.pass_obj
 def close(invocation: Invocation, client: str) -> None:
-    """End the session of the client ID, as `connections list` of its router shows it.
+    """End the session of the client ID, as `connections list` shows it, on the router that has it.
 
     What is leased to it goes back at once, without a failed attempt. It may connect anew: revoke its API key first to keep it out.
     """
-    with invocation.connect() as asking:
-        asking.close_connection(client)
+    closed, errors = invocation.each_router(lambda asking: asking.close_connection(client))
+    if not closed:
+        end_with(errors)
     invocation.show(
         {"client": client, "closed": True}, f"closed {client}; it may connect anew, unless its API key is revoked"
     )

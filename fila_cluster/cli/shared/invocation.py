@@ -3,10 +3,10 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fila_cluster import Client
+    from fila_proto_zmq.errors import FilaError
+
+T = TypeVar("T")
 
 UNWRAPPED_COLUMNS: Final = 4000
 """Wider than a row of names and ids. Longer texts, such as large values of the config, are wrapped: each cell of their column is as wide."""
@@ -33,12 +36,44 @@ class Invocation:
         options: dict[str, Any] = {"endpoint": self.endpoint or None, "timeout": timeout}
         return Client(**{name: value for name, value in options.items() if value is not None})
 
+    def each_router(self, ask: "Callable[[Client], T]") -> "tuple[dict[str, T], dict[str, FilaError]]":
+        """Ask each router that is named, as the routers of several hosts are. Return its answers and errors, by endpoint."""
+        from fila_cluster import Client  # noqa: PLC0415 # quick --help
+        from fila_cluster.client.checks import endpoint_or_default  # noqa: PLC0415
+        from fila_cluster.client.requests.endpoints import parse_endpoints  # noqa: PLC0415
+        from fila_proto_zmq.errors import FilaError  # noqa: PLC0415
+
+        answers: dict[str, T] = {}
+        errors: dict[str, FilaError] = {}
+        for endpoint in parse_endpoints(endpoint_or_default(self.endpoint or None)):
+            try:
+                with Client(endpoint.text) as client:
+                    answers[endpoint.text] = ask(client)
+            except FilaError as error:
+                errors[endpoint.text] = error
+        if not answers and len(errors) == 1:
+            raise next(iter(errors.values()))
+        return answers, errors
+
     def show(self, value: Any, *human: "RenderableType") -> None:
         """Print ``value`` as JSON, or ``human`` as text."""
         if self.as_json:
             print_json(value)
         else:
             print_rich(human)
+
+
+def of_routers(found: "Iterable[tuple[str, Any]]", *, several: bool) -> list[Any]:
+    """Return the JSON form of what routers listed; each entry names its router if ``several`` were asked."""
+    return [{"router": router, **_plain(each)} if several else each for router, each in found]
+
+
+def end_with(errors: "Mapping[str, FilaError]") -> None:
+    """Say which routers gave no answer, with exit code 1; return if there are none."""
+    for endpoint, error in errors.items():
+        click.echo(f"{endpoint}: {error}", err=True)
+    if errors:
+        sys.exit(1)
 
 
 def print_json(value: Any) -> None:

@@ -99,7 +99,7 @@ def session_named(name: str, sessions: Sessions) -> Session:
     found = [session for session in sessions.by_client.values() if session.name == name] if name else []
     if not found:
         raise InvalidArgumentError(
-            f"no client {name!r} is connected to this router: `fila-cluster connections list` shows which are; each host has its own"
+            f"no client {name!r} is connected to this router: `fila-cluster connections list` shows which are"
         )
     if len(found) > 1:  # names have 32 bits
         raise InvalidArgumentError(

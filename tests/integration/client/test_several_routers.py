@@ -125,6 +125,31 @@ def test_the_command_line_takes_the_same_list(routers: Routers) -> None:
     assert wrong.stderr.startswith("Error: endpoint 'nowhere' (number 3 of ")
 
 
+def test_the_command_line_asks_each_router_for_its_clients_and_acts(routers: Routers) -> None:
+    first, second = routers.parts
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command("--endpoint", routers.endpoints, *arguments),
+            env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+
+    with Client(first) as one, Client(second) as two:
+        names = {(endpoint, client.connections()[0].client) for endpoint, client in ((first, one), (second, two))}
+        listed = json.loads(run("--json", "connections", "list").stdout)
+        assert names <= {(each["router"], each["client"]) for each in listed}
+        ((_, name),) = (each for each in names if each[0] == second)
+        closed = run("connections", "close", name)
+        assert (closed.returncode, closed.stdout.split(";")[0]) == (0, f"closed {name}")
+        acts = {(act["router"], act["result"]) for act in json.loads(run("--json", "audit").stdout)}
+        assert acts == {(first, "INVALID_ARGUMENT"), (second, "ok")}
+        assert run("connections", "close", "00000000").stderr.count("no client '00000000'") == 2
+    routers.parts[first].kill()
+    left = run("connections", "list")
+    assert (left.returncode, second in left.stdout) == (1, True)
+    assert left.stderr.startswith(f"{first}: ")
+
+
 # --- two endpoints of one router --------------------------------------------------------------------------------------
 
 
