@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from typing import NoReturn
 
 import pytest
 
@@ -98,11 +99,15 @@ NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, IPV6, NETWOR
 def require(need: Need) -> None:
     """Skip the test or the fixture that asks if something is missing, or fail it if nothing may be."""
     problem = need.lacks()
-    if problem is None:
-        return
+    if problem is not None:
+        leave_out(need.reason, problem)
+
+
+def leave_out(reason: str, problem: str) -> NoReturn:
+    """Skip the test that asks, or fail it if nothing may be missing."""
     if os.environ.get("FILA_REQUIRE_ALL", "0") not in {"", "0"}:
         pytest.fail(f"FILA_REQUIRE_ALL is set: {problem}", pytrace=False)
-    pytest.skip(need.reason)
+    pytest.skip(reason)
 
 
 def left_out(reasons: Iterable[str]) -> str:
