@@ -37,7 +37,7 @@ class Invocation:
         return Client(**{name: value for name, value in options.items() if value is not None})
 
     def each_router(self, ask: "Callable[[Client], T]") -> "tuple[dict[str, T], dict[str, FilaError]]":
-        """Ask each router that is named, as the routers of several hosts are. Return its answers and errors, by endpoint."""
+        """Ask each router that is named, as those of several hosts are. Return answers and errors by endpoint; end if none answers."""
         from fila_cluster import Client  # noqa: PLC0415 # quick --help
         from fila_cluster.client.checks import endpoint_or_default  # noqa: PLC0415
         from fila_cluster.client.requests.endpoints import parse_endpoints  # noqa: PLC0415
@@ -51,8 +51,10 @@ class Invocation:
                     answers[endpoint.text] = ask(client)
             except FilaError as error:
                 errors[endpoint.text] = error
-        if not answers and len(errors) == 1:
-            raise next(iter(errors.values()))
+        if not answers:
+            if len(errors) == 1:
+                raise next(iter(errors.values()))
+            end_with(errors)
         return answers, errors
 
     def show(self, value: Any, *human: "RenderableType") -> None:

@@ -148,6 +148,9 @@ def test_the_command_line_asks_each_router_for_its_clients_and_acts(routers: Rou
     left = run("connections", "list")
     assert (left.returncode, second in left.stdout) == (1, True)
     assert left.stderr.startswith(f"{first}: ")
+    routers.parts[second].kill()
+    none = run("connections", "list")
+    assert (none.returncode, none.stdout, len(none.stderr.splitlines())) == (1, "", 2), "it does not say that there are none"
 
 
 # --- two endpoints of one router --------------------------------------------------------------------------------------
