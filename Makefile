@@ -52,7 +52,7 @@ routed: .venv/.tested
 		tests/faults tests/integration/client tests/integration/policy \
 		--ignore tests/faults/test_direct_ways.py --ignore tests/faults/test_reshard.py --ignore tests/faults/test_backups.py --ignore tests/faults/test_damage.py --ignore tests/faults/test_disk.py \
 		--ignore tests/faults/test_hung_processes.py --ignore tests/integration/client/test_bad_input.py \
-		--ignore tests/integration/client/test_outage.py --ignore tests/integration/policy/test_hostile_scripts.py $(ARGS)
+		--ignore tests/integration/client/outages/test_outage.py --ignore tests/integration/policy/test_hostile_scripts.py $(ARGS)
 
 lint: .venv/.tested
 	$(BIN)/ruff check

@@ -28,16 +28,16 @@ LATER: Final = ("3.12", "3.13")
 """The versions of Python beside the oldest one, with which everything else runs."""
 UP_S_MAX: Final = 60.0
 EXTRAS: Final = {
-    "backup": ("fila_cluster.backup",),
+    "backup": ("fila_cluster.run.backup",),
     "celery": ("fila_cluster.celery",),
-    "dashboard": ("fila_cluster.dashboard",),
+    "dashboard": ("fila_cluster.ops.dashboard",),
     "django": ("fila_cluster.django",),
     "dramatiq": ("fila_cluster.dramatiq",),
     "hosts": ("fila_worker.log",),
     "locust": ("locust",),
     "outbox": ("fila_cluster.outbox",),
     "peers": ("redis", "nats", "pika", "hiredis"),
-    "reload": ("fila_cluster.work",),
+    "reload": ("fila_cluster.run.work",),
     "spark": ("fila_cluster.spark",),
     "testing": ("fila_cluster.testing",),
 }

@@ -2,8 +2,8 @@
 
 from fila_cluster.client.calls.redrive import IDS_MAX
 from fila_cluster.client.io.inside import PATIENCE_S
+from fila_cluster.ops.top.columns import KEYS, QUEUES, WORKERS
 from fila_cluster.testing.plugin import WAIT_S_MAX
-from fila_cluster.top.columns import KEYS, QUEUES, WORKERS
 from fila_proto_zmq import limits
 from fila_proto_zmq.commands import OTHER_KEYS, Verb
 from fila_proto_zmq.events import TEXT_MAX
@@ -19,7 +19,7 @@ from fila_worker.core.metrics.meter import KEYS_LOOKED_AT_MAX, QUEUES_SHOWN_MAX,
 from fila_worker.core.metrics.top_keys import KEYS_SHOWN
 from fila_worker.core.model.token_client import LIVE_MS, REPEAT_MS
 from fila_worker.core.settings import ShardSettings
-from fila_worker.links.links import PULSE_MS
+from fila_worker.transport.router_links import PULSE_MS
 
 _SHARD = ShardSettings()
 _LIMITS = _SHARD.limits

@@ -15,8 +15,8 @@ import click
 from rich.console import Console
 
 from benchmarks.harness.machine import ROOT
-from benchmarks.harness.results import FOLDER, SIZES, Result, newest, read, write
-from benchmarks.harness.tables import show as show_tables
+from benchmarks.harness.report.results import FOLDER, SIZES, Result, newest, read, write
+from benchmarks.harness.report.tables import show as show_tables
 from benchmarks.harness.workload import Benchmark
 from benchmarks.names import MODULES
 
@@ -75,7 +75,7 @@ def execute(chosen: Benchmark[Any], size: str, results: Path, **numbers: Any) ->
     changes = {name: value for name, value in numbers.items() if value is not None}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are stopped, and directories removed
     result = chosen.run(size, changes, typed(chosen.name, size, changes), console)
-    from benchmarks.harness.plots import save  # noqa: PLC0415 # client processes import this module, too: they need no plots
+    from benchmarks.harness.report.plots import save  # noqa: PLC0415 # client processes import this module, too: they need no plots
 
     path = write(result, results)
     save(result, results, path.stem)
@@ -104,7 +104,7 @@ def main() -> None:
 @click.option("--page", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=PAGE)
 def page(results: Path, page: Path) -> None:
     """Write tables and plots of the newest results into the documentation."""
-    from benchmarks.harness import page as pages  # noqa: PLC0415 # as above
+    from benchmarks.harness.report import page as pages  # noqa: PLC0415 # as above
 
     found: dict[str, Result] = newest(results)
     for name in pages.write_page(page, found):

@@ -15,7 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 from fila_cluster import Client
 from fila_process.signals import ENDINGS
 from tests.support import machine
-from tests.support.cluster import Cluster, running
+from tests.support.cluster.cluster import Cluster, running
 
 TOGETHER = ("tests/browser/", "tests/spark/", "tests/field_reports/restarts/")
 """Folders whose tests share a browser, a Java, or a cluster of their own."""

@@ -23,7 +23,7 @@ import psutil
 
 from benchmarks.harness.cluster import OneCluster
 from benchmarks.harness.fila import Fila, asyncio_client
-from benchmarks.harness.spread import Spread, interval
+from benchmarks.harness.report.spread import Spread, interval
 from benchmarks.harness.workload import Benchmark, Run, number
 from fila_cluster import AsyncClient, Message
 

@@ -24,7 +24,7 @@ from benchmarks.costs import plain_side, spark_side
 from benchmarks.costs.plain_side import timed
 from benchmarks.harness.cluster import OneCluster
 from benchmarks.harness.fila import Fila, blocking_client
-from benchmarks.harness.spread import ratios, spread
+from benchmarks.harness.report.spread import ratios, spread
 from benchmarks.harness.workload import Benchmark, Run, number
 from fila_cluster import Client
 

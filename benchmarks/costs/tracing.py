@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from benchmarks.harness import clients
 from benchmarks.harness.fila import WAYS, Fila, blocking_client
 from benchmarks.harness.processes import Gate, Spent, together
-from benchmarks.harness.spread import ratios
+from benchmarks.harness.report.spread import ratios
 from benchmarks.harness.workload import Benchmark, Run, choice, number
 from fila_cluster import AsyncClient, Message
 from fila_cluster.tracing import instrument, uninstrument

@@ -9,10 +9,10 @@ import random
 import warnings
 from dataclasses import dataclass
 
-from benchmarks.harness.results import Verified
+from benchmarks.harness.report.results import Verified
 from benchmarks.harness.workload import Benchmark, Run, number
-from tests.support.batch_life import BatchLife, live
-from tests.support.cluster import running
+from tests.support.cluster.batch_life import BatchLife, live
+from tests.support.cluster.cluster import running
 
 SHARDS = 4
 TABLE = "Batches"

@@ -22,12 +22,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.faults.outages import AWAY_S_MIN, Fault, away_s, outages, percentile, probe, stages
-from benchmarks.harness.results import Verified
+from benchmarks.faults.load.outages import AWAY_S_MIN, Fault, away_s, outages, percentile, probe, stages
+from benchmarks.harness.report.results import Verified
 from benchmarks.harness.workload import Benchmark, Run, number
-from tests.support.books import Books, Load
-from tests.support.cluster import Cluster, running
-from tests.support.faults import check_disk, processes, queue_on, serves
+from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.cluster import Cluster, running
+from tests.support.cluster.faults import check_disk, processes, queue_on, serves
 
 PRODUCERS, CONSUMERS = 4, 8
 QUEUES_A_SHARD = 3

@@ -22,12 +22,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from benchmarks.faults.host_load import Strike, clients_of, led_by, promise_away, report
-from benchmarks.faults.outages import percentile
+from benchmarks.faults.load.host_load import Strike, clients_of, led_by, promise_away, report
+from benchmarks.faults.load.outages import percentile
 from benchmarks.harness.workload import Benchmark, Run, number
-from tests.support.cluster import eventually
-from tests.support.nodes import Node, Nodes, cluster_of_nodes
-from tests.support.shim import Shim
+from tests.support.cluster.cluster import eventually
+from tests.support.external.shim import Shim
+from tests.support.hosts.nodes import Node, Nodes, cluster_of_nodes
 
 AWAY_S_MAX = dict.fromkeys(("paused", "cut off from the log", "cut off from clients and hosts", "cut off from all"), 10.0)
 END_S_MAX = 10.0

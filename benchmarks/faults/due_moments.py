@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from benchmarks.harness.results import Verified
+from benchmarks.harness.report.results import Verified
 from benchmarks.harness.workload import Benchmark, Run, number
 from fila_cluster import Client, Schedule
-from tests.support.cluster import Cluster, eventually, running
-from tests.support.faults import kill, processes, queue_on
+from tests.support.cluster.cluster import Cluster, eventually, running
+from tests.support.cluster.faults import kill, processes, queue_on
 
 SECOND = timedelta(seconds=1)
 AROUND_S = 0.05

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.faults.counting_app import COROUTINE, FUNCTION
-from benchmarks.harness.results import Verified
+from benchmarks.faults.load.counting_app import COROUTINE, FUNCTION
+from benchmarks.harness.report.results import Verified
 from benchmarks.harness.workload import Benchmark, Run, number
 from fila_cluster import Client, Message
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
-from tests.support.working import WorkingApp
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.cluster.working import WorkingApp
 
 ROOT: Final = Path(__file__).parents[2]
-APP: Final = "benchmarks.faults.counting_app:app"
+APP: Final = "benchmarks.faults.load.counting_app:app"
 QUEUES: Final = (COROUTINE, FUNCTION)
 BATCH: Final = 10
 ALL = "Messages"

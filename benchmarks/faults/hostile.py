@@ -11,14 +11,14 @@ No process may end, none may exceed its bound of memory, no enemy may get an ans
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.faults.enemies import Sent, attack
+from benchmarks.faults.load.enemies import Sent, attack
 from benchmarks.harness import clients
 from benchmarks.harness.cluster import OneCluster
 from benchmarks.harness.fila import blocking_client
 from benchmarks.harness.guarded import Guarded
-from benchmarks.harness.histogram import Histogram
 from benchmarks.harness.messages import Load
 from benchmarks.harness.processes import together
+from benchmarks.harness.report.histogram import Histogram
 from benchmarks.harness.sampling import sampled
 from benchmarks.harness.workload import Benchmark, Run, number
 from fila_cluster.client.calls import cluster as calls

@@ -18,11 +18,11 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.faults.host_load import Strike, clients_of, led_by, promise_away, report
-from benchmarks.faults.outages import percentile
-from benchmarks.faults.stories import stories, take_over_parts
+from benchmarks.faults.load.host_load import Strike, clients_of, led_by, promise_away, report
+from benchmarks.faults.load.outages import percentile
+from benchmarks.faults.load.stories import stories, take_over_parts
 from benchmarks.harness.workload import Benchmark, Run, number
-from tests.support.nodes import Node, Nodes, cluster_of_nodes
+from tests.support.hosts.nodes import Node, Nodes, cluster_of_nodes
 
 PARTS_OF = "Parts of a take-over from a host that was killed"
 WORKERS = 2

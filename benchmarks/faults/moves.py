@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.faults.chaos import CONSUMERS, PRODUCERS
-from benchmarks.faults.outages import MACHINE, Fault, away_s, percentile, probe
-from benchmarks.harness.results import Verified
+from benchmarks.faults.load.outages import MACHINE, Fault, away_s, percentile, probe
+from benchmarks.harness.report.results import Verified
 from benchmarks.harness.workload import Benchmark, Run, number
 from fila_proto_zmq.commands import MoveShard
-from tests.support.books import Books, Load
-from tests.support.cluster import Cluster, running
-from tests.support.faults import queue_on
+from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.cluster import Cluster, running
+from tests.support.cluster.faults import queue_on
 
 SHARDS = 4
 PAUSE_S = 0.5

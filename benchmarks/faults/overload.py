@@ -14,8 +14,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.faults.busy import QUEUES, Clients, Tally
 from benchmarks.faults.deaf import Deaf
+from benchmarks.faults.load.busy import QUEUES, Clients, Tally
 from benchmarks.harness.cluster import OneCluster
 from benchmarks.harness.fila import Fila, blocking_client
 from benchmarks.harness.workload import Benchmark, Run, number

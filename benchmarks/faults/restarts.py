@@ -11,10 +11,10 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.faults.host_load import Strike, clients_of, led_by, report
+from benchmarks.faults.load.host_load import Strike, clients_of, led_by, report
 from benchmarks.harness.workload import Benchmark, Run, number
-from tests.support.cluster import command, environment
-from tests.support.nodes import Node, Nodes, cluster_of_nodes
+from tests.support.cluster.cluster import command, environment
+from tests.support.hosts.nodes import Node, Nodes, cluster_of_nodes
 
 DRAINED_S_MAX = 60.0
 CLIENTS, ERRORS = "Clients", "errors before all were killed"

@@ -11,10 +11,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.harness.histogram import numbers
 from benchmarks.harness.messages import Check, Load, time_of
 from benchmarks.harness.processes import Gate, Spent
-from benchmarks.harness.results import Verified
+from benchmarks.harness.report.histogram import numbers
+from benchmarks.harness.report.results import Verified
 from benchmarks.harness.systems import Connection, Pushed, Server, System
 
 STALLED_S = 60.0

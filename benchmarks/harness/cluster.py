@@ -14,7 +14,7 @@ import psutil
 from benchmarks.harness.ending import undisturbed
 from benchmarks.harness.systems import Processes
 
-MODULES = {"router": "fila_router", "worker": "fila_worker", "observer": "fila_cluster.observer"}
+MODULES = {"router": "fila_router", "worker": "fila_worker", "observer": "fila_cluster.ops.observer"}
 STOP_S_MAX = 60.0
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from benchmarks.harness.results import Verified
+from benchmarks.harness.report.results import Verified
 
 HEADERS = {"tenant": "acme", "kind": "order.created"}
 NUMBER_BYTES = 8

@@ -10,7 +10,7 @@ import psutil
 
 from benchmarks.harness.fila import Fila
 from benchmarks.harness.systems import Processes
-from tests.support.nodes import Nodes, cluster_of_nodes
+from tests.support.hosts.nodes import Nodes, cluster_of_nodes
 
 
 class NodesServer(Processes):

@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import psutil
 
-from benchmarks.harness.results import Series
+from benchmarks.harness.report.results import Series
 
 
 class Samples:

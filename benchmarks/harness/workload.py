@@ -18,9 +18,9 @@ from typing import Any, Generic, TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.harness.histogram import Histogram
 from benchmarks.harness.machine import Machine, this_machine
-from benchmarks.harness.results import FORMAT, SIZES, Chart, Figure, Promise, Result, Verified
+from benchmarks.harness.report.histogram import Histogram
+from benchmarks.harness.report.results import FORMAT, SIZES, Chart, Figure, Promise, Result, Verified
 from benchmarks.harness.systems import Server, Serves
 
 Scale = TypeVar("Scale")

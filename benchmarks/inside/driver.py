@@ -20,8 +20,8 @@ from fila_worker.core.effects import Answer, Call, Effect, Push
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
-from fila_worker.host import Host
 from fila_worker.lua import compile_hooks
+from fila_worker.process.shard_process import ShardProcess
 from fila_worker.storage.rocks import RocksStore
 
 BATCH = 500
@@ -122,7 +122,7 @@ class Bench:
         drive.settle()
         self.rows.append((scene, what, drive.longest_ms, drive.turns))
 
-    def time_host(self, host: Host, scene: str, what: str, *commands: c.Command) -> None:
+    def time_host(self, host: ShardProcess, scene: str, what: str, *commands: c.Command) -> None:
         """Send a request to a host, and time its turns until all is done. Frames are decoded and encoded, but not sent."""
         gc.collect()
         gc.freeze()

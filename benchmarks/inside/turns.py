@@ -19,8 +19,8 @@ from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Effect, Push
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
-from fila_worker.host import Host
 from fila_worker.lua import compile_hooks
+from fila_worker.process.shard_process import ShardProcess
 from fila_worker.storage.rocks import RocksStore
 
 EMPTY_US_MAX, ENQUEUE_US_MAX = 25.0, 60.0
@@ -42,7 +42,7 @@ class Scale:
 class Driver:
     """A host of one shard, a millisecond later at each turn."""
 
-    def __init__(self, host: Host, now_ms: int) -> None:
+    def __init__(self, host: ShardProcess, now_ms: int) -> None:
         self._host = host
         self._now_ms = now_ms
         self._request = 0
@@ -83,7 +83,7 @@ def driver(directory: Path) -> Iterator[Driver]:
     """Make a host with one queue."""
     now_ms, store = 1_800_000_000_000, RocksStore(directory)
     shard = recover(store, ShardSettings(), compile_hooks, index=0, shards=1, now_ms=now_ms)
-    drive = Driver(Host([shard], 1, now_ms), now_ms)
+    drive = Driver(ShardProcess([shard], 1, now_ms), now_ms)
     drive.turn(c.CreateQueue(c.QueueOptions()))
     yield drive
     store.close()

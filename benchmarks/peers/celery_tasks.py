@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.harness.fila import Fila
-from benchmarks.harness.results import Verified
+from benchmarks.harness.report.results import Verified
 from benchmarks.harness.workload import Benchmark, Run, number
 from benchmarks.peers.redis_streams import Redis
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from benchmarks.harness.fila import Fila
 from benchmarks.harness.processes import Gate, Spent, together
-from benchmarks.harness.results import Verified
+from benchmarks.harness.report.results import Verified
 from benchmarks.harness.systems import Server, Serves
 from benchmarks.harness.workload import Benchmark, Run, number
 from benchmarks.peers.doors import OverTcp

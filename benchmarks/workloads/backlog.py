@@ -14,7 +14,7 @@ from benchmarks.harness.cluster import OneCluster
 from benchmarks.harness.fila import WAYS, Fila, blocking_client, receive_in_turn
 from benchmarks.harness.messages import Check, Load
 from benchmarks.harness.processes import Gate, together
-from benchmarks.harness.results import Chart, Series
+from benchmarks.harness.report.results import Chart, Series
 from benchmarks.harness.sampling import sampled
 from benchmarks.harness.workload import Benchmark, Run, choice, number
 

@@ -21,7 +21,7 @@ from benchmarks.harness.cluster import OneCluster
 from benchmarks.harness.fila import blocking_client, one_queue_on_each
 from benchmarks.harness.growth import WINDOWS, Watch
 from benchmarks.harness.processes import ClientProcess
-from benchmarks.harness.results import Chart, Series
+from benchmarks.harness.report.results import Chart, Series
 from benchmarks.harness.workload import Benchmark, Run, number
 from benchmarks.workloads.mixed_use import Done, Names, use
 from fila_cluster import Client, Message

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from benchmarks.harness.fila import WAYS, Fila, blocking_client
 from benchmarks.harness.messages import Load
-from benchmarks.harness.results import Chart, Series
-from benchmarks.harness.spread import ratios, spread
+from benchmarks.harness.report.results import Chart, Series
+from benchmarks.harness.report.spread import ratios, spread
 from benchmarks.harness.systems import System
 from benchmarks.harness.workload import Benchmark, Run, choice, number
 from benchmarks.workloads import throughput

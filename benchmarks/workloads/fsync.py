@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness.fila import WAYS, Fila
-from benchmarks.harness.spread import ratios, spread
+from benchmarks.harness.report.spread import ratios, spread
 from benchmarks.harness.systems import System
 from benchmarks.harness.workload import Benchmark, Run, choice
 from benchmarks.workloads import throughput, unary

@@ -17,7 +17,7 @@ from benchmarks.harness.cluster import OneCluster
 from benchmarks.harness.fila import WAYS, Fila, blocking_client
 from benchmarks.harness.messages import Load
 from benchmarks.harness.processes import Gate, together
-from benchmarks.harness.spread import ratios, spread
+from benchmarks.harness.report.spread import ratios, spread
 from benchmarks.harness.workload import Benchmark, Run, choice, number
 from benchmarks.inside.hook_engine import measure_engine
 from fila_cluster import Message

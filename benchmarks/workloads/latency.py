@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from benchmarks.harness import clients
 from benchmarks.harness.fila import WAYS_OR_BOTH, Fila, by_ways
-from benchmarks.harness.histogram import SHOWN, Histogram
 from benchmarks.harness.messages import Load
 from benchmarks.harness.processes import together
-from benchmarks.harness.results import Chart, Series
+from benchmarks.harness.report.histogram import SHOWN, Histogram
+from benchmarks.harness.report.results import Chart, Series
 from benchmarks.harness.systems import System
 from benchmarks.harness.workload import Benchmark, Run, choice, number
 

@@ -7,8 +7,8 @@ from benchmarks.harness import clients
 from benchmarks.harness.fila import WAYS, Fila
 from benchmarks.harness.messages import Load
 from benchmarks.harness.processes import together
-from benchmarks.harness.results import Chart, Series
-from benchmarks.harness.spread import spread
+from benchmarks.harness.report.results import Chart, Series
+from benchmarks.harness.report.spread import spread
 from benchmarks.harness.systems import System
 from benchmarks.harness.workload import Benchmark, Run, choice, number
 

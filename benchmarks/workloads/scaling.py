@@ -14,7 +14,7 @@ from benchmarks.harness import clients
 from benchmarks.harness.fila import WAYS, Fila, one_queue_on_each
 from benchmarks.harness.messages import Load
 from benchmarks.harness.processes import together
-from benchmarks.harness.spread import spread
+from benchmarks.harness.report.spread import spread
 from benchmarks.harness.workload import Benchmark, Run, number
 
 PER = 100_000

@@ -14,10 +14,10 @@ from itertools import groupby
 
 from benchmarks.harness import clients
 from benchmarks.harness.fila import WAYS, Fila, blocking_client
-from benchmarks.harness.histogram import SHOWN, Histogram
 from benchmarks.harness.messages import Check, Load, time_of
 from benchmarks.harness.processes import Gate, Spent, together
-from benchmarks.harness.results import Chart, Series, Verified
+from benchmarks.harness.report.histogram import SHOWN, Histogram
+from benchmarks.harness.report.results import Chart, Series, Verified
 from benchmarks.harness.sampling import sampled
 from benchmarks.harness.workload import Benchmark, Run, choice, number
 from fila_cluster import AsyncClient

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from benchmarks.harness import clients
 from benchmarks.harness.fila import WAYS_OR_BOTH, Fila, FilaBlocking, by_ways
-from benchmarks.harness.histogram import Histogram
 from benchmarks.harness.messages import Load
 from benchmarks.harness.processes import one_core, together
-from benchmarks.harness.results import Chart
+from benchmarks.harness.report.histogram import Histogram
+from benchmarks.harness.report.results import Chart
 from benchmarks.harness.systems import Server, System
 from benchmarks.harness.workload import Benchmark, Run, choice, number
 

@@ -41,7 +41,7 @@ def init(invocation: Invocation, data_dir: Path) -> None:
 
     Then start the cluster with [auth] enabled = true.
     """
-    from fila_cluster.supervisor.auth import FIRST_KEY, init_auth  # noqa: PLC0415 # quick --help
+    from fila_cluster.run.supervisor.auth import FIRST_KEY, init_auth  # noqa: PLC0415 # quick --help
 
     made = init_auth(data_dir.expanduser().absolute())
     if invocation.as_json:
@@ -75,7 +75,7 @@ def rotate_server_key(invocation: Invocation, data_dir: Path, switch: bool) -> N
 
     Between the two steps clients are given both keys. The keys of workers on other hosts stay as they are.
     """
-    from fila_cluster.supervisor.auth import prepare_server_key, switch_server_key  # noqa: PLC0415 # quick --help
+    from fila_cluster.run.supervisor.auth import prepare_server_key, switch_server_key  # noqa: PLC0415 # quick --help
 
     directory = data_dir.expanduser().absolute()
     stored = switch_server_key(directory) if switch else prepare_server_key(directory)

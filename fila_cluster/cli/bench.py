@@ -9,12 +9,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fila_cluster.bench.crew import BenchError
-from fila_cluster.bench.report import report
-from fila_cluster.bench.running import interruptible, queue_of_its_own, run
-from fila_cluster.bench.workload import CLOSED_IN_FLIGHT, MESSAGES_MAX, OPEN_IN_FLIGHT, PAYLOAD_BYTES_MIN, Workload
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.parameters import DURATION
+from fila_cluster.run.bench.crew import BenchError
+from fila_cluster.run.bench.report import report
+from fila_cluster.run.bench.running import interruptible, queue_of_its_own, run
+from fila_cluster.run.bench.workload import CLOSED_IN_FLIGHT, MESSAGES_MAX, OPEN_IN_FLIGHT, PAYLOAD_BYTES_MIN, Workload
 
 MESSAGES = 50_000
 """Without --messages and --duration: a few seconds."""

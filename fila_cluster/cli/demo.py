@@ -12,7 +12,7 @@ import click
 from fila_cluster import Client
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.tables import table
-from fila_cluster.demo import Tour, tour
+from fila_cluster.run.demo import Tour, tour
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -57,7 +57,7 @@ class _Root(LazyGroup):
     """Prints errors of the library as one line on standard error, with exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        from fila_cluster.supervisor import CannotStartError  # noqa: PLC0415 # quick --help
+        from fila_cluster.run.supervisor import CannotStartError  # noqa: PLC0415 # quick --help
         from fila_proto_zmq.errors import FilaError  # noqa: PLC0415
 
         try:

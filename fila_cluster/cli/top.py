@@ -27,7 +27,7 @@ def command(invocation: Invocation, interval: float, queue: str | None) -> None:
     if not invocation.as_json and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.ClickException("top needs a terminal; `fila-cluster --json top` prints one snapshot instead")
     from fila_cluster.client import AsyncClient, checks  # noqa: PLC0415 # quick --help
-    from fila_cluster.top.app import show_live, take_snapshot  # noqa: PLC0415
+    from fila_cluster.ops.top.app import show_live, take_snapshot  # noqa: PLC0415
 
     if queue is not None:
         checks.queue_name(queue)

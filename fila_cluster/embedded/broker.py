@@ -30,16 +30,16 @@ from fila_cluster.client.io import inside
 from fila_cluster.client.io.inside import InsideLink
 from fila_cluster.embedded.joined import Joined, Joint
 from fila_cluster.errors import FilaError, InvalidArgumentError, StorageError
-from fila_cluster.supervisor import CannotStartError
-from fila_cluster.supervisor.data_dir import DataDir, DirectoryInUseError
+from fila_cluster.run.supervisor import CannotStartError
+from fila_cluster.run.supervisor.data_dir import DataDir, DirectoryInUseError
 from fila_process.clock import Clock
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.limits import LEASE_MS_MAX
 from fila_proto_zmq.outages import OPENING
 from fila_worker.core.settings import ShardSettings
 from fila_worker.loop import IDLE_MS, LOOK_MS, PAUSE_MS, open_host
-from fila_worker.residence import forget_moves
 from fila_worker.settings import WorkerSettings
+from fila_worker.storage.residence import forget_moves
 
 _log = logging.getLogger("fila_cluster.embedded")
 

@@ -29,7 +29,7 @@ from fila_router.core.limits import DEFAULTS
 from fila_router.core.router import Router
 from fila_router.core.unread import Connection
 from fila_worker.core.settings import ShardSettings
-from fila_worker.host import LOG_FULL_MS, Host
+from fila_worker.process.shard_process import LOG_FULL_MS, ShardProcess
 
 FRAMES_PER_TURN: Final = 128
 """Frames of clients that are carried out in one turn: their writes share one commit."""
@@ -75,7 +75,7 @@ class Joint:
 class Joined:
     """One broker. ``notes``: the events for the operator; the owner takes them out."""
 
-    def __init__(self, host: Host, settings: ShardSettings, shards: int, name: str) -> None:
+    def __init__(self, host: ShardProcess, settings: ShardSettings, shards: int, name: str) -> None:
         """``host``: all ``shards`` shards, with these settings. ``name``: the worker's."""
         self.host = host
         self.router = Router(

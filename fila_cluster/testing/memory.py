@@ -24,9 +24,9 @@ from fila_cluster.client.io.inside import InsideLink
 from fila_cluster.embedded.joined import Joined, Joint
 from fila_cluster.testing.story import Story
 from fila_worker.core.settings import ShardSettings
-from fila_worker.host import Host
 from fila_worker.lua import compile_hooks
-from fila_worker.slots import Slot
+from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 from fila_worker.storage.memory import MemoryStore
 
 TURNS_MAX: Final = 1_000_000
@@ -55,7 +55,7 @@ class MemoryBroker:
         self._began_ms = self._now_ms = time.time_ns() // 1_000_000
         store = MemoryStore()
         slot = Slot(0, 1, settings, compile_hooks, lambda: store)
-        self._joined = Joined(Host([], 1, self._now_ms, WORKER, opening=[slot]), settings, 1, WORKER)
+        self._joined = Joined(ShardProcess([], 1, self._now_ms, WORKER, opening=[slot]), settings, 1, WORKER)
         self.story = Story(self._now_ms, lambda: self._now_ms)
         self._joined.watcher = self.story
         self.serve()

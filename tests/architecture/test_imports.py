@@ -61,7 +61,7 @@ def test_what_an_extra_brings_is_imported_only_on_use(part: str, library: str) -
 
 NOT_FOR_CLIENTS = {
     "click", "rich", "textual", "rocksdict", "lupa", "pyspark", "pydantic", "pydantic_settings", "psutil", "sortedcontainers",
-    "fila_admission", "fila_process", "fila_worker", "fila_router", "fila_cluster.cli", "fila_cluster.supervisor", "fila_cluster.config",
+    "fila_admission", "fila_process", "fila_worker", "fila_router", "fila_cluster.cli", "fila_cluster.run.supervisor", "fila_cluster.run.config",
 }  # fmt: skip
 
 

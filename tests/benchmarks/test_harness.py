@@ -8,15 +8,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.harness.histogram import Histogram
 from benchmarks.harness.machine import ROOT, Machine
 from benchmarks.harness.messages import Check, Load, time_of
-from benchmarks.harness.page import START, write_page
-from benchmarks.harness.plots import pictures
 from benchmarks.harness.processes import Gate, together
-from benchmarks.harness.results import Chart, Figure, Promise, Result, Series, Verified, newest, read, write
-from benchmarks.harness.spread import interval, ratios, spread
-from benchmarks.harness.tables import cell, markdown
+from benchmarks.harness.report.histogram import Histogram
+from benchmarks.harness.report.page import START, write_page
+from benchmarks.harness.report.plots import pictures
+from benchmarks.harness.report.results import Chart, Figure, Promise, Result, Series, Verified, newest, read, write
+from benchmarks.harness.report.spread import interval, ratios, spread
+from benchmarks.harness.report.tables import cell, markdown
 from benchmarks.names import MODULES
 
 MACHINE = Machine("a processor", 2, 4.0, "Linux 6", "CPython 3.11", {"pyzmq": "26"}, "abc", 0.5)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, Cluster, environment, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, environment, eventually, running
 
 ROOT = Path(__file__).parents[2]
 

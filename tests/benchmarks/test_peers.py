@@ -17,7 +17,7 @@ from rich.console import Console
 
 from benchmarks.harness import clients
 from benchmarks.harness.messages import Check, Load, time_of
-from benchmarks.harness.results import Verified
+from benchmarks.harness.report.results import Verified
 from benchmarks.harness.systems import Connection, Server, System
 from benchmarks.harness.workload import Run
 from benchmarks.peers import comparison, promises
@@ -26,7 +26,7 @@ from benchmarks.peers.nats_jetstream import Nats
 from benchmarks.peers.rabbitmq import RabbitMQ
 from benchmarks.peers.redis_streams import Redis
 from benchmarks.workloads import throughput, unary
-from tests.support.cluster import PATIENCE_S, eventually, is_dead
+from tests.support.cluster.cluster import PATIENCE_S, eventually, is_dead
 from tests.support.machine import PEERS, require
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from benchmarks.faults.host_load import Strike
-from benchmarks.faults.outages import MACHINE
-from benchmarks.faults.stories import PARTS, stories, take_over_parts
+from benchmarks.faults.load.host_load import Strike
+from benchmarks.faults.load.outages import MACHINE
+from benchmarks.faults.load.stories import PARTS, stories, take_over_parts
 
 NOW, CLOCK = time.monotonic(), time.time()
 

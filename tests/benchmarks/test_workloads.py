@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.faults.host_load import EXCESS, EXCESS_MAX, MESSAGES, MUST_BE_ZERO, RULES
-from benchmarks.harness.results import Result, read
+from benchmarks.faults.load.host_load import EXCESS, EXCESS_MAX, MESSAGES, MUST_BE_ZERO, RULES
+from benchmarks.harness.report.results import Result, read
 from benchmarks.names import MODULES
-from tests.support.cluster import environment
+from tests.support.cluster.cluster import environment
+from tests.support.external.spark_java import quick_java
 from tests.support.machine import JAVA, NETWORK, PEERS, require
-from tests.support.spark_java import quick_java
 
 ROOT = Path(__file__).parents[2]
 RUN_S_MAX = 600

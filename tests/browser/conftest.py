@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from fila_cluster import Client
-from fila_cluster.dashboard.shell.live import WAIT_S_MAX
+from fila_cluster.ops.dashboard.shell.live import WAIT_S_MAX
 from tests.support import machine
-from tests.support.cluster import Cluster, running
+from tests.support.cluster.cluster import Cluster, running
 
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import address_of, patient
-from tests.support.cluster import Cluster, running
+from tests.support.cluster.cluster import Cluster, running
 
 PAGES = [
     "Overview",

@@ -5,7 +5,7 @@ import re
 from playwright.sync_api import Locator, Page, expect
 
 from fila_cluster import Client, Message
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 
 BY_TENANT = "function on_enqueue(msg)\n  return { fairness_key = msg.headers.tenant, weight = 3 }\nend"
 BROKEN = "function on_enqueue(msg)\n  return {\n    weight = = 3\n  }\nend"

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
-from fila_cluster.observer.settings import ObserverSettings
+from fila_cluster.ops.observer.settings import ObserverSettings
 from fila_proto_zmq.commands import Histogram, HostCopy, LogReplicas, Metrics
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 from tests.unit.analysis.looks import follows, hosts, leads, look, shard, worker
 from tests.unit.client.peer import answering, broker, free_port
 
@@ -73,7 +73,7 @@ def faked() -> Iterator[Fake]:
         )
         reading, writing = os.pipe()
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fila_cluster.observer"], stdin=reading, stdout=subprocess.DEVNULL
+            [sys.executable, "-P", "-m", "fila_cluster.ops.observer"], stdin=reading, stdout=subprocess.DEVNULL
         )
         os.write(writing, msgspec.json.encode(settings) + b"\n")
         try:

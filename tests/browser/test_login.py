@@ -11,10 +11,10 @@ from playwright.sync_api import Browser, Error, Locator, Page, expect
 from fila_cluster import Client, Message
 from fila_cluster.client.calls import cluster as calls
 from fila_cluster.errors import FilaError
-from fila_cluster.supervisor.auth import init_auth
+from fila_cluster.run.supervisor.auth import init_auth
 from tests.browser.conftest import address_of, patient
 from tests.browser.test_frame import PAGES
-from tests.support.cluster import Cluster, eventually, running
+from tests.support.cluster.cluster import Cluster, eventually, running
 
 CERTIFICATES = Path(__file__).parents[1] / "unit" / "observer" / "certificates"
 ENVIRONMENT = {

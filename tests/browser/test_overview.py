@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from fila_cluster import Client
 from tests.browser.conftest import address_of
-from tests.support.cluster import Cluster, eventually, running
+from tests.support.cluster.cluster import Cluster, eventually, running
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fila_cluster import Client, Message
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 
 HOSTILE = "<img src=x onerror=alert(1)> & 'q'"
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fila_cluster import Client, Message
-from tests.support.cluster import Cluster, eventually
+from tests.support.cluster.cluster import Cluster, eventually
 
 KEYS = ("acme", "globex", "initech")
 

@@ -7,8 +7,8 @@ from playwright.sync_api import Page, expect
 
 from fila_proto_zmq.names import shard_of
 from tests.browser.conftest import address_of
-from tests.support.cluster import Cluster, running
-from tests.support.faults import paused
+from tests.support.cluster.cluster import Cluster, running
+from tests.support.cluster.faults import paused
 
 QUEUES = [next(f"q{number}" for number in range(100) if shard_of(f"q{number}", 2) == shard) for shard in (0, 1)]
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from fila_cluster import Client
 from tests.browser.conftest import address_of
-from tests.support.cluster import running
+from tests.support.cluster.cluster import running
 
 NASTY = "<img src=x onerror=alert(1)>"
 

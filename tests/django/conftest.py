@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db import connections
 
 from fila_cluster import Client
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 NAMESPACE = "django-tests"
 os.environ |= {"DJANGO_SETTINGS_MODULE": "tests.django.project.settings", "TASKS_TEST_NAMESPACE": NAMESPACE}

@@ -33,8 +33,8 @@ from fila_cluster.django.framework import InvalidTask, task_signals
 from fila_cluster.django.models import TaskRecord
 from fila_cluster.django.worker import UNSENT_AFTER, Worker
 from tests.django.conftest import NAMESPACE, RunWorker, backend
-from tests.support.cluster import PATIENCE_S, environment, eventually
-from tests.support.guarded import guarded_cluster
+from tests.support.cluster.cluster import PATIENCE_S, environment, eventually
+from tests.support.cluster.guarded import guarded_cluster
 
 DEFAULT, LETTERS = f"{NAMESPACE}/default", f"{NAMESPACE}/default.dlq"
 

@@ -10,7 +10,7 @@ import pytest
 from dramatiq import Worker
 
 from fila_cluster.dramatiq import FilaBroker
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 
 StartWorker = Callable[..., Worker]
 

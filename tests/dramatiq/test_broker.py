@@ -17,7 +17,7 @@ from dramatiq.middleware import Middleware
 from fila_cluster.dramatiq import FilaBroker, fair
 from fila_cluster.errors import InvalidArgumentError
 from tests.dramatiq.conftest import StartWorker, opened
-from tests.support.cluster import PATIENCE_S, Cluster, environment, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, environment, eventually, running
 
 PATIENCE_MS = int(PATIENCE_S * 1000)
 HOUR_MS = 3_600_000

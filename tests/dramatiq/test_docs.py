@@ -8,7 +8,7 @@ import dramatiq.broker
 import pytest
 
 from fila_cluster.dramatiq import FilaBroker
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 PAGE = Path(__file__).parents[2] / "docs/dramatiq.md"
 

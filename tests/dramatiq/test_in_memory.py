@@ -12,7 +12,7 @@ import pytest
 from fila_cluster.dramatiq import FilaBroker, fair
 from fila_cluster.errors import InvalidArgumentError
 from fila_cluster.testing import Fila, broker
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 
 PAGE = (Path(__file__).parents[2] / "docs/testing.md").read_text()
 HOUR_MS = 3_600_000

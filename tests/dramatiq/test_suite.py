@@ -6,7 +6,7 @@ import pytest
 
 from tests.dramatiq import suite
 from tests.dramatiq.left_out import LEFT_OUT
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 from tests.support.machine import leave_out
 
 pytestmark = pytest.mark.whole

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.test_programs import ACCESS_LOG, ROOT, output_of
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 PAGE = ROOT / "docs/batches.md"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)

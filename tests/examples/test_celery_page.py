@@ -9,8 +9,8 @@ import pytest
 from kombu import pools
 
 import fila_cluster.testing.kit  # before pytest runs within pytest, which forgets what it imports
-from tests.support.celery import broker_url
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
+from tests.support.external.celery import broker_url
 from tests.support.kit import PLUGIN
 
 pytest_plugins = "pytester"

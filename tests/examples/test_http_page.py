@@ -12,8 +12,8 @@ import pytest
 
 from tests.examples.documents import blocks
 from tests.examples.test_programs import ACCESS_LOG, ROOT
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
-from tests.support.http import address
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.cluster.http import address
 from tests.support.machine import CURL, require
 
 PROGRAM = f"""#!/bin/sh

@@ -11,9 +11,9 @@ from sqlalchemy.orm import DeclarativeBase, Session
 
 from fila_cluster import Client, outbox
 from tests.examples.documents import blocks
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually
+from tests.support.external.postgres import postgres
 from tests.support.machine import POSTGRES, require
-from tests.support.postgres import postgres
 
 IN_THE_DOCS = "postgresql+psycopg://app@localhost/shop"
 

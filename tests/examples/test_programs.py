@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 ACCESS_LOG = ROOT / "tests" / "data" / "apache_access.log"

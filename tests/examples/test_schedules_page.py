@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from fila_cluster.cli.root import root
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 PAGE = (Path(__file__).parents[2] / "docs/schedules.md").read_text()
 

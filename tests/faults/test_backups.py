@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from fila_cluster import Client, Message
-from fila_cluster.backup.manifest import Manifest
-from fila_cluster.backup.repository import Repository
-from fila_cluster.backup.restoring import restore
-from fila_cluster.backup.taking import take
-from fila_cluster.backup.target import target_at
 from fila_cluster.errors import BatchError, FilaError
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running, settling_may_fail
-from tests.support.faults import check_disk, queue_on, running_parts
+from fila_cluster.run.backup.manifest import Manifest
+from fila_cluster.run.backup.repository import Repository
+from fila_cluster.run.backup.restoring import restore
+from fila_cluster.run.backup.taking import take
+from fila_cluster.run.backup.target import target_at
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running, settling_may_fail
+from tests.support.cluster.faults import check_disk, queue_on, running_parts
 
 pytestmark = pytest.mark.whole
 

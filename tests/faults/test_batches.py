@@ -6,8 +6,8 @@ The whole, 10,000 messages many times over, is ``python -m benchmarks batches``.
 import random
 from pathlib import Path
 
-from tests.support.batch_life import live
-from tests.support.cluster import running, settling_may_fail
+from tests.support.cluster.batch_life import live
+from tests.support.cluster.cluster import running, settling_may_fail
 
 SHARDS = 4
 

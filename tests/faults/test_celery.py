@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from tests.support.celery import Worker, lines, sending, working
-from tests.support.cluster import Cluster, eventually, running
+from tests.support.cluster.cluster import Cluster, eventually, running
+from tests.support.external.celery import Worker, lines, sending, working
 
 pytestmark = pytest.mark.whole
 

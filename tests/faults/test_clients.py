@@ -14,8 +14,8 @@ from fila_cluster import Client, Message
 from fila_proto_zmq.codec import encode_command
 from fila_proto_zmq.commands import Browse, Hello, Receive, Subscribe
 from fila_proto_zmq.errors import LeaseExpiredError
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
-from tests.support.faults import check_disk, running_parts
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.cluster.faults import check_disk, running_parts
 
 pytestmark = pytest.mark.whole
 

@@ -11,8 +11,8 @@ import pytest
 from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError, QueueNotFoundError, ShardUnavailableError
 from fila_worker.storage.made import mark_of
-from tests.support.cluster import Cluster, eventually, running
-from tests.support.faults import kill, queue_on
+from tests.support.cluster.cluster import Cluster, eventually, running
+from tests.support.cluster.faults import kill, queue_on
 
 pytestmark = pytest.mark.whole
 

@@ -17,9 +17,9 @@ from fila_cluster.client.io.wire import Wire
 from fila_cluster.client.requests.way import DirectWay
 from fila_proto_zmq.frames import epoch_tag
 from fila_router.core.worker_state import SILENCE_MS_MAX
-from tests.support.books import Books, Load
-from tests.support.cluster import Cluster, eventually, running, settling_may_fail
-from tests.support.faults import check_disk, kill, paused, queue_on, running_parts, wait_until_served
+from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.cluster import Cluster, eventually, running, settling_may_fail
+from tests.support.cluster.faults import check_disk, kill, paused, queue_on, running_parts, wait_until_served
 
 pytestmark = pytest.mark.whole
 

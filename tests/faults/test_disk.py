@@ -11,9 +11,9 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError, LeaseExpiredError
-from tests.support.cluster import Cluster, eventually, running, settling_may_fail
-from tests.support.faults import check_disk, kill, wait_until_served
-from tests.support.shim import BROKEN_DISK, FULL_DISK, READ_ONLY, Shim
+from tests.support.cluster.cluster import Cluster, eventually, running, settling_may_fail
+from tests.support.cluster.faults import check_disk, kill, wait_until_served
+from tests.support.external.shim import BROKEN_DISK, FULL_DISK, READ_ONLY, Shim
 
 pytestmark = pytest.mark.whole
 

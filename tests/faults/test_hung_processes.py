@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fila_cluster.supervisor.child import HUNG_S
-from tests.support.cluster import Cluster, eventually, running
+from fila_cluster.run.supervisor.child import HUNG_S
+from tests.support.cluster.cluster import Cluster, eventually, running
 
 pytestmark = pytest.mark.whole
 
-PARTS = ("fila_router", "fila_worker", "fila_cluster.observer")
+PARTS = ("fila_router", "fila_worker", "fila_cluster.ops.observer")
 
 
 def pids(cluster: Cluster) -> dict[str, int]:

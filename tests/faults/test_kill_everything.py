@@ -15,7 +15,7 @@ import pytest
 
 from fila_cluster import Client, Delivery, Message
 from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, settling_may_fail
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, settling_may_fail
 
 ROUNDS = 6
 QUEUE = "survivors"

@@ -11,9 +11,9 @@ import pytest
 from fila_cluster import Client
 from fila_cluster.errors import FilaError
 from fila_proto_zmq.commands import DrainWorker, MoveShard
-from tests.support.books import Books, Load
-from tests.support.cluster import Cluster, eventually, running, settling_may_fail
-from tests.support.faults import check_disk, kill, queue_on, wait_until_served
+from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.cluster import Cluster, eventually, running, settling_may_fail
+from tests.support.cluster.faults import check_disk, kill, queue_on, wait_until_served
 
 pytestmark = pytest.mark.whole
 

@@ -13,7 +13,7 @@ import pytest
 
 from fila_cluster import Client, Delivery, Message
 from fila_cluster.errors import FilaError
-from tests.support.cluster import Cluster, eventually, running, settling_may_fail
+from tests.support.cluster.cluster import Cluster, eventually, running, settling_may_fail
 
 pytestmark = pytest.mark.whole
 

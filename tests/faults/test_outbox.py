@@ -11,11 +11,11 @@ from sqlalchemy import create_engine, text
 from fila_cluster import Client
 from fila_cluster.cli.queues.outbox import _engine
 from fila_cluster.outbox import add, metadata, status
-from tests.faults.outbox_rounds import QUEUES, application_with_outbox, check, finish, kill_at_random, received
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually
+from tests.support.cluster.relays import relays
+from tests.support.external.outbox_rounds import QUEUES, application_with_outbox, check, finish, kill_at_random, received
+from tests.support.external.postgres import postgres
 from tests.support.machine import POSTGRES, require
-from tests.support.postgres import postgres
-from tests.support.relays import relays
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(600)]
 STEPS_MAX = 200
@@ -69,7 +69,7 @@ def test_a_relay_that_is_killed_at_each_of_its_steps(client: Client, url: str, t
 
 @pytest.mark.usefixtures("queues")
 def test_relays_that_are_killed_at_random(client: Client, url: str) -> None:
-    """The short form: ``python -m tests.faults.outbox_rounds`` is the long one."""
+    """The short form: ``python -m tests.support.external.outbox_rounds`` is the long one."""
     application = kill_at_random(url, client, rounds=6, seed=2)
     assert application.committed
     assert application.rolled_back

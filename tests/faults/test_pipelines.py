@@ -8,8 +8,8 @@ import pytest
 
 from fila_cluster import Client
 from fila_cluster.errors import BatchError, FilaError
-from tests.support.cluster import PATIENCE_S, Cluster, running, settling_may_fail
-from tests.support.faults import kill, queue_on, wait_until_served
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, running, settling_may_fail
+from tests.support.cluster.faults import kill, queue_on, wait_until_served
 
 COUNT = 20_000
 VICTIMS = [("worker-0",), ("router",), ("router", "worker-0")]

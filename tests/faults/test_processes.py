@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.books import Books, Load
-from tests.support.cluster import Cluster, eventually, is_dead, running, settling_may_fail
-from tests.support.faults import check_disk, kill, paused, queue_on, running_parts, wait_until_served
+from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.cluster import Cluster, eventually, is_dead, running, settling_may_fail
+from tests.support.cluster.faults import check_disk, kill, paused, queue_on, running_parts, wait_until_served
 
 pytestmark = pytest.mark.whole
 

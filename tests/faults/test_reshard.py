@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster.supervisor import CannotStartError
-from fila_cluster.supervisor.data_dir import DataDir
+from fila_cluster.run.supervisor import CannotStartError
+from fila_cluster.run.supervisor.data_dir import DataDir
 from fila_worker.storage.memory import MemoryStore
-from tests.support.town import Life, Town, answers, persist, stored
+from tests.support.shard.random_cluster import Life, Town, answers, persist, stored
 
 pytestmark = pytest.mark.whole
 
 RUN = """
 import os, signal, sys
 from pathlib import Path
-from fila_cluster.supervisor.reshard import reshard
-from fila_cluster.supervisor.reshard_copy import Progress
+from fila_cluster.run.supervisor.reshard import reshard
+from fila_cluster.run.supervisor.reshard_copy import Progress
 
 data_dir, shards, left, whole = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "whole"
 

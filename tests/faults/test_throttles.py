@@ -11,7 +11,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError
-from tests.support.cluster import Cluster, eventually, running, settling_may_fail
+from tests.support.cluster.cluster import Cluster, eventually, running, settling_may_fail
 
 pytestmark = pytest.mark.whole
 

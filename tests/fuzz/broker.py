@@ -37,8 +37,8 @@ from fila_proto_zmq.record import open_envelope, record_id, seal_envelope, unpac
 from fila_router.core.router import Router
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import Limits, ShardSettings
-from fila_worker.host import Frame, Host
 from fila_worker.lua import compile_hooks
+from fila_worker.process.shard_process import Frame, ShardProcess
 from fila_worker.storage.memory import MemoryStore
 from tests.fuzz.values import Known
 
@@ -118,12 +118,12 @@ class FuzzedBroker:
         self.host = self._open_host()
         self.register()
 
-    def _open_host(self) -> Host:
+    def _open_host(self) -> ShardProcess:
         shards = [
             recover(store, SETTINGS, compile_hooks, index=index, shards=SHARDS, now_ms=self.now_ms)
             for index, store in enumerate(self._stores)
         ]
-        return Host(shards, SHARDS, self.now_ms, WORKER.decode())
+        return ShardProcess(shards, SHARDS, self.now_ms, WORKER.decode())
 
     def register(self) -> None:
         """Let the worker make itself known."""

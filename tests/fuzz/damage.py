@@ -28,7 +28,7 @@ from fila_worker.storage.log_files import TornError, records
 from fila_worker.storage.made import mark_made
 from fila_worker.storage.offline import OfflineStore
 from fila_worker.storage.rocks import RocksStore
-from tests.support.shard import SHARDS, ShardHarness, limited
+from tests.support.shard.shard import SHARDS, ShardHarness, limited
 
 INDEX = 3
 QUEUES = [name for name in map("q{}".format, range(200)) if shard_of(name, SHARDS) == INDEX][:3]

@@ -62,7 +62,9 @@ def _parsed() -> argparse.Namespace:
 
 
 def _one(arguments: argparse.Namespace) -> int:
-    from tests.simulation import kept, planted, run, shrink  # noqa: PLC0415  # once the hashes are settled
+    from tests.simulation import run, shrink  # noqa: PLC0415  # once the hashes are settled
+    from tests.simulation.cases import named_cases  # noqa: PLC0415  # once the hashes are settled
+    from tests.simulation.faults import planted  # noqa: PLC0415  # once the hashes are settled
 
     began = time.perf_counter()
     with planted.planted(arguments.bug):
@@ -74,7 +76,7 @@ def _one(arguments: argparse.Namespace) -> int:
     if arguments.keep:
         checker, what = next(each for each in result.failures if arguments.until in (None, each[0]))
         about = checker if arguments.bug else f"seed {arguments.seed}, {checker}: {what}"
-        print(kept.keep(result, arguments.keep, about, arguments.bug))
+        print(named_cases.keep(result, arguments.keep, about, arguments.bug))
     print(result.options)
     print(f"seed {arguments.seed}: {result.counts}, {time.perf_counter() - began:.3f} s, digest {result.digest}")
     if arguments.shrink or arguments.steps:
@@ -93,18 +95,18 @@ def _tell_crossings(summary: "Summary") -> None:
 
 
 def _bugs() -> int:
-    from tests.simulation import planted  # noqa: PLC0415
+    from tests.simulation.faults import planted  # noqa: PLC0415
 
     print(*planted.BUGS, sep="\n")
     return 0
 
 
 def _cases() -> int:
-    from tests.simulation import kept  # noqa: PLC0415
+    from tests.simulation.cases import named_cases  # noqa: PLC0415
 
     failed = 0
-    for name in kept.names():
-        failures = kept.failures(name)
+    for name in named_cases.names():
+        failures = named_cases.failures(name)
         failed += bool(failures)
         print(name, *(f"  FAILED {checker}: {what}" for checker, what in failures), sep="\n")
     return int(failed > 0)

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from tests.simulation import planted
+from tests.simulation.faults import planted
 from tests.simulation.run import run
 
 

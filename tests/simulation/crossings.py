@@ -20,7 +20,7 @@ from fila_cluster.client.requests.connection import Connection
 from fila_proto_zmq.errors import OverloadedError
 from fila_router.core.keys.access import Access
 from fila_router.core.unread import Unread
-from fila_worker.core.batches.owned import OwnedBatches
+from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.deliver import delivery
 from fila_worker.core.enqueue import enqueue
 from fila_worker.core.enqueue.dedup import Dedup
@@ -38,8 +38,8 @@ from fila_worker.core.model.state import State
 from fila_worker.core.model.token_client import TokenClient
 from fila_worker.core.schedules import schedules
 from fila_worker.core.shard import Shard
-from fila_worker.held import HeldEffects
-from fila_worker.slots import Slot
+from fila_worker.process.held import HeldEffects
+from fila_worker.process.slots import Slot
 from tests.simulation.replacing import replaced
 
 

@@ -14,9 +14,9 @@ from fila_proto_zmq.errors import FilaError, PermissionDeniedError
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import Record, open_envelope, unpack_record
-from tests.simulation.processes import BACKS, FRONTS
-from tests.simulation.sockets import Connection
-from tests.simulation.world import World
+from tests.simulation.world.processes import BACKS, FRONTS
+from tests.simulation.world.sockets import Connection
+from tests.simulation.world.world import World
 
 
 @dataclass

@@ -8,9 +8,9 @@ from random import Random
 
 from fila_router.core.limits import RouterLimits
 from fila_worker.core.settings import ShardSettings
-from tests.simulation.host_nature import HostsNature, draw_hosts
-from tests.simulation.log import LogNature, draw_log
+from tests.simulation.faults.host_nature import HostsNature, draw_hosts
 from tests.simulation.scaled import draw_client_limits, draw_limits, draw_router_limits
+from tests.simulation.world.log import LogNature, draw_log
 
 LAYOUTS = (((0,), (1,)), ((0, 1),), ((0,),), ((0, 2), (1,)))
 FEATURES = (

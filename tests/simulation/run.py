@@ -12,21 +12,22 @@ from typing import Any
 
 from fila_proto_zmq.errors import FilaError
 from fila_worker.core.model.component import InvariantBroken
-from tests.simulation import checkers, guests, peers
-from tests.simulation.clients import ClientProcess, RawPeer
-from tests.simulation.cluster import Cluster
+from tests.simulation import checkers
+from tests.simulation.actors import peers, restricted_clients
+from tests.simulation.actors.clients import ClientProcess, RawPeer
+from tests.simulation.actors.programs import Programs
 from tests.simulation.crossings import counted
-from tests.simulation.faults import FAULTS_BY_NAME, endanger
+from tests.simulation.faults.faults import FAULTS_BY_NAME, endanger
+from tests.simulation.faults.script import BEGIN_US, Step, draw_script
 from tests.simulation.history import History, KeyLife
-from tests.simulation.hosts import HostedCluster
-from tests.simulation.key_file import ADMIN
 from tests.simulation.options import Options, draw
-from tests.simulation.processes import in_place_of_the_kernel
-from tests.simulation.programs import Programs
-from tests.simulation.queues import APART, draw_queues
 from tests.simulation.scaled import scaled_down
-from tests.simulation.script import BEGIN_US, Step, draw_script
-from tests.simulation.world import Stuck, World
+from tests.simulation.world.cluster import Cluster
+from tests.simulation.world.hosts import HostedCluster
+from tests.simulation.world.key_file import ADMIN
+from tests.simulation.world.processes import in_place_of_the_kernel
+from tests.simulation.world.queues import APART, draw_queues
+from tests.simulation.world.world import Stuck, World
 
 HEAL_US = 6_000_000
 """How long a healed cluster has until everybody must have what they can have, beside the loss of silent consumers if there were faults:
@@ -175,7 +176,7 @@ class Run:
         names = sorted(self.history.queues)
         queue = random.choice([name for name in names if not name.startswith(APART)])
         if step.what == "guest":
-            guests.visit(self, programs, random, queue)
+            restricted_clients.visit(self, programs, random, queue)
             return
         programs.process.spawn(getattr(programs, step.what)(random, queue))
         if step.what == "move":

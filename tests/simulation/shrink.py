@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from tests.simulation.faults.script import BEGIN_US, Step
 from tests.simulation.run import Result, run
-from tests.simulation.script import BEGIN_US, Step
 
 TRIES_MAX = 300
 

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from fila_cluster.spark import register
 from fila_process.signals import handling
-from tests.support.cluster import environment
+from tests.support.cluster.cluster import environment
+from tests.support.external.spark_java import QUICK, quick_java
 from tests.support.machine import JAVA, require
-from tests.support.spark_java import QUICK, quick_java
 
 MASTER = "local[2,4]"
 """Two cores, and a task may fail three times before its job does."""

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from examples import spark_access_log as example
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 pytestmark = pytest.mark.whole
 

@@ -19,8 +19,8 @@ from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
 from fila_cluster.spark import browsing
 from fila_cluster.spark.browsing import BrowseReader, FilteringReader, ViewPart
 from fila_cluster.spark.schema import ARROW_SCHEMA, READ_SCHEMA
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
-from tests.support.spark import error_line
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.external.spark import error_line
 
 pytestmark = pytest.mark.whole
 

@@ -15,9 +15,9 @@ import pyarrow.dataset as ds
 import pytest
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
-from tests.support.spark import fail_some
-from tests.support.spark_java import quick_java
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
+from tests.support.external.spark import fail_some
+from tests.support.external.spark_java import quick_java
 
 pytestmark = pytest.mark.whole
 

@@ -21,8 +21,8 @@ from fila_cluster.spark.pipelines.mapping import Mapped
 from fila_cluster.spark.pipelines.session import PipelineError
 from fila_cluster.spark.report.gather import NOT_ASKED, gather
 from fila_cluster.spark.report.page import page
-from tests.support.cluster import Cluster, eventually, running
-from tests.support.spark import fail_some, messages, payloads
+from tests.support.cluster.cluster import Cluster, eventually, running
+from tests.support.external.spark import fail_some, messages, payloads
 
 pytestmark = pytest.mark.whole
 

@@ -16,7 +16,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from tests.spark.stream_job import ROWS_PER_BATCH
-from tests.support.cluster import PATIENCE_S, environment, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, environment, eventually, running
 from tests.support.machine import JAVA, require
 
 pytestmark = pytest.mark.whole

@@ -15,8 +15,8 @@ from fila_cluster.spark import enqueue_partition
 from fila_cluster.spark.columns import Columns
 from fila_cluster.spark.feed import Intake
 from fila_cluster.spark.writing import _OfRows
-from tests.support.cluster import Cluster, running
-from tests.support.spark import BATCH, ONCE, Stream, error_line, messages, payloads
+from tests.support.cluster.cluster import Cluster, running
+from tests.support.external.spark import BATCH, ONCE, Stream, error_line, messages, payloads
 
 # --- without Spark: it is a callable that takes rows ------------------------------------------------------------------
 

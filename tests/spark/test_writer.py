@@ -12,8 +12,8 @@ from pyspark.sql.types import StringType, StructType
 
 from fila_cluster import Client
 from fila_cluster.spark.writing import BatchWriter, StreamWriter, batch_writer, stream_writer
-from tests.support.cluster import Cluster, eventually, running
-from tests.support.spark import BATCH, ONCE, Gate, Stream, error_line, messages, payloads, write
+from tests.support.cluster.cluster import Cluster, eventually, running
+from tests.support.external.spark import BATCH, ONCE, Gate, Stream, error_line, messages, payloads, write
 
 pytestmark = pytest.mark.whole
 

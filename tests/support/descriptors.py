@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 
 
 def open_descriptors() -> set[tuple[int, str]]:

@@ -19,9 +19,9 @@ import pytest
 
 from benchmarks.peers.programs import find
 from fila_cluster.cli.spark.requirements import what_java_lacks
-from tests.support.brokers.programs import PACKAGES, what_brokers_lack
-from tests.support.network import possible
-from tests.support.postgres import what_postgres_lacks
+from tests.support.external.brokers.programs import PACKAGES, what_brokers_lack
+from tests.support.external.postgres import what_postgres_lacks
+from tests.support.hosts.network import possible
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

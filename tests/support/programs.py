@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from tests.support.cluster import PATIENCE_S
+from tests.support.cluster.cluster import PATIENCE_S
 
 HOLD = """
 import os, signal, sys

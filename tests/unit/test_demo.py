@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from fila_cluster.cli.root import root
-from fila_cluster.demo import LIMITED_S, Failure, Tour, tour
 from fila_cluster.embedded import Broker
+from fila_cluster.run.demo import LIMITED_S, Failure, Tour, tour
 from fila_cluster.testing import broker
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from benchmarks.peers.programs import free_port, output_of, required, started
-from tests.support.cluster import Cluster, environment, running
+from tests.support.cluster.cluster import Cluster, environment, running
 from tests.upstream.sources import fetch
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import msgspec
 from fila_process.parent import UNFIT, read_settings
 from fila_proto_zmq.errors import FilaError
 from fila_worker.loop import run
-from fila_worker.replicated import NameTakenError
+from fila_worker.replication.replicated import NameTakenError
 from fila_worker.settings import WorkerSettings
 
 

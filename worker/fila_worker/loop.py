@@ -26,26 +26,26 @@ from fila_proto_zmq.events import (
     ProcessStopping,
     ShardElsewhere,
 )
-from fila_worker.checkpoints import Checkpoints
 from fila_worker.core.effects import Effect
 from fila_worker.core.store import UnfitStoreError
-from fila_worker.deferrals import Deferrals, parked_by
-from fila_worker.departures import Departures
-from fila_worker.direct.clients import DOOR_BYTES, DirectClients
-from fila_worker.direct.door import open_door
-from fila_worker.direct.limits import limits_here
-from fila_worker.host import LOG_FULL_MS, Host, Place
-from fila_worker.links.links import PULSE_MS, Links
 from fila_worker.log.wakeup import Wakeup
 from fila_worker.lua import compile_hooks
-from fila_worker.pauses import GAP_MS
-from fila_worker.replicated import MustEnd, replicated_shards
-from fila_worker.residence import Residence
+from fila_worker.process.backup_cuts import BackupCuts
+from fila_worker.process.departures import Departures
+from fila_worker.process.pauses import GAP_MS
+from fila_worker.process.shard_process import LOG_FULL_MS, HostAddress, ShardProcess
+from fila_worker.process.slots import Opener, Slot
+from fila_worker.replication.replicated import MustEnd, replicated_shards
 from fila_worker.settings import WorkerSettings
-from fila_worker.slots import Opener, Slot
 from fila_worker.storage.made import mark_made, refuse_missing
 from fila_worker.storage.options import SharedMemory
+from fila_worker.storage.residence import Residence
 from fila_worker.storage.rocks import RocksStore
+from fila_worker.transport.client_socket import open_client_socket
+from fila_worker.transport.deferrals import Deferrals, parked_by
+from fila_worker.transport.direct_clients import DOOR_BYTES, DirectClients
+from fila_worker.transport.limits import limits_here
+from fila_worker.transport.router_links import PULSE_MS, RouterLinks
 
 IDLE_MS: Final = PULSE_MS
 """The longest sleep."""
@@ -69,7 +69,7 @@ LEAVE_LOOK_MS: Final = 50
 """The longest sleep meanwhile."""
 
 
-def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -> Host:
+def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -> ShardProcess:
     """Return a host that opens this worker's shards turn by turn.
 
     They are the shards of the settings and those that were moved here, without those that were moved away. With a replicated log
@@ -78,8 +78,8 @@ def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -
     links = 1 + len(settings.other_routers)
     if settings.replication is not None:
         replicated = replicated_shards(settings, settings.replication, wake)
-        place = Place(settings.replication.host, settings.replication.address, settings.replication.standbys)
-        return Host([], settings.shards_total, now_ms, settings.name, replicated=replicated, place=place, links=links)
+        place = HostAddress(settings.replication.host, settings.replication.address, settings.replication.standbys)
+        return ShardProcess([], settings.shards_total, now_ms, settings.name, replicated=replicated, place=place, links=links)
     memory, data_dir = SharedMemory(), Path(settings.data_dir)
     residence = Residence(data_dir, settings.name, settings.shards_total)
 
@@ -88,13 +88,13 @@ def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -
         return Slot(index, settings.shards_total, settings.shard, compile_hooks, opener)
 
     hosted = residence.hosted(settings.shards)
-    host = Host(
+    host = ShardProcess(
         [],
         settings.shards_total,
         now_ms,
         settings.name,
         opening=map(make_slot, hosted),
-        checkpoints=Checkpoints(data_dir, socket.gethostname(), hosted, now_ms),
+        checkpoints=BackupCuts(data_dir, socket.gethostname(), hosted, now_ms),
         departures=Departures(residence, make_slot),
         links=links,
     )
@@ -146,7 +146,7 @@ def run(settings: WorkerSettings) -> int:
     journal = Journal(settings.name, settings.log)
     allow_many_connections()
     wakeup = Wakeup()
-    loop = Loop(settings, open_host(settings, began_ms, wakeup.set), clock, stop, journal, Heartbeat(STDIN), wakeup)
+    loop = WorkerLoop(settings, open_host(settings, began_ms, wakeup.set), clock, stop, journal, Heartbeat(STDIN), wakeup)
     _spare_the_collector()
     try:
         loop.run()
@@ -163,13 +163,13 @@ def run(settings: WorkerSettings) -> int:
     return 0
 
 
-class Loop:
+class WorkerLoop:
     """The running worker: its host between the routers' links and its own door."""
 
     def __init__(
         self,
         settings: WorkerSettings,
-        host: Host,
+        host: ShardProcess,
         clock: Clock,
         stop: StopRequests,
         journal: Journal,
@@ -197,8 +197,8 @@ class Loop:
             auth=settings.auth,
         )
         address = settings.replication.address if settings.replication is not None else ""
-        self._door = open_door(settings.doors, self._clients, host, shard.max_payload_bytes, clock.now_ms, address)
-        self._links = Links(settings, host, self._clients, self._door.endpoints, SteadyClock().now_ms)
+        self._door = open_client_socket(settings.doors, self._clients, host, shard.max_payload_bytes, clock.now_ms, address)
+        self._links = RouterLinks(settings, host, self._clients, self._door.endpoints, SteadyClock().now_ms)
         self._deferrals = Deferrals()
         self._look_again_ms = 0
         self._apart = selectors.DefaultSelector()

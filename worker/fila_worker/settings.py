@@ -5,11 +5,11 @@ from typing import Literal
 import msgspec
 
 from fila_proto_zmq.events import LogSettings
-from fila_worker.copies.cutting import CheckpointSettings
 from fila_worker.core.settings import ShardSettings
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.leadership import LeadershipLimits
 from fila_worker.log.placement import PlacementLimits
+from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings
 
 
 class JoinKeys(msgspec.Struct, forbid_unknown_fields=True):

@@ -11,8 +11,8 @@ from fila_cluster.figures import counted, sized
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fila_cluster.backup.manifest import Manifest
-    from fila_cluster.backup.repository import Repository
+    from fila_cluster.run.backup.manifest import Manifest
+    from fila_cluster.run.backup.repository import Repository
 
 
 @click.command()
@@ -37,8 +37,8 @@ def command(
         raise click.UsageError("--id goes with --verify.")
     if (keep is not None) != prune:
         raise click.UsageError("--prune and --keep N go together.")
-    from fila_cluster.backup.repository import Repository  # noqa: PLC0415 # quick --help
-    from fila_cluster.backup.target import target_at  # noqa: PLC0415
+    from fila_cluster.run.backup.repository import Repository  # noqa: PLC0415 # quick --help
+    from fila_cluster.run.backup.target import target_at  # noqa: PLC0415
 
     repository = Repository(target_at(target))
     if list_:
@@ -52,7 +52,7 @@ def command(
 
 
 def _take(invocation: Invocation, repository: "Repository") -> None:
-    from fila_cluster.backup.taking import take  # noqa: PLC0415 # quick --help
+    from fila_cluster.run.backup.taking import take  # noqa: PLC0415 # quick --help
 
     with invocation.connect() as client:
         manifest = take(client, repository)

@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from fila_cluster.backup.cut import cut_of
-from fila_cluster.backup.manifest import new_id
 from fila_cluster.cli.data.salvage_files import SalvageFolder
 from fila_cluster.cli.shared.flags import CONFIG
 from fila_cluster.cli.shared.invocation import Invocation, print_json
-from fila_cluster.config.loading import load
 from fila_cluster.figures import counted
-from fila_cluster.supervisor.data_dir import DataDir, DirectoryInUseError
+from fila_cluster.run.backup.cut import cut_of
+from fila_cluster.run.backup.manifest import new_id
+from fila_cluster.run.config.loading import load
+from fila_cluster.run.supervisor.data_dir import DataDir, DirectoryInUseError
 from fila_proto_zmq.errors import StorageError
 from fila_worker.check.directory import ShardReport, check_directory, check_path, repair, stored_shards
 from fila_worker.check.salvage import Salvage

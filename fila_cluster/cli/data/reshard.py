@@ -9,11 +9,11 @@ import click
 from fila_cluster.cli.data.reshard_shown import Shown, progress_bar
 from fila_cluster.cli.shared.flags import CONFIG
 from fila_cluster.cli.shared.invocation import Invocation, print_json
-from fila_cluster.config.loading import load
 from fila_cluster.figures import counted, sized
-from fila_cluster.supervisor import reshard
-from fila_cluster.supervisor.child import PRIVATE
-from fila_cluster.supervisor.reshard_copy import Progress
+from fila_cluster.run.config.loading import load
+from fila_cluster.run.supervisor import reshard
+from fila_cluster.run.supervisor.child import PRIVATE
+from fila_cluster.run.supervisor.reshard_copy import Progress
 
 
 @click.command()

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from fila_cluster.figures import counted, paced, sized
 
 if TYPE_CHECKING:
-    from fila_cluster.supervisor.reshard import Space
-    from fila_cluster.supervisor.reshard_plan import Plan
+    from fila_cluster.run.supervisor.reshard import Space
+    from fila_cluster.run.supervisor.reshard_plan import Plan
 
 
 def progress_bar() -> Progress:

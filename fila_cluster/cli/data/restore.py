@@ -16,9 +16,9 @@ from fila_cluster.figures import counted, sized
 @click.pass_obj
 def command(invocation: Invocation, target: str, data_dir: Path, backup: str | None) -> None:
     """Restore a backup from TARGET to a new data directory. Then start a cluster on it with `fila-cluster up`."""
-    from fila_cluster.backup.repository import Repository  # noqa: PLC0415 # quick --help
-    from fila_cluster.backup.restoring import restore  # noqa: PLC0415
-    from fila_cluster.backup.target import target_at  # noqa: PLC0415
+    from fila_cluster.run.backup.repository import Repository  # noqa: PLC0415 # quick --help
+    from fila_cluster.run.backup.restoring import restore  # noqa: PLC0415
+    from fila_cluster.run.backup.target import target_at  # noqa: PLC0415
 
     manifest = restore(Repository(target_at(target)), data_dir, backup)
     invocation.show(

@@ -7,8 +7,8 @@ import click
 
 from fila_cluster.cli.processes.up import announce
 from fila_cluster.cli.shared.flags import CONFIG, DASHBOARD, INSECURE, LISTEN, NO_DASHBOARD, WORKERS
-from fila_cluster.config.loading import Flags, load
-from fila_cluster.supervisor.node import node
+from fila_cluster.run.config.loading import Flags, load
+from fila_cluster.run.supervisor.node import node
 
 
 @click.command()

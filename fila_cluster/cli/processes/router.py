@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 
 from fila_cluster.cli.shared.flags import CONFIG, INSECURE, LISTEN
-from fila_cluster.config.loading import load
-from fila_cluster.supervisor import standalone
-from fila_cluster.supervisor.endpoints import WorkerEndpoint
+from fila_cluster.run.config.loading import load
+from fila_cluster.run.supervisor import standalone
+from fila_cluster.run.supervisor.endpoints import WorkerEndpoint
 
 
 @click.command()

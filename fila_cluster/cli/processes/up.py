@@ -7,10 +7,10 @@ import click
 
 from fila_cluster.cli.shared.flags import CONFIG, DASHBOARD, INSECURE, LISTEN, NO_DASHBOARD, WORKERS
 from fila_cluster.cli.shared.invocation import print_ready
-from fila_cluster.config.address import Address
-from fila_cluster.config.loading import Flags, load
-from fila_cluster.supervisor.endpoints import IN_DATA_DIR, WorkerEndpoint
-from fila_cluster.supervisor.up import up
+from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.loading import Flags, load
+from fila_cluster.run.supervisor.endpoints import IN_DATA_DIR, WorkerEndpoint
+from fila_cluster.run.supervisor.up import up
 
 
 @click.command()

@@ -29,9 +29,9 @@ def command(invocation: Invocation, app: str, processes: int, grace: float, relo
     SIGTERM or Ctrl-C drains: no more messages are taken, and handlers finish what they have; a second one gives that back at once.
     SIGHUP restarts the processes one after the other, each as soon as its successor serves.
     """
-    from fila_cluster.supervisor import CannotStartError  # noqa: PLC0415 # quick --help
-    from fila_cluster.work.loading import CannotLoadError, split_name  # noqa: PLC0415
-    from fila_cluster.work.supervising import Crew, supervise  # noqa: PLC0415
+    from fila_cluster.run.supervisor import CannotStartError  # noqa: PLC0415 # quick --help
+    from fila_cluster.run.work.loading import CannotLoadError, split_name  # noqa: PLC0415
+    from fila_cluster.run.work.supervising import Crew, supervise  # noqa: PLC0415
 
     if not 0 <= grace <= GRACE_S_MAX:
         raise click.BadParameter(f"{grace:g} s: use 0 to 24h", param_hint="--grace")

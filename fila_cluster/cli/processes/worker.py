@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 
 from fila_cluster.cli.shared.flags import CONFIG, INSECURE
-from fila_cluster.config.address import checked_address
-from fila_cluster.config.loading import load
-from fila_cluster.supervisor import standalone
-from fila_cluster.supervisor.auth import read_token
-from fila_cluster.supervisor.endpoints import WorkerEndpoint
+from fila_cluster.run.config.address import checked_address
+from fila_cluster.run.config.loading import load
+from fila_cluster.run.supervisor import standalone
+from fila_cluster.run.supervisor.auth import read_token
+from fila_cluster.run.supervisor.endpoints import WorkerEndpoint
 
 
 @click.command()

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from fila_cluster.analysis.attention import KINDS
-from fila_cluster.analysis.hosts import host_rows, risks
 from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.client.shard_copies import ShardCopies, in_sync, shard_copies
 from fila_cluster.client.views import HostList
 from fila_cluster.figures import aged, counted, lasted, sized
+from fila_cluster.ops.analysis.attention import KINDS
+from fila_cluster.ops.analysis.hosts import host_rows, risks
 from fila_proto_zmq.commands.hosts import FOLLOWS, LEADS
 
 ONE_HOST = "this cluster has one host: its shards have no replicated log (docs/hosts.md)"

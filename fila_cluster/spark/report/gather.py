@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from fila_cluster import Client
 from fila_cluster.client.views import QueueStats
 from fila_cluster.errors import QueueNotFoundError
-from fila_cluster.observer.half_hour import HalfHour
+from fila_cluster.ops.observer.half_hour import HalfHour
 from fila_cluster.spark.pipelines.session import plain_errors
 from fila_cluster.spark.report.content import QueueTotals, Report, ReportHistory
 from fila_cluster.spark.report.measures import NONE, failures_of, shares_lately, shares_of, waiting_in

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 # its usual name
 
 from fila_cluster.client.views import KeyStats, QueueStats
-from fila_cluster.observer.half_hour import KeyShare
+from fila_cluster.ops.observer.half_hour import KeyShare
 from fila_cluster.spark.report.content import ERRORS_SHOWN, SERIES_SHOWN, TENANTS_SHOWN, Count, Dwell, Failures, TenantShare
 from fila_proto_zmq.commands import OTHER_KEYS
 

@@ -9,7 +9,7 @@
                             router ── AdoptShards ───▶ target      opens the shard, and registers it
     client ◀─── Done ────── router
 
-The router only sends requests. Files on disk say where each shard is (:mod:`fila_worker.residence`). So a router that is restarted in
+The router only sends requests. Files on disk say where each shard is (:mod:`fila_worker.storage.residence`). So a router that is restarted in
 the middle forgets the move and loses nothing: the target finds the shard by itself. The same holds for each worker.
 
 A drain moves all shards of a worker away, one at a time. The worker reports that it is drained whenever it registers, so the drain

@@ -8,7 +8,7 @@ import asyncio
 from contextlib import suppress
 
 from fila_cluster import AsyncClient
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 
 
 def test_each_call_has_its_own_answer(shared_cluster: Cluster, queue: str) -> None:

@@ -7,7 +7,7 @@ Right: the next flush returns when everything is confirmed
 import asyncio
 
 from fila_cluster import AsyncClient, Client
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 
 
 def test_the_next_flush_is_sound(shared_cluster: Cluster, client: Client, queue: str) -> None:

@@ -7,7 +7,7 @@ Right: all messages are stored, the other futures have their ids, and the produc
 import asyncio
 
 from fila_cluster import AsyncClient, Client
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 
 
 def test_asyncio(shared_cluster: Cluster, client: Client, queue: str) -> None:

@@ -7,7 +7,7 @@ Right: the next receive gets the message at once, on its first attempt, however 
 import asyncio
 
 from fila_cluster import AsyncClient
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 
 
 def test_no_orphan_takes_the_message(shared_cluster: Cluster, queue: str) -> None:

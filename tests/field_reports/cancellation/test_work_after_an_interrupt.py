@@ -7,7 +7,7 @@ Right: each of them does its work: what was sent is stored, and what was prefetc
 import asyncio
 
 from fila_cluster import AsyncClient, Client, Message
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 
 
 def test_the_cleanup_works(shared_cluster: Cluster, client: Client, queue: str) -> None:

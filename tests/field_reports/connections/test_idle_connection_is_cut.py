@@ -5,8 +5,8 @@ Right: the next call succeeds by itself, a waiting consumer goes on, and there i
 """
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, Cluster, eventually
-from tests.support.forwarder import Forwarder
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.cluster.forwarder import Forwarder
 
 
 def test_it_goes_on_after_each_cut(shared_cluster: Cluster, client: Client, queue: str) -> None:

@@ -7,7 +7,7 @@ Right: ``localhost`` reaches a broker on 127.0.0.1, and a broker on ::1 is reach
 from pathlib import Path
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, Cluster, running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, running
 from tests.support.machine import IPV6, require
 
 

@@ -5,9 +5,9 @@ Right: after ten cuts the broker lists it once, and no descriptor is left
 """
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.cluster.forwarder import Forwarder
 from tests.support.descriptors import all_closed_again
-from tests.support.forwarder import Forwarder
 
 
 def test_the_broker_lists_it_once(shared_cluster: Cluster, client: Client) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, command, environment
+from tests.support.cluster.cluster import PATIENCE_S, command, environment
 
 BYTES = b"\xff\xfe\xc3 \xc3\xb6"
 TYPED = os.fsdecode(BYTES)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cluster import PATIENCE_S, Cluster, environment
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, environment
 
 Program = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -12,7 +12,7 @@ import warnings
 import pytest
 
 from fila_cluster import AsyncClient
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 from tests.support.descriptors import all_closed_again
 
 

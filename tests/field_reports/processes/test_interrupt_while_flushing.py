@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, Cluster, environment
-from tests.support.forwarder import Forwarder
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, environment
+from tests.support.cluster.forwarder import Forwarder
 
 WAITS = """
 import sys

@@ -11,7 +11,7 @@ import sys
 
 from fila_cluster import Client
 from tests.field_reports.processes.conftest import Program
-from tests.support.cluster import PATIENCE_S, environment
+from tests.support.cluster.cluster import PATIENCE_S, environment
 
 SENDS = """
 import sys

@@ -6,7 +6,7 @@ Right: it goes on with the new queue, or, if it asked in between, it ends with Q
 
 from fila_cluster import Client
 from fila_cluster.errors import QueueNotFoundError
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 
 def test_it_goes_on_or_ends(client: Client, queue: str, shared_cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fila_cluster import Client
 from fila_cluster.errors import FilaError, QueueNotFoundError
-from tests.support.cluster import Cluster, eventually
+from tests.support.cluster.cluster import Cluster, eventually
 
 
 def test_it_is_gone_though_someone_waits(client: Client, queue: str, shared_cluster: Cluster) -> None:

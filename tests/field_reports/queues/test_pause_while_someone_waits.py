@@ -7,7 +7,7 @@ Right: the receive waits on, and gets the message when the queue is resumed
 import asyncio
 
 from fila_cluster import AsyncClient
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 
 
 def test_a_waiting_receive_obeys_the_pause(shared_cluster: Cluster, queue: str) -> None:

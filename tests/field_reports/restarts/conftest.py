@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 
 from fila_cluster import Client
-from tests.support.cluster import running
+from tests.support.cluster.cluster import running
 
 
 @pytest.fixture(scope="package")

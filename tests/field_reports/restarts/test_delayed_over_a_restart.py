@@ -7,7 +7,7 @@ Right: it comes as soon as it is due, without anyone having to find out that it 
 from datetime import UTC, datetime
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S
+from tests.support.cluster.cluster import PATIENCE_S
 
 
 def before(client: Client) -> None:

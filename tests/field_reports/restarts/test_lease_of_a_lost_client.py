@@ -5,7 +5,7 @@ Right: after a restart the lease ends by the clock at its own time, without any 
 """
 
 from fila_cluster import Client
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 from tests.support.programs import hold_and_die
 
 

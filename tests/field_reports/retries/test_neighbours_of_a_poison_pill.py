@@ -5,7 +5,7 @@ Right: a consumer that ends with an exception gives back uncounted what it had n
 """
 
 from fila_cluster import Client, Delivery, Message
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 
 def work(delivery: Delivery) -> None:

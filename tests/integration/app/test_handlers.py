@@ -9,8 +9,8 @@ import pytest
 from fila_cluster import Client, Delivery
 from fila_cluster.app import App, Defer, Fail, RetryAfter, Stop, backoff
 from fila_cluster.errors import QueueNotFoundError
-from tests.support.cluster import PATIENCE_S, Cluster
-from tests.support.tracing import instrumented, parent_id, span_id
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
+from tests.support.external.tracing import instrumented, parent_id, span_id
 
 
 async def until(condition: Callable[[], bool]) -> None:

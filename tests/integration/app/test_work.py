@@ -14,9 +14,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually
-from tests.support.collector import Collector
-from tests.support.working import WorkingApp
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually
+from tests.support.cluster.working import WorkingApp
+from tests.support.external.collector import Collector
 
 SHOP = """
 import asyncio, logging, os, subprocess

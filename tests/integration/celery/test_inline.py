@@ -6,8 +6,8 @@ from kombu import pools
 
 from fila_cluster import Client
 from fila_cluster.celery.testing import InlineWorker
-from tests.support.celery import broker_url
-from tests.support.cluster import Cluster, eventually
+from tests.support.cluster.cluster import Cluster, eventually
+from tests.support.external.celery import broker_url
 
 NAMESPACE = "inline"
 QUEUE = f"{NAMESPACE}/celery"

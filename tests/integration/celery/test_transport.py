@@ -20,8 +20,8 @@ from fila_cluster.celery.exchanges import Exchanges
 from fila_cluster.celery.names import Names
 from fila_cluster.celery.routing import Binding
 from fila_cluster.errors import PermissionDeniedError, UnauthenticatedError
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
-from tests.support.guarded import guarded_cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.cluster.guarded import guarded_cluster
 
 
 def url(cluster: Cluster, namespace: str = "") -> str:

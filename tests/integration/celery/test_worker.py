@@ -10,8 +10,8 @@ import pytest
 from celery import Celery
 
 from fila_cluster import Client, Message
-from tests.support.celery import Worker, lines, sending, working
-from tests.support.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.external.celery import Worker, lines, sending, working
 
 NAMESPACE = "worker"
 TEN_THOUSAND = 10_000

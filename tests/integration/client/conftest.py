@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fila_cluster import Client
-from tests.support.cluster import PATIENCE_S, Cluster
-from tests.support.shells import SHELLS, shell
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.shells import SHELLS, shell
 
 Connect = Callable[..., Any]
 

@@ -27,7 +27,7 @@ from fila_proto_zmq.commands import (
 )  # fmt: skip
 from fila_proto_zmq.frames import ERROR, pack_header, unpack_header
 from fila_proto_zmq.record import seal_envelope
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 
 
 class Peer:

@@ -24,7 +24,7 @@ from fila_cluster.errors import (
     QueueNotFoundError,
 )
 from fila_proto_zmq.commands import DescribeQueue, GetClusterStatus
-from tests.support.cluster import PATIENCE_S, eventually
+from tests.support.cluster.cluster import PATIENCE_S, eventually
 from tests.support.descriptors import all_closed_again
 
 Connect = Callable[..., Any]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError
-from tests.support.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually
 
 COUNT = 200
 TURNS = 100

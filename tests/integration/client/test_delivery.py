@@ -14,7 +14,7 @@ from fila_cluster.errors import (
     NotADeadLetterQueueError,
     QueueExistsError,
 )
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.programs import hold_and_die
 
 A_TICK = timedelta(milliseconds=2)

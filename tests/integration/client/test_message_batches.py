@@ -6,7 +6,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import BatchError, InvalidArgumentError, QueueNotFoundError
-from tests.support.cluster import PATIENCE_S
+from tests.support.cluster.cluster import PATIENCE_S
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from fila_cluster import AsyncClient, Client, Message
 from fila_cluster.errors import BatchError, FilaError, OverloadedError, PayloadTooLargeError, QueueNotFoundError
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
 
 Connect = Callable[..., Any]
 

@@ -16,7 +16,7 @@ from fila_cluster.spark.planner import Offset, Planner
 from fila_cluster.spark.selection import Selection
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import record_id
-from tests.support.cluster import Cluster, eventually, running
+from tests.support.cluster.cluster import Cluster, eventually, running
 
 
 @pytest.fixture(scope="module")

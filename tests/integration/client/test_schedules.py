@@ -6,7 +6,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 
 
 def test_a_schedule_from_put_to_delete(client: Client, queue: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from fila_cluster import AsyncClient, Message
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 
 Main = Callable[[AsyncClient], Awaitable[None]]
 

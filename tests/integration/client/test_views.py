@@ -8,7 +8,7 @@ from fila_cluster import Client, Message
 from fila_cluster.client.calls.snapshots import ShardViews, Stretch
 from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.record import payload_of
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from fila_cluster.client.lazy import LazyClient
 from fila_cluster.client.polled import ACK, PolledClient
 from fila_cluster.errors import AlreadySettledError, BatchError, InvalidArgumentError, QueueNotFoundError
 from tests.integration.client.conftest import Connect
-from tests.support.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually
 
 
 def depth(client: Any, queue: str) -> int:

@@ -20,7 +20,7 @@ from fila_cluster.errors import (
     UnauthenticatedError,
 )
 from tests.integration.cluster.test_auth import WITH_AUTH, Guarded, initialized
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 
 pytestmark = pytest.mark.whole
 

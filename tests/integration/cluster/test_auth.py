@@ -23,8 +23,8 @@ from fila_cluster.errors import (
     PermissionDeniedError,
     UnauthenticatedError,
 )
-from tests.support.cluster import PATIENCE_S, command, environment, eventually, running
-from tests.support.guarded import WITH_AUTH, Guarded, guarded_cluster, initialized, refusal
+from tests.support.cluster.cluster import PATIENCE_S, command, environment, eventually, running
+from tests.support.cluster.guarded import WITH_AUTH, Guarded, guarded_cluster, initialized, refusal
 
 
 @pytest.fixture(scope="module")

@@ -66,8 +66,8 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.record import seal_envelope
-from tests.support.cluster import PATIENCE_S, eventually
-from tests.support.guarded import Guarded, guarded_cluster, refusal
+from tests.support.cluster.cluster import PATIENCE_S, eventually
+from tests.support.cluster.guarded import Guarded, guarded_cluster, refusal
 from tests.unit.protocol.vectors import BODIES
 
 SAMPLES = {type(body.struct): body.struct for body in BODIES} | {

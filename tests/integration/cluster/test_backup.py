@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from fila_cluster import Message
-from fila_cluster.backup import cut
 from fila_cluster.cli.root import root
 from fila_cluster.errors import LeaseExpiredError, StorageError
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
-from tests.support.faults import queue_on
+from fila_cluster.run.backup import cut
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
+from tests.support.cluster.faults import queue_on
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fila_cluster import Client
-from fila_cluster.bench import running as bench_running
 from fila_cluster.cli.root import root
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, is_dead, running
+from fila_cluster.run.bench import running as bench_running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, is_dead, running
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from fila_cluster import Message
 from fila_proto_zmq.names import shard_of
 from fila_worker.storage.made import mark_of
-from tests.support.cluster import command, running
+from tests.support.cluster.cluster import command, running
 
 MESSAGES = 300
 FIRST, SECOND = (next(name for name in map("q{}".format, range(99)) if shard_of(name, 2) == shard) for shard in (0, 1))

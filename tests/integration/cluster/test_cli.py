@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from fila_cluster import Client, Message
 from fila_cluster.cli.root import root
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, running
 
 
 @pytest.fixture(scope="module")

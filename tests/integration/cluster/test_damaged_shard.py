@@ -10,7 +10,7 @@ import pytest
 
 from fila_cluster.errors import ShardUnavailableError
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import command, running
+from tests.support.cluster.cluster import command, running
 
 QUEUES = {shard: next(name for name in map("q{}".format, range(99)) if shard_of(name, 2) == shard) for shard in (0, 1)}
 

@@ -13,7 +13,7 @@ import zmq
 from fila_cluster import Client
 from fila_cluster.errors import UnauthenticatedError
 from tests.integration.cluster.test_auth import WITH_AUTH, Guarded, initialized
-from tests.support.cluster import PATIENCE_S, command, environment, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, command, environment, eventually, running
 
 pytestmark = pytest.mark.whole
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fila_cluster.embedded import Broker
-from tests.support.cluster import Cluster, environment, running
+from tests.support.cluster.cluster import Cluster, environment, running
 from tests.support.kit import PLUGIN
 
 ROOT = Path(__file__).parents[3]

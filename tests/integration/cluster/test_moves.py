@@ -14,9 +14,9 @@ from fila_cluster import Client, Message
 from fila_cluster.client.calls.request import Request
 from fila_cluster.errors import InvalidArgumentError
 from fila_proto_zmq.commands import DescribeQueue, DrainWorker, MoveShard
-from tests.support.books import Books, Load
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
-from tests.support.faults import check_disk, queue_on
+from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
+from tests.support.cluster.faults import check_disk, queue_on
 
 pytestmark = pytest.mark.whole
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.supervisor import CannotStartError
-from fila_cluster.supervisor.reshard import cancel, reshard
-from fila_cluster.supervisor.reshard_copy import Progress
-from tests.support.cluster import Cluster, command, environment
+from fila_cluster.run.supervisor import CannotStartError
+from fila_cluster.run.supervisor.reshard import cancel, reshard
+from fila_cluster.run.supervisor.reshard_copy import Progress
+from tests.support.cluster.cluster import Cluster, command, environment
 
 pytestmark = pytest.mark.whole
 

@@ -14,8 +14,8 @@ from fila_admission.keys import SECRET_PREFIX
 from fila_cluster import Client
 from fila_cluster.client.calls import cluster as calls
 from fila_cluster.errors import PermissionDeniedError, UnauthenticatedError
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
-from tests.support.guarded import WITH_AUTH, Guarded, initialized
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
+from tests.support.cluster.guarded import WITH_AUTH, Guarded, initialized
 
 ANY_API_KEY = re.compile(rf"{SECRET_PREFIX}[A-Za-z0-9_-]{{43}}")
 """An API key, whichever."""

@@ -13,8 +13,8 @@ from fila_cluster.errors import FilaError
 from fila_proto_zmq.names import shard_of
 from fila_router.settings import RouterSettings
 from fila_worker.settings import WorkerSettings
-from tests.support.cluster import eventually
-from tests.support.hosts import Part
+from tests.support.cluster.cluster import eventually
+from tests.support.hosts.hosts import Part
 
 pytestmark = pytest.mark.whole
 

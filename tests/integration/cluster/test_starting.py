@@ -13,7 +13,7 @@ import pytest
 
 from fila_cluster import Client
 from fila_cluster.errors import FilaError
-from tests.support.cluster import PATIENCE_S, command, environment, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, command, environment, eventually, running
 
 
 @pytest.fixture

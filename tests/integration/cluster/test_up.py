@@ -15,9 +15,9 @@ import pytest
 
 from fila_cluster import Client
 from fila_cluster.errors import FilaError, QueueNotFoundError, ShardUnavailableError
-from fila_cluster.supervisor.supervisor import ROUTER_STOP_S, WORKERS_STOP_S
+from fila_cluster.run.supervisor.supervisor import ROUTER_STOP_S, WORKERS_STOP_S
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import PATIENCE_S, command, environment, eventually, is_dead, running
+from tests.support.cluster.cluster import PATIENCE_S, command, environment, eventually, is_dead, running
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_a_killed_router_comes_back(data_dir: Path):
 def test_a_killed_observer_comes_back_and_no_other_process_notices(data_dir: Path):
     with running(data_dir, "--dashboard", "127.0.0.1:0") as cluster, cluster.client() as client:
         client.create_queue("orders")
-        others = {child.pid for child in cluster.children() if "fila_cluster.observer" not in child.cmdline()}
+        others = {child.pid for child in cluster.children() if "fila_cluster.ops.observer" not in child.cmdline()}
         (observer,) = [child for child in cluster.children() if child.pid not in others]
         observer.kill()
         page = f"{cluster.ready_line.split(' ')[4]}/healthz"

@@ -18,9 +18,9 @@ from hypothesis import strategies as some
 
 from fila_cluster import Client
 from fila_cluster.errors import FilaError
-from fila_cluster.observer.door.answers import STATUSES
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
-from tests.support.http import Answer, address, ask
+from fila_cluster.ops.observer.http_api.answers import STATUSES
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.cluster.http import Answer, address, ask
 from tests.support.programs import hold_and_die
 
 _numbers = count()
@@ -220,7 +220,7 @@ def test_a_lease_outlives_the_broker_s_patience_and_not_the_observer(tmp_path: P
         assert settle(address(cluster), "held", {"token": got["token"], "action": "ack"}).status == 200
         put(address(cluster), "held", "y")
         (got,) = take(address(cluster), "held")
-        next(child for child in cluster.children() if "fila_cluster.observer" in child.cmdline()).kill()
+        next(child for child in cluster.children() if "fila_cluster.ops.observer" in child.cmdline()).kill()
         (again,) = client.receive("held", wait=PATIENCE_S)
         assert (again.id, again.error) == (got["id"], "consumer lost")
         again.ack()

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from fila_cluster.observer.login import COOKIE
-from tests.support.cluster import eventually
-from tests.support.guarded import Guarded, guarded_cluster
-from tests.support.http import JSON, address, ask
+from fila_cluster.ops.observer.login import COOKIE
+from tests.support.cluster.cluster import eventually
+from tests.support.cluster.guarded import Guarded, guarded_cluster
+from tests.support.cluster.http import JSON, address, ask
 
 MESSAGES, RECEIVE, SETTLE = (f"/queues/orders/{name}" for name in ("messages", "receive", "settle"))
 

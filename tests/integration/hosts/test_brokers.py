@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.brokers.broker import BrokerError
-from tests.support.cluster import PATIENCE_S, eventually
-from tests.support.kafka import Kafka, kafka_cluster
+from tests.support.cluster.cluster import PATIENCE_S, eventually
+from tests.support.external.brokers.broker import BrokerError
+from tests.support.hosts.kafka import Kafka, kafka_cluster
 
 TOPIC = "log"
 
@@ -112,7 +112,7 @@ def test_what_keeps_a_broker_from_starting_is_in_the_error(tmp_path: Path) -> No
 ABANDON = """
 import os, signal, sys
 from pathlib import Path
-from tests.support.kafka import kafka_cluster
+from tests.support.hosts.kafka import kafka_cluster
 
 with kafka_cluster(Path(sys.argv[1]), brokers=1) as kafka:
     print(kafka.brokers[1].pid, flush=True)

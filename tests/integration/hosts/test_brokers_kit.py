@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers import programs
-from tests.support.brokers.broker import BrokerError
-from tests.support.brokers.kit import kit
-from tests.support.cluster import PATIENCE_S
-from tests.support.kafka import kafka_cluster
+from tests.support.cluster.cluster import PATIENCE_S
+from tests.support.external.brokers import programs
+from tests.support.external.brokers.broker import BrokerError
+from tests.support.external.brokers.kit import kit
+from tests.support.hosts.kafka import kafka_cluster
 from tests.support.machine import KAFKA, require
 
 
@@ -80,7 +80,7 @@ def test_half_a_download_is_not_taken_for_a_whole(tools: Path) -> None:
 
 
 GET = """
-from tests.support.brokers.kit import kit
+from tests.support.external.brokers.kit import kit
 made = kit()
 assert made.formatted.is_dir()
 """

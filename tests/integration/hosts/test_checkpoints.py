@@ -6,13 +6,13 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from fila_cluster import Message
-from fila_cluster.backup.checkpoints.store import CheckpointStore
-from fila_cluster.backup.target import Folder
+from fila_cluster.run.backup.log_checkpoints.store import CheckpointStore
+from fila_cluster.run.backup.target import Folder
 from fila_proto_zmq.names import shard_of
-from fila_worker.copies.cutting import CheckpointSettings
-from tests.support.cluster import eventually
-from tests.support.hosts import Hosts, Part, hosts_on
-from tests.support.kafka import kafka_cluster
+from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings
+from tests.support.cluster.cluster import eventually
+from tests.support.hosts.hosts import Hosts, Part, hosts_on
+from tests.support.hosts.kafka import kafka_cluster
 
 SHARDS = 2
 SHARD = shard_of("orders", SHARDS)

@@ -18,9 +18,9 @@ from fila_worker.log.kafka.topic import prepare_topic
 from fila_worker.log.partition import Appender, Report, Tail
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import FencedError, Position, Writer
-from tests.support.cluster import PATIENCE_S, eventually
-from tests.support.kafka import Kafka, kafka_cluster
-from tests.support.partition_contract import collect, end_of, read
+from tests.support.cluster.cluster import PATIENCE_S, eventually
+from tests.support.hosts.kafka import Kafka, kafka_cluster
+from tests.support.hosts.partition_contract import collect, end_of, read
 
 NUMBERS = count()
 NO_LEADER = -1

@@ -9,8 +9,8 @@ import pytest
 from fila_worker.log.kafka.partition import KafkaPartition
 from fila_worker.log.kafka.settings import OVERHEAD_BYTES, KafkaSettings
 from fila_worker.log.kafka.topic import prepare_topic
-from tests.support.kafka import Kafka, kafka_cluster
-from tests.support.partition_contract import RECORD_BYTES_MAX, PartitionContract
+from tests.support.hosts.kafka import Kafka, kafka_cluster
+from tests.support.hosts.partition_contract import RECORD_BYTES_MAX, PartitionContract
 
 
 class KafkaProcess:

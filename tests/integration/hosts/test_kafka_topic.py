@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.topic import TopicError, log_of, prepare_topic
 from fila_worker.log.kafka.watch import LOOK_MS, TopicWatch
-from tests.support.cluster import PATIENCE_S, eventually
-from tests.support.kafka import Kafka, kafka_cluster
+from tests.support.cluster.cluster import PATIENCE_S, eventually
+from tests.support.hosts.kafka import Kafka, kafka_cluster
 
 
 @pytest.fixture(scope="module")

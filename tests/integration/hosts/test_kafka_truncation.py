@@ -10,8 +10,8 @@ from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.topic import prepare_topic
 from fila_worker.log.partition import Entry
 from fila_worker.log.rule import LostError
-from tests.support.kafka import kafka_cluster
-from tests.support.partition_contract import append_each, read
+from tests.support.hosts.kafka import kafka_cluster
+from tests.support.hosts.partition_contract import append_each, read
 
 BATCH = struct.Struct(">qi")
 QUICK = {"broker.session.timeout.ms": 500, "broker.heartbeat.interval.ms": 100}

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from fila_cluster.config.address import Address
-from fila_cluster.supervisor.auth import init_auth
-from fila_cluster.supervisor.endpoints import Ports
+from fila_cluster.run.config.address import Address
+from fila_cluster.run.supervisor.auth import init_auth
+from fila_cluster.run.supervisor.endpoints import Ports
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import PATIENCE_S, Cluster, eventually
-from tests.support.kafka import Kafka, kafka_cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually
+from tests.support.hosts.kafka import Kafka, kafka_cluster
 
 SHARDS = 2
 

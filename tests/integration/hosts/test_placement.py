@@ -7,9 +7,9 @@ from pathlib import Path
 
 from fila_proto_zmq.commands import DrainWorker
 from fila_worker.log.placement import PlacementLimits
-from tests.support.cluster import eventually
-from tests.support.hosts import Hosts, hosts_on
-from tests.support.kafka import kafka_cluster
+from tests.support.cluster.cluster import eventually
+from tests.support.hosts.hosts import Hosts, hosts_on
+from tests.support.hosts.kafka import kafka_cluster
 
 SHARDS = 6
 PLACEMENT = PlacementLimits(settle_ms=2000)

@@ -9,9 +9,9 @@ from threading import Event, Thread
 from fila_cluster import Client
 from fila_cluster.errors import FilaError
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import eventually
-from tests.support.hosts import Hosts, hosts_on
-from tests.support.kafka import kafka_cluster
+from tests.support.cluster.cluster import eventually
+from tests.support.hosts.hosts import Hosts, hosts_on
+from tests.support.hosts.kafka import kafka_cluster
 
 
 class Producer:

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from fila_cluster import Client, HostCopy, HostList, LogReplicas
-from fila_cluster.analysis.hosts import hosts_in, risks
-from fila_cluster.analysis.readiness import obstacles
 from fila_cluster.errors import FilaError, ShardUnavailableError
+from fila_cluster.ops.analysis.hosts import hosts_in, risks
+from fila_cluster.ops.analysis.readiness import obstacles
 from fila_proto_zmq.commands import GetMetrics, Metrics
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import eventually
-from tests.support.hosts import hosts_on
-from tests.support.kafka import kafka_cluster
+from tests.support.cluster.cluster import eventually
+from tests.support.hosts.hosts import hosts_on
+from tests.support.hosts.kafka import kafka_cluster
 
 
 def copies(found: HostList, host: str) -> dict[int, HostCopy]:

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from fila_cluster import Client, Delivery, Message, QueueStats
-from fila_cluster.analysis.history import FLOWS, TICK_S
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
+from fila_cluster.ops.analysis.history import FLOWS, TICK_S
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
 
 pytestmark = pytest.mark.whole
 

@@ -13,7 +13,7 @@ import zmq
 
 from fila_cluster import Message
 from fila_cluster.errors import LuaCompilationError, QueueNotFoundError, ShardUnavailableError
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 
 pytestmark = pytest.mark.whole
 

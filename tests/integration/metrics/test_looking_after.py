@@ -11,7 +11,7 @@ from fila_cluster.client.calls.redrive import redrive_selected
 from fila_cluster.errors import QueueNotFoundError
 from fila_proto_zmq.commands import QueueOptions
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
 
 Main = Callable[[AsyncClient], Awaitable[None]]
 

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fila_cluster import Client, Delivery, Message, QueueStats
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import PATIENCE_S, Cluster, eventually, running
-from tests.support.collector import Collector
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
+from tests.support.external.collector import Collector
 
 PAGE_BYTES_MAX = 64 * 1024
 """What few queues may fill, whatever their keys."""

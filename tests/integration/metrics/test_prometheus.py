@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from fila_cluster import Message
-from tests.support.cluster import Cluster, eventually, running
+from tests.support.cluster.cluster import Cluster, eventually, running
+from tests.support.external.prometheus import Prometheus, complaints_about, promtool, scraping
 from tests.support.machine import PROMETHEUS, require
-from tests.support.prometheus import Prometheus, complaints_about, promtool, scraping
 
 pytestmark = pytest.mark.whole
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster.observer.settings import ObserverSettings
-from tests.support.cluster import Cluster, command, eventually
-from tests.support.forwarder import Forwarder
-from tests.support.hosts import Part
+from fila_cluster.ops.observer.settings import ObserverSettings
+from tests.support.cluster.cluster import Cluster, command, eventually
+from tests.support.cluster.forwarder import Forwarder
+from tests.support.external.tmux import terminal
+from tests.support.hosts.hosts import Part
 from tests.support.machine import TMUX, require
-from tests.support.tmux import terminal
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_the_observer_s_numbers_go_on(cluster: Cluster, ways: list[Forwarder], t
         endpoint=listed(ways),
         host="127.0.0.1", port=port, otlp_endpoint=None, service_name="fila", metrics_interval_ms=10_000,
     )  # fmt: skip
-    observer = Part("fila_cluster.observer", settings, tmp_path / "observer")
+    observer = Part("fila_cluster.ops.observer", settings, tmp_path / "observer")
     observer.start()
 
     def shown() -> int:

@@ -14,12 +14,12 @@ import pytest
 from textual.pilot import Pilot
 
 from fila_cluster import AsyncClient, Client, Message
-from fila_cluster.top.app import Top, take_snapshot
-from fila_cluster.top.poller import Poller
+from fila_cluster.ops.top.app import Top, take_snapshot
+from fila_cluster.ops.top.poller import Poller
 from fila_proto_zmq.names import shard_of
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
+from tests.support.external.tmux import terminal
 from tests.support.machine import TMUX, require
-from tests.support.tmux import terminal
 
 LOOK_EVERY_S = 0.1
 Main = Callable[["Screen"], Awaitable[None]]

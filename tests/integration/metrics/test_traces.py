@@ -15,10 +15,10 @@ from opentelemetry.trace import SpanContext, StatusCode
 from fila_cluster import AsyncClient, Client, Message
 from fila_cluster.errors import BatchError, InvalidArgumentError, LeaseExpiredError, QueueNotFoundError
 from fila_cluster.tracing import processing
-from tests.support.cluster import Cluster, eventually
-from tests.support.collector import TraceCollector
+from tests.support.cluster.cluster import Cluster, eventually
+from tests.support.external.collector import TraceCollector
+from tests.support.external.tracing import Spans, instrumented, outcome, parent_id, span_id
 from tests.support.programs import traced
-from tests.support.tracing import Spans, instrumented, outcome, parent_id, span_id
 
 CLOCKS_NS = 1_000_000_000
 """By how much the times of processes may differ: the broker takes the time once a turn, and a busy machine may let it wait in between."""

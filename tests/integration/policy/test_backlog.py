@@ -4,7 +4,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import InvalidArgumentError, MessageNotFoundError, QueueNotFoundError
-from tests.support.cluster import Cluster, eventually, running
+from tests.support.cluster.cluster import Cluster, eventually, running
 
 
 @pytest.fixture

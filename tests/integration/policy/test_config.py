@@ -6,7 +6,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import BatchError, InvalidConfigError, OverloadedError, RateLimitedError
-from tests.support.cluster import running
+from tests.support.cluster.cluster import running
 
 
 @pytest.fixture

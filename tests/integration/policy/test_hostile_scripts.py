@@ -4,7 +4,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import LuaCompilationError
-from tests.support.cluster import Cluster
+from tests.support.cluster.cluster import Cluster
 
 HOSTILE = {
     "loops for ever": "while true do end",

@@ -3,7 +3,7 @@
 import pytest
 
 from fila_cluster import Client, Delivery, Message
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from fila_cluster.errors import (
     LuaCompilationError,
     QueueNotFoundError,
 )
-from tests.support.cluster import Cluster, eventually, running
+from tests.support.cluster.cluster import Cluster, eventually, running
 
 BY_TENANT = """
 function on_enqueue(msg)

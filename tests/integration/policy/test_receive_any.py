@@ -6,7 +6,7 @@ import pytest
 
 from fila_cluster import Client
 from fila_cluster.errors import QueueNotFoundError
-from tests.support.cluster import Cluster, eventually
+from tests.support.cluster.cluster import Cluster, eventually
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import InvalidArgumentError, LuaCompilationError, QueueNotFoundError
-from tests.support.cluster import PATIENCE_S, Cluster
+from tests.support.cluster.cluster import PATIENCE_S, Cluster
 
 
 @pytest.fixture

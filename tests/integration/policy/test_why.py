@@ -14,7 +14,7 @@ import pytest
 
 from fila_cluster import AsyncClient, Client, Explanation, Message
 from fila_cluster.errors import MessageNotFoundError
-from tests.support.cluster import PATIENCE_S, Cluster, command, environment, eventually
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually
 
 FAILING = "function on_enqueue(msg) error('no tenant') end"
 

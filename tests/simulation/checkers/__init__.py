@@ -6,25 +6,10 @@ messages, before and after everything was killed once more; ``rested`` when noth
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers import (
-    batches,
-    calls,
-    dead_letters,
-    dedup,
-    fairness,
-    fate,
-    keys,
-    leaders,
-    lives,
-    memory,
-    order,
-    replaced,
-    rest,
-    schedules,
-    throttles,
-)
+from tests.simulation.checkers import calls, fate, keys, leaders, lives, memory, replaced, rest
 from tests.simulation.checkers.audit import audit, audit_again
-from tests.simulation.checkers.credit import report_unknown, unknown_leases
+from tests.simulation.checkers.delivery import batches, dead_letters, dedup, fairness, order, schedules, throttles
+from tests.simulation.checkers.delivery.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.leaders import check_proofs, serves
 from tests.simulation.checkers.places import Places
 

@@ -9,7 +9,7 @@ from fila_proto_zmq.errors import FilaError, QueueExistsError, QueueNotFoundErro
 from tests.simulation.history import History, token_in
 
 if TYPE_CHECKING:
-    from tests.simulation.programs import Programs
+    from tests.simulation.actors.programs import Programs
 
 DRAIN_ROUNDS_MAX = 400
 TRIES_MAX = 60

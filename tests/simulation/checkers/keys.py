@@ -17,9 +17,9 @@ from fila_proto_zmq.errors import (
     UnsupportedVersionError,
 )
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, unpack_header
-from tests.simulation.clients import RawPeer
+from tests.simulation.actors.clients import RawPeer
 from tests.simulation.history import Done, History, KeyLife
-from tests.simulation.key_file import ADMIN
+from tests.simulation.world.key_file import ADMIN
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run

@@ -5,8 +5,8 @@ Looks inside, where a moment counts that cannot be seen from outside: a leader w
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.host_nature import UNPROVED_MAX
-from tests.simulation.hosts import HostedCluster, HostWorker
+from tests.simulation.faults.host_nature import UNPROVED_MAX
+from tests.simulation.world.hosts import HostedCluster, HostWorker
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run

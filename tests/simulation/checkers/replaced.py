@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from fila_proto_zmq.errors import QueueNotFoundError
 from tests.simulation.history import Done, Grant, History
-from tests.simulation.processes import BIRTH_MS
+from tests.simulation.world.processes import BIRTH_MS
 
 SLACK_US = 2000
 """Times of leases are whole milliseconds."""

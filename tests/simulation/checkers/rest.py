@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from fila_worker.core.batches.owned import OwnedBatches
+from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.keys import FIRST, LAST
-from tests.simulation.programs import MADE
+from tests.simulation.actors.programs import MADE
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run

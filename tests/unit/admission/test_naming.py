@@ -29,9 +29,9 @@ from fila_proto_zmq.limits import VIEW_QUEUES_MAX
 from fila_proto_zmq.record import seal_envelope
 from fila_router.core.keys.access import Access
 from fila_router.core.limits import RouterLimits
-from fila_worker.direct.clients import DirectClients
+from fila_worker.transport.direct_clients import DirectClients
 from tests.unit.router.desk import Desk
-from tests.unit.worker.direct.porch import DOOR, QUEUE, SECRET, Porch
+from tests.unit.worker.transport.socket_peers import DOOR, QUEUE, SECRET, Porch
 
 NAMES_NO_QUEUE = {
     "after", "allow", "by", "catch_up", "client", "cron", "dedup_id", "delivery", "error", "fairness_key", "fairness_keys", "from_key", "name",

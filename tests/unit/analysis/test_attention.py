@@ -3,8 +3,8 @@ import inspect
 
 import pytest
 
-from fila_cluster.analysis.attention import KINDS, SEVERITIES, UNSERVED_MS, Concern, attention
-from fila_cluster.analysis.hosts import CODES
+from fila_cluster.ops.analysis.attention import KINDS, SEVERITIES, UNSERVED_MS, Concern, attention
+from fila_cluster.ops.analysis.hosts import CODES
 from fila_proto_zmq.commands import Metrics, QueueMetrics
 from tests.unit.analysis.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fila_cluster.analysis.history import LEVELS, LOOKS, SERIES, TICK_S, TICKS, History, Share, short_of_weight
+from fila_cluster.ops.analysis.history import LEVELS, LOOKS, SERIES, TICK_S, TICKS, History, Share, short_of_weight
 from fila_proto_zmq.commands import OTHER_KEYS, KeyMetrics, Metrics, QueueMetrics
 from tests.unit.analysis import looks
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_cluster.analysis.rates import ClusterRates, Rates, difference, mean, merged, per_second, rates
 from fila_cluster.figures import quantile
+from fila_cluster.ops.analysis.rates import ClusterRates, Rates, difference, mean, merged, per_second, rates
 from fila_proto_zmq.commands import Histogram
 from tests.unit.analysis.looks import STARTED_MS, look, of_queues, queue, shard, worker
 

@@ -1,9 +1,9 @@
 """What of the counters somebody sees who may see only some queues."""
 
-from fila_cluster.analysis.attention import attention
-from fila_cluster.analysis.history import History
-from fila_cluster.analysis.rates import all_queues
-from fila_cluster.analysis.visible import visible
+from fila_cluster.ops.analysis.attention import attention
+from fila_cluster.ops.analysis.history import History
+from fila_cluster.ops.analysis.rates import all_queues
+from fila_cluster.ops.analysis.visible import visible
 from tests.unit.observer.told import cluster, queue
 
 

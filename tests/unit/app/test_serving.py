@@ -13,7 +13,7 @@ from fila_cluster.app.serving import StuckError
 from fila_cluster.errors import FilaError, PermissionDeniedError, QueueNotFoundError, ShardUnavailableError
 from fila_cluster.testing import broker
 from fila_proto_zmq.commands import Verb
-from tests.support.handled import Desk, FakeAsyncClient
+from tests.support.cluster.handled import Desk, FakeAsyncClient
 
 PATIENCE_S = 60.0
 

@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from fila_cluster.app import App, Fail
 from fila_cluster.app.telemetry import instruments_of
-from tests.support.handled import Desk, FakeAsyncClient, FakeClient
+from tests.support.cluster.handled import Desk, FakeAsyncClient, FakeClient
 
 
 @pytest.fixture

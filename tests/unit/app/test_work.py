@@ -15,7 +15,7 @@ from fila_cluster import AsyncDelivery, Delivery
 from fila_cluster.app import App, Call, CallNext, Defer, Depends, Fail, RetryAfter, backoff
 from fila_cluster.errors import LeaseExpiredError, PermissionDeniedError, ShardUnavailableError
 from fila_proto_zmq.commands import Verb
-from tests.support.handled import Desk, FakeAsyncClient, FakeClient
+from tests.support.cluster.handled import Desk, FakeAsyncClient, FakeClient
 
 CLIENTS = [FakeClient, FakeAsyncClient]
 

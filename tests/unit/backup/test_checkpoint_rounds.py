@@ -5,15 +5,15 @@ from typing import cast
 
 import pytest
 
-from fila_cluster.backup.checkpoints import running
-from fila_cluster.backup.checkpoints.keeping import bring, keep
-from fila_cluster.backup.checkpoints.running import Rounds, Work
-from fila_cluster.backup.checkpoints.store import CheckpointStore
-from fila_cluster.backup.settings import KeeperSettings
-from fila_cluster.backup.target import Folder
+from fila_cluster.run.backup.log_checkpoints import running
+from fila_cluster.run.backup.log_checkpoints.keeping import bring, keep
+from fila_cluster.run.backup.log_checkpoints.running import Rounds, Work
+from fila_cluster.run.backup.log_checkpoints.store import CheckpointStore
+from fila_cluster.run.backup.settings import KeeperSettings
+from fila_cluster.run.backup.target import Folder
 from fila_process.journal import Journal
 from fila_proto_zmq.events import CheckpointBrought, CheckpointKept, CheckpointTransferFailed, Event
-from fila_worker.copies.exchange import Exchange, Kept, Made, Wanted
+from fila_worker.replication.log_checkpoints.exchange import Exchange, Kept, Made, Wanted
 
 
 class Told:

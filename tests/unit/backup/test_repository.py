@@ -13,10 +13,10 @@ import msgspec
 import psutil
 import pytest
 
-from fila_cluster.backup.manifest import Manifest, ShardPart, StoredFile, decode, encode, new_id
-from fila_cluster.backup.repository import DEAD_S, WRITING, Mark, Repository
-from fila_cluster.backup.target import Folder, Target, Within, target_at
 from fila_cluster.errors import InvalidArgumentError, OverloadedError, StorageError
+from fila_cluster.run.backup.manifest import Manifest, ShardPart, StoredFile, decode, encode, new_id
+from fila_cluster.run.backup.repository import DEAD_S, WRITING, Mark, Repository
+from fila_cluster.run.backup.target import Folder, Target, Within, target_at
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 987_000, UTC)
 unique = count()

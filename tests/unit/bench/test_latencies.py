@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from fila_cluster.bench.latencies import Latencies
+from fila_cluster.run.bench.latencies import Latencies
 
 
 def test_percentiles_are_those_of_the_sorted_values():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fila_cluster.bench import running
+from fila_cluster.run.bench import running
 
 
 @dataclass

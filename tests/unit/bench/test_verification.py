@@ -2,10 +2,10 @@
 
 import pytest
 
-from fila_cluster.bench.outcome import outcome_of
-from fila_cluster.bench.payloads import Payloads
-from fila_cluster.bench.seen import Seen, joined, missing, surplus
-from fila_cluster.bench.workload import Consumed, Produced, Workload
+from fila_cluster.run.bench.outcome import outcome_of
+from fila_cluster.run.bench.payloads import Payloads
+from fila_cluster.run.bench.seen import Seen, joined, missing, surplus
+from fila_cluster.run.bench.workload import Consumed, Produced, Workload
 
 SEED = 7
 

@@ -15,7 +15,7 @@ from kombu.exceptions import OperationalError
 from fila_cluster.celery.testing import InlineWorker
 from fila_cluster.errors import InvalidArgumentError
 from fila_cluster.testing import Fila, broker
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 
 HOUR = 3600
 runs: list[Any] = []

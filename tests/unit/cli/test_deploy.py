@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from fila_cluster.cli.processes import node
 from fila_cluster.cli.root import root
-from fila_cluster.config import loading
-from fila_cluster.config.settings import Settings
-from fila_cluster.supervisor.data_dir import DataDir
-from fila_cluster.supervisor.endpoints import WorkerEndpoint
-from fila_cluster.supervisor.member import Member, check_membership, member, worker_listen
-from fila_cluster.supervisor.up import check_addresses
+from fila_cluster.run.config import loading
+from fila_cluster.run.config.settings import Settings
+from fila_cluster.run.supervisor.data_dir import DataDir
+from fila_cluster.run.supervisor.endpoints import WorkerEndpoint
+from fila_cluster.run.supervisor.member import Member, check_membership, member, worker_listen
+from fila_cluster.run.supervisor.up import check_addresses
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"

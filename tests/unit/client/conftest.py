@@ -12,9 +12,9 @@ import pytest
 import uvloop
 
 from fila_cluster.client.io.heartbeat import HeartbeatThread
-from tests.support.cluster import PATIENCE_S
+from tests.support.cluster.cluster import PATIENCE_S
+from tests.support.cluster.shells import SHELLS, shell
 from tests.support.descriptors import all_closed_again
-from tests.support.shells import SHELLS, shell
 
 
 @pytest.fixture(params=SHELLS)

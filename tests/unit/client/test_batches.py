@@ -23,7 +23,7 @@ from fila_cluster.errors import (
 )
 from fila_proto_zmq.codec import encode_reply, to_fault
 from fila_proto_zmq.commands import Enqueue, Settle, Settled, Subscribe, Unsubscribe, Verb
-from tests.support.cluster import PATIENCE_S, eventually
+from tests.support.cluster.cluster import PATIENCE_S, eventually
 from tests.unit.client.conftest import until
 from tests.unit.client.peer import answering, batch, broker
 

@@ -46,7 +46,7 @@ from fila_proto_zmq.commands import (
     Verb,
 )
 from fila_proto_zmq.ids import high_half, low_half
-from tests.support.cluster import PATIENCE_S, eventually
+from tests.support.cluster.cluster import PATIENCE_S, eventually
 from tests.unit.client.peer import BORN_MS, answering, batch, broker, free_port, usual_answer
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")

@@ -10,7 +10,7 @@ import pytest
 from fila_cluster import AsyncClient, Client
 from fila_cluster.client.protocol import consuming
 from fila_proto_zmq.commands import Goodbye, Subscribe
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 from tests.support.descriptors import all_closed_again
 from tests.unit.client.conftest import until
 from tests.unit.client.peer import Broker, broker, usual_answer

@@ -27,7 +27,7 @@ from fila_cluster.errors import (
 from fila_proto_zmq.codec import encode_reply, to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued, ListQueues, QueueList
 from fila_proto_zmq.ids import high_half, low_half
-from tests.support.cluster import PATIENCE_S, eventually
+from tests.support.cluster.cluster import PATIENCE_S, eventually
 from tests.unit.client.conftest import stray_threads, until
 from tests.unit.client.peer import BORN_MS, answering, broker
 

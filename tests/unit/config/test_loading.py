@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster.config import loading
-from fila_cluster.config.address import Address
-from fila_cluster.config.loading import load
+from fila_cluster.run.config import loading
+from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.loading import load
 from fila_proto_zmq.errors import InvalidConfigError
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from fila_admission.permissions import ADMIN, CONSUME, EVERYTHING, PRODUCE, Permissions
-from fila_cluster.analysis.history import History
-from fila_cluster.analysis.rates import all_queues
-from fila_cluster.analysis.watch import Watch
-from fila_cluster.dashboard.shell import context as shell
-from fila_cluster.dashboard.shell.context import Context, Visits
-from fila_cluster.dashboard.shell.frame import may_open
-from fila_cluster.dashboard.shell.links import NAVIGATION
 from fila_cluster.errors import UnauthenticatedError
+from fila_cluster.ops.analysis.history import History
+from fila_cluster.ops.analysis.rates import all_queues
+from fila_cluster.ops.analysis.watch import Watch
+from fila_cluster.ops.dashboard.shell import context as shell
+from fila_cluster.ops.dashboard.shell.context import Context, Visits
+from fila_cluster.ops.dashboard.shell.frame import may_open
+from fila_cluster.ops.dashboard.shell.links import NAVIGATION
 from fila_proto_zmq.commands import Metrics
 from tests.unit.analysis.looks import hosts, leads
 from tests.unit.observer.told import cluster, queue

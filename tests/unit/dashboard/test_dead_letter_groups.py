@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fila_cluster.dashboard.dead_letters.groups import (
+from fila_cluster.ops.dashboard.dead_letters.groups import (
     NO_ERROR,
     PATTERN_CHARS_MAX,
     DeadLetter,

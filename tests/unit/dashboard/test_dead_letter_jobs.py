@@ -5,8 +5,9 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from fila_cluster.dashboard.dead_letters import jobs as jobs_module
-from fila_cluster.dashboard.dead_letters.jobs import (
+from fila_cluster.errors import FilaError, QueueNotFoundError, ShardUnavailableError
+from fila_cluster.ops.dashboard.dead_letters import jobs as jobs_module
+from fila_cluster.ops.dashboard.dead_letters.jobs import (
     AT_ONCE,
     REMEMBERED_MAX,
     RUNNING_MAX,
@@ -16,7 +17,6 @@ from fila_cluster.dashboard.dead_letters.jobs import (
     Step,
     TooManyJobsError,
 )
-from fila_cluster.errors import FilaError, QueueNotFoundError, ShardUnavailableError
 
 
 class Plan:

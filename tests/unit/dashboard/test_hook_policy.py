@@ -2,10 +2,10 @@
 
 import pytest
 
-from fila_cluster.dashboard.hooks.policy import TEMPLATES, HookPolicy, Shelf, changes, policy_of
-from fila_cluster.dashboard.hooks.trials.plan import Plan, TrialMessage
-from fila_cluster.dashboard.hooks.trials.run import run
-from fila_cluster.dashboard.widgets.header_lines import read_headers
+from fila_cluster.ops.dashboard.hooks.policy import TEMPLATES, HookPolicy, Shelf, changes, policy_of
+from fila_cluster.ops.dashboard.hooks.trials.plan import Plan, TrialMessage
+from fila_cluster.ops.dashboard.hooks.trials.run import run
+from fila_cluster.ops.dashboard.widgets.header_lines import read_headers
 from fila_proto_zmq.commands import QueueOptions
 
 A, B, C = (HookPolicy(on_enqueue=name) for name in "ABC")

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from fila_cluster.dashboard.hooks.trials.plan import HookReport, Plan, TrialMessage, TrialReport, Verdict
-from fila_cluster.dashboard.hooks.trials.run import run
-from fila_cluster.dashboard.hooks.trials.start import TrialError, try_out
-from fila_cluster.dashboard.hooks.trials.verdicts import decided_fields, enqueue_rows, failure_rows, result_line
+from fila_cluster.ops.dashboard.hooks.trials.plan import HookReport, Plan, TrialMessage, TrialReport, Verdict
+from fila_cluster.ops.dashboard.hooks.trials.run import run
+from fila_cluster.ops.dashboard.hooks.trials.start import TrialError, try_out
+from fila_cluster.ops.dashboard.hooks.trials.verdicts import decided_fields, enqueue_rows, failure_rows, result_line
 
 FULL = """
 function on_enqueue(msg)
@@ -84,7 +84,7 @@ def test_a_trial_that_does_not_end_is_stopped() -> None:
 
 def test_a_trial_that_crashes_says_what_it_said_last() -> None:
     with pytest.raises(TrialError, match=r"ended with code 1: .*No module named"):
-        asyncio.run(try_out(plan(message(), on_enqueue=FULL), module="fila_cluster.dashboard.hooks.trials.nowhere"))
+        asyncio.run(try_out(plan(message(), on_enqueue=FULL), module="fila_cluster.ops.dashboard.hooks.trials.nowhere"))
 
 
 def test_rows_compare_what_is_with_what_would_be() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.dashboard.widgets.header_lines import read_headers, written_headers
-from fila_cluster.dashboard.widgets.message_fields import EDITED_BYTES_MAX, others, payload_text
+from fila_cluster.ops.dashboard.widgets.header_lines import read_headers, written_headers
+from fila_cluster.ops.dashboard.widgets.message_fields import EDITED_BYTES_MAX, others, payload_text
 
 
 def test_a_payload_of_text_is_edited() -> None:

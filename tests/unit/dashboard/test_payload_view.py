@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_cluster.dashboard.widgets.payload_view import (
+from fila_cluster.ops.dashboard.widgets.payload_view import (
     HEX_BYTES,
     JSON_BYTES_MAX,
     SHOWN_BYTES,

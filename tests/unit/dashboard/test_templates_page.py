@@ -1,8 +1,8 @@
 """The rows of the page of templates."""
 
-from fila_cluster.analysis.rows import QueueRow
 from fila_cluster.client.calls.queues import QueueOptions
-from fila_cluster.dashboard.templates.page import rows
+from fila_cluster.ops.analysis.rows import QueueRow
+from fila_cluster.ops.dashboard.templates.page import rows
 
 
 def queue(name: str) -> QueueRow:

@@ -14,8 +14,8 @@ import pytest
 from fila_cluster import Client, Message
 from fila_cluster.embedded import Broker
 from fila_cluster.errors import FilaError, InvalidArgumentError, ShardUnavailableError, StorageError
-from fila_cluster.supervisor.data_dir import DataDir
-from tests.support.cluster import PATIENCE_S
+from fila_cluster.run.supervisor.data_dir import DataDir
+from tests.support.cluster.cluster import PATIENCE_S
 
 
 def test_what_is_confirmed_is_there_again(tmp_path: Path) -> None:

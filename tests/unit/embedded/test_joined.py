@@ -25,9 +25,9 @@ from fila_proto_zmq.record import payload_of, seal_envelope
 from fila_router.core.limits import DEFAULTS
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Batch
-from fila_worker.host import LOG_FULL_MS, Host
 from fila_worker.lua import compile_hooks
-from fila_worker.slots import Slot
+from fila_worker.process.shard_process import LOG_FULL_MS, ShardProcess
+from fila_worker.process.slots import Slot
 from fila_worker.storage.memory import MemoryStore
 
 SETTINGS = ShardSettings()
@@ -66,7 +66,7 @@ class Harness:
             Slot(number, shards, SETTINGS, compile_hooks, lambda store=store: store)
             for number, store in enumerate(self.stores)
         ]
-        self.joined = Joined(Host([], shards, self.now_ms, "worker-0", opening=slots), SETTINGS, shards, "worker-0")
+        self.joined = Joined(ShardProcess([], shards, self.now_ms, "worker-0", opening=slots), SETTINGS, shards, "worker-0")
         self.rings: Counter[str] = Counter()
         self.requests = 0
         self.run()

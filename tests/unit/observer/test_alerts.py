@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fila_cluster.observer.catalogue import SCOPES, UP
+from fila_cluster.ops.observer.catalogue import SCOPES, UP
 
 ROOT = Path(__file__).parents[3]
 ALERTS = (ROOT / "deploy" / "alerts.yml").read_text()

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fila_cluster.analysis.history import History
-from fila_cluster.analysis.watch import ASK_AGAIN_S, ASK_EVERY_S, Watch
-from fila_cluster.observer.app import application
+from fila_cluster.ops.analysis.history import History
+from fila_cluster.ops.analysis.watch import ASK_AGAIN_S, ASK_EVERY_S, Watch
+from fila_cluster.ops.observer.app import application
 from fila_proto_zmq.commands import ClusterStatus, Histogram, Metrics, ShardOutage, WorkerMetrics, WorkerStatus
 from fila_proto_zmq.errors import RequestTimeoutError
 from tests.unit.analysis.looks import follows, hosts, leads
@@ -189,7 +189,7 @@ def test_it_asks_every_second_and_more_often_while_something_is_down(monkeypatch
         if not answers:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr("fila_cluster.analysis.watch.asyncio.sleep", sleep)
+    monkeypatch.setattr("fila_cluster.ops.analysis.watch.asyncio.sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(Watch(ask).run())
     assert pauses == [ASK_EVERY_S, ASK_AGAIN_S, ASK_AGAIN_S, ASK_EVERY_S]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fila_cluster.observer.connections import HEAD_BYTES_MAX, Connection
-from fila_cluster.observer.serving import _answer, listen
-from tests.support.cluster import PATIENCE_S
+from fila_cluster.ops.observer.connections import HEAD_BYTES_MAX, Connection
+from fila_cluster.ops.observer.serving import _answer, listen
+from tests.support.cluster.cluster import PATIENCE_S
 
 HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

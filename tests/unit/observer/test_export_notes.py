@@ -8,9 +8,9 @@ from threading import Thread
 
 import pytest
 
-from fila_cluster.analysis.watch import Watch
-from fila_cluster.observer.otlp import OtlpExport
-from fila_cluster.observer.settings import without_password
+from fila_cluster.ops.analysis.watch import Watch
+from fila_cluster.ops.observer.otlp import OtlpExport
+from fila_cluster.ops.observer.settings import without_password
 from fila_process.journal import Journal
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.events import LogSettings

@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from fila_cluster.observer.app import PIECE_BYTES, Guard, is_loopback
+from fila_cluster.ops.observer.app import PIECE_BYTES, Guard, is_loopback
 
 
 async def _pages(scope: Any, _: Any, send: Any) -> None:
@@ -133,7 +133,7 @@ def test_a_long_body_is_sent_in_pieces(size: int) -> None:
 
 
 def test_a_client_that_does_not_read_its_answer_has_hung_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fila_cluster.observer.app.SEND_S_MAX", 0)
+    monkeypatch.setattr("fila_cluster.ops.observer.app.SEND_S_MAX", 0)
 
     async def never(_: Any) -> None:
         await asyncio.Event().wait()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fila_cluster.observer.serving import listen_to_libraries
+from fila_cluster.ops.observer.serving import listen_to_libraries
 from fila_process.journal import Journal
 from fila_proto_zmq.events import LogSettings
 

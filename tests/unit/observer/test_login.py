@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fila_cluster.analysis.visitor import SCOPE_KEY
 from fila_cluster.errors import FilaError, OverloadedError, RequestTimeoutError, UnauthenticatedError
-from fila_cluster.observer.login import COOKIE, FAILURE_S, FAILURES_MAX, KEYS_MAX, SESSION_S, Keys, Login
+from fila_cluster.ops.analysis.visitor import SCOPE_KEY
+from fila_cluster.ops.observer.login import COOKIE, FAILURE_S, FAILURES_MAX, KEYS_MAX, SESSION_S, Keys, Login
 from fila_proto_zmq.commands import KeyView, OwnKey
-from tests.support.cluster import PATIENCE_S
+from tests.support.cluster.cluster import PATIENCE_S
 
 
 class Router:
@@ -202,7 +202,7 @@ def test_the_door_takes_no_cookie_and_says_so_as_json() -> None:
 
 
 def test_a_login_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fila_cluster.observer.login.FORM_S_MAX", 0.01)
+    monkeypatch.setattr("fila_cluster.ops.observer.login.FORM_S_MAX", 0.01)
     statuses = []
 
     async def receive() -> Any:
@@ -227,7 +227,7 @@ def test_a_login_that_does_not_come_is_not_awaited_for_ever(monkeypatch: pytest.
 
 
 def test_an_open_page_is_cut_off_when_its_login_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fila_cluster.observer.login.CUT_S", 0.001)
+    monkeypatch.setattr("fila_cluster.ops.observer.login.CUT_S", 0.001)
     heard: list[dict[str, Any]] = []
 
     async def socket(scope: Any, receive: Any, _: Any) -> None:

@@ -5,11 +5,11 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, Metric
 from opentelemetry.sdk.resources import Resource
 
-from fila_cluster.observer.catalogue import SCOPES, UP
-from fila_cluster.observer.door.counts import DOOR_SCOPES, Counts
-from fila_cluster.observer.door.receivers import Receivers
-from fila_cluster.observer.otlp import metrics_data, metrics_endpoint
-from fila_cluster.observer.samples import families
+from fila_cluster.ops.observer.catalogue import SCOPES, UP
+from fila_cluster.ops.observer.http_api.counts import DOOR_SCOPES, Counts
+from fila_cluster.ops.observer.http_api.receivers import Receivers
+from fila_cluster.ops.observer.otlp import metrics_data, metrics_endpoint
+from fila_cluster.ops.observer.samples import families
 from tests.unit.observer.told import STARTED_MS, hosted
 
 NOW_NS = 1_800_000_000_000_000_000

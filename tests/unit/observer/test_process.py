@@ -12,10 +12,10 @@ from urllib.request import urlopen
 import msgspec
 import pytest
 
-from fila_cluster.config.address import Address
-from fila_cluster.observer.settings import ObserverSettings
-from fila_cluster.supervisor.endpoints import Ports
-from tests.support.cluster import PATIENCE_S
+from fila_cluster.ops.observer.settings import ObserverSettings
+from fila_cluster.run.config.address import Address
+from fila_cluster.run.supervisor.endpoints import Ports
+from tests.support.cluster.cluster import PATIENCE_S
 
 
 def told(port: int, otlp_endpoint: str | None = None) -> bytes:
@@ -34,7 +34,7 @@ WITHOUT_THE_EXTRA = """
 import importlib.util, sys
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: None if name == "nicegui" else find(name, package)
-from fila_cluster.observer.__main__ import main
+from fila_cluster.ops.observer.__main__ import main
 sys.exit(main())
 """
 """An observer that finds no NiceGUI, as where it is not installed."""
@@ -45,7 +45,7 @@ import nicegui.ui
 def missing(name):
     raise AttributeError(name)
 nicegui.ui.__getattr__ = missing
-from fila_cluster.observer.__main__ import main
+from fila_cluster.ops.observer.__main__ import main
 sys.exit(main())
 """
 """An observer whose NiceGUI lacks what the dashboard needs to be loaded."""
@@ -54,7 +54,7 @@ sys.exit(main())
 @contextmanager
 def observer(line: bytes, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
-        [sys.executable, "-P", *(command or ("-m", "fila_cluster.observer"))],
+        [sys.executable, "-P", *(command or ("-m", "fila_cluster.ops.observer"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fila_cluster.errors import AlreadySettledError, LeaseExpiredError, OverloadedError
-from fila_cluster.observer.door.receivers import GRACE_S, Limits, Receiver, Receivers
-from fila_cluster.observer.door.routes import Door
+from fila_cluster.ops.observer.http_api.receivers import GRACE_S, Limits, Receiver, Receivers
+from fila_cluster.ops.observer.http_api.routes import Door
 
 
 @dataclass(eq=False)

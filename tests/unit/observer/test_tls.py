@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fila_cluster.config.address import Address
-from fila_cluster.observer.settings import ObserverSettings
-from fila_cluster.supervisor.endpoints import Ports
-from tests.support.cluster import PATIENCE_S, eventually
+from fila_cluster.ops.observer.settings import ObserverSettings
+from fila_cluster.run.config.address import Address
+from fila_cluster.run.supervisor.endpoints import Ports
+from tests.support.cluster.cluster import PATIENCE_S, eventually
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 
@@ -46,7 +46,10 @@ def settings(folder: Path, port: int) -> bytes:
 
 def observer(line: bytes) -> "subprocess.Popen[bytes]":
     process = subprocess.Popen(
-        [sys.executable, "-m", "fila_cluster.observer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "fila_cluster.ops.observer"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdin
     process.stdin.write(line)

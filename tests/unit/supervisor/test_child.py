@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster.supervisor.child import HEALTHY_S, HUNG_S, Backoff, Child, Liveness, describe_exit, without_secrets
+from fila_cluster.run.supervisor.child import HEALTHY_S, HUNG_S, Backoff, Child, Liveness, describe_exit, without_secrets
 from fila_process.parent import BEAT_S, DEPOSED, Heartbeat
 
 

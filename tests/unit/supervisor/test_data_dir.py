@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fila_cluster.supervisor import CannotStartError
-from fila_cluster.supervisor import data_dir as module
-from fila_cluster.supervisor.data_dir import DataDir, HostDirectoryError
+from fila_cluster.run.supervisor import CannotStartError
+from fila_cluster.run.supervisor import data_dir as module
+from fila_cluster.run.supervisor.data_dir import DataDir, HostDirectoryError
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.settings import Replication
 from fila_worker.storage.made import mark_made
@@ -27,7 +27,7 @@ BERLIN = Replication(
 HOLD = """
 import sys, os
 from pathlib import Path
-from fila_cluster.supervisor.data_dir import DataDir
+from fila_cluster.run.supervisor.data_dir import DataDir
 directory = DataDir(Path(sys.argv[1]))
 directory.claim(2)
 print("held", flush=True)
@@ -37,7 +37,7 @@ sys.stdin.read()
 ORPHAN = """
 import sys, os, subprocess
 from pathlib import Path
-from fila_cluster.supervisor.data_dir import DataDir
+from fila_cluster.run.supervisor.data_dir import DataDir
 directory = DataDir(Path(sys.argv[1]))
 directory.claim(2)
 subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], pass_fds=[directory.lock])
@@ -137,7 +137,7 @@ def test_single_shards_share_the_directory_but_not_with_a_cluster(tmp_path: Path
     first.claim(2)
     second = DataDir(tmp_path, shared=True)
     second.claim(2)
-    script = "import sys; from pathlib import Path; from fila_cluster.supervisor.data_dir import DataDir; DataDir(Path(sys.argv[1]))"
+    script = "import sys; from pathlib import Path; from fila_cluster.run.supervisor.data_dir import DataDir; DataDir(Path(sys.argv[1]))"
     cluster = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
     assert f"in use by process {module.os.getpid()}" in cluster.stderr
     close(first)

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fila_cluster.config.address import Address
-from fila_cluster.config.settings import Dashboard, Limits, Lua, Settings, Telemetry
-from fila_cluster.observer.settings import ObserverSettings
-from fila_cluster.supervisor import CannotStartError, layout
-from fila_cluster.supervisor.layout import (
+from fila_cluster.ops.observer.settings import ObserverSettings
+from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.settings import Dashboard, Limits, Lua, Settings, Telemetry
+from fila_cluster.run.supervisor import CannotStartError, layout
+from fila_cluster.run.supervisor.layout import (
     Layout,
     lay_out,
     log_settings,

@@ -7,14 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from fila_cluster.config.address import Address
-from fila_cluster.config.replication import Hosts, Replication
-from fila_cluster.config.settings import Backup, Server, Settings, Storage
-from fila_cluster.supervisor import CannotStartError
-from fila_cluster.supervisor import member as module
-from fila_cluster.supervisor.auth import fingerprint_of, init_auth, open_auth, prepare_server_key, switch_server_key
-from fila_cluster.supervisor.data_dir import DataDir
-from fila_cluster.supervisor.member import check_membership, member, refuse_membership, refuse_other_keys, shards_of_cluster
+from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.replication import Hosts, Replication
+from fila_cluster.run.config.settings import Backup, Server, Settings, Storage
+from fila_cluster.run.supervisor import CannotStartError
+from fila_cluster.run.supervisor import member as module
+from fila_cluster.run.supervisor.auth import fingerprint_of, init_auth, open_auth, prepare_server_key, switch_server_key
+from fila_cluster.run.supervisor.data_dir import DataDir
+from fila_cluster.run.supervisor.member import (
+    check_membership,
+    member,
+    refuse_membership,
+    refuse_other_keys,
+    shards_of_cluster,
+)
 from fila_proto_zmq.errors import InvalidConfigError
 from fila_worker.log.kafka.settings import KafkaSettings
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fila_cluster.supervisor.layout import Layout
-from fila_cluster.supervisor.ready_probe import OwnWorkers, WholeCluster
+from fila_cluster.run.supervisor.layout import Layout
+from fila_cluster.run.supervisor.ready_probe import OwnWorkers, WholeCluster
 from fila_proto_zmq.commands import ClusterStatus, ShardOutage, WorkerStatus
 from fila_proto_zmq.outages import FOLLOWING, OPENING, QUARANTINED, WAITING
 

@@ -32,8 +32,8 @@ os._exit(DEPOSED if Path("lives").stat().st_size < 2 else UNFIT)
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from fila_cluster.supervisor.child import Child
-from fila_cluster.supervisor.supervisor import Supervisor
+from fila_cluster.run.supervisor.child import Child
+from fila_cluster.run.supervisor.supervisor import Supervisor
 from fila_process.journal import Journal
 from fila_proto_zmq.events import LogSettings
 

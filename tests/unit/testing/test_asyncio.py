@@ -7,7 +7,7 @@ import pytest
 
 from fila_cluster import AsyncClient, Message
 from fila_cluster.testing import Fila, broker
-from tests.support.cluster import PATIENCE_S
+from tests.support.cluster.cluster import PATIENCE_S
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from fila_cluster.errors import (
     ShardUnavailableError,
 )
 from fila_cluster.testing import Fila, broker
-from tests.support.cluster import PATIENCE_S, eventually
+from tests.support.cluster.cluster import PATIENCE_S, eventually
 
 
 @pytest.fixture

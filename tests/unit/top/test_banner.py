@@ -1,10 +1,10 @@
-from fila_cluster.analysis.attention import Concern
-from fila_cluster.analysis.rates import Rates
 from fila_cluster.client.views import ThrottleStats
-from fila_cluster.top.banner import KEYS_LINE, banner, throttled, urgent
-from fila_cluster.top.dialogs import HELP
-from fila_cluster.top.poller import Picture
-from fila_cluster.top.summary import Summary
+from fila_cluster.ops.analysis.attention import Concern
+from fila_cluster.ops.analysis.rates import Rates
+from fila_cluster.ops.top.banner import KEYS_LINE, banner, throttled, urgent
+from fila_cluster.ops.top.dialogs import HELP
+from fila_cluster.ops.top.poller import Picture
+from fila_cluster.ops.top.summary import Summary
 
 
 def picture(*concerns: Concern, rates: Rates | None = None, shards_up: int = 6) -> Picture:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from fila_cluster.top import formats
+from fila_cluster.ops.top import formats
 
 
 @pytest.mark.parametrize(

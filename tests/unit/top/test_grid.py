@@ -5,10 +5,10 @@ import asyncio
 from rich.cells import cell_len
 from textual.app import App, ComposeResult
 
-from fila_cluster.analysis.rows import QueueRow
-from fila_cluster.top.columns import QUEUES, Column
-from fila_cluster.top.grid import Grid
-from fila_cluster.top.listing import Listing
+from fila_cluster.ops.analysis.rows import QueueRow
+from fila_cluster.ops.top.columns import QUEUES, Column
+from fila_cluster.ops.top.grid import Grid
+from fila_cluster.ops.top.listing import Listing
 
 
 class Counting:

@@ -7,9 +7,9 @@ from fila_cluster.errors import OverloadedError
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued, Subscribe
 from fila_proto_zmq.ids import high_half, low_half
-from tests.support.cluster import PATIENCE_S, eventually
-from tests.support.shells import SHELLS, shell
-from tests.support.tracing import instrumented, outcome
+from tests.support.cluster.cluster import PATIENCE_S, eventually
+from tests.support.cluster.shells import SHELLS, shell
+from tests.support.external.tracing import instrumented, outcome
 from tests.unit.client.peer import BORN_MS, answering, batch, broker
 
 

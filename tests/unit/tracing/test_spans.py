@@ -23,7 +23,7 @@ from fila_cluster.tracing import instrument, processing, uninstrument
 from fila_proto_zmq.commands import LeaseBatch, Verb
 from fila_proto_zmq.ids import high_half, low_half
 from fila_proto_zmq.record import Extension, Record, pack_record, seal_envelope
-from tests.support.tracing import instrumented, outcome, parent_id, span_id
+from tests.support.external.tracing import instrumented, outcome, parent_id, span_id
 from tests.unit.client.peer import BORN_MS, Owner
 
 PRODUCER = 0xB

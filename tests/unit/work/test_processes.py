@@ -14,10 +14,10 @@ import structlog
 from rich.console import Console
 
 from fila_cluster.app import App, Tally
-from fila_cluster.supervisor import CannotStartError
-from fila_cluster.work import changes, logs, telemetry, wire
-from fila_cluster.work.loading import CannotLoadError, load, split_name
-from fila_cluster.work.progress import Board, shown
+from fila_cluster.run.supervisor import CannotStartError
+from fila_cluster.run.work import changes, logs, telemetry, wire
+from fila_cluster.run.work.loading import CannotLoadError, load, split_name
+from fila_cluster.run.work.progress import Board, shown
 
 # --- loading --------------------------------------------------------------------------------------------------------------
 

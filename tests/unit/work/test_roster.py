@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from fila_cluster.work.roster import (
+from fila_cluster.run.work.roster import (
     HURRY_S,
     MARGIN_S,
     Action,

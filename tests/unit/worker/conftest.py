@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ from fila_proto_zmq.ids import format_run, parse_id
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ADMIN, ShardHarness, fences, limited
+from tests.support.shard.shard import ADMIN, ShardHarness, fences, limited
 
 KEYS = 12
 SLOW = "function on_enqueue(msg) local x = 0 for i = 1, 20000 do x = x + i end return {} end"

@@ -11,7 +11,7 @@ from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.record import Record, seal_envelope, unpack_record
 from fila_worker.core.lifecycle import LIFE, Attempts, Event, Place, Reason, Step, step_of
-from tests.support.shard import ADMIN, Got, ShardHarness, fences, opened
+from tests.support.shard.shard import ADMIN, Got, ShardHarness, fences, opened
 
 DELAY_MS = 10_500
 TTL_MS = 10_400

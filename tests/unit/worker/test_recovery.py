@@ -10,7 +10,7 @@ from fila_worker.core.effects import Call
 from fila_worker.core.recovery import EPOCHS_SKIPPED, FORMAT, begin_anew, recover, recover_in_steps
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import SHARDS, ShardHarness, compile_lua, fences
+from tests.support.shard.shard import SHARDS, ShardHarness, compile_lua, fences
 
 
 def payloads(got: list) -> list[bytes]:

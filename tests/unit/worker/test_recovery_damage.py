@@ -17,7 +17,7 @@ from fila_worker.core.shard import Shard
 from fila_worker.core.store import DamageError, Families, WrongStoreError
 from fila_worker.lua import compile_hooks
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import SHARDS, ShardHarness
+from tests.support.shard.shard import SHARDS, ShardHarness
 
 
 def content(store: MemoryStore) -> list[dict[bytes, bytes]]:

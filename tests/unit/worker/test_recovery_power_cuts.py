@@ -8,9 +8,9 @@ from fila_proto_zmq.commands import CreateQueue, DeleteQueue, Enqueue, Pause, Qu
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
 from fila_worker.core.model.ledger import Counters
-from tests.support.carrier import SOURCE, TARGET, Carrier, fail, letters
-from tests.support.power_cut import RestoredStore, UnsyncedStore, cut_power
-from tests.support.shard import ShardHarness
+from tests.support.external.power_cut import RestoredStore, UnsyncedStore, cut_power
+from tests.support.shard.linked_shards import SOURCE, TARGET, Carrier, fail, letters
+from tests.support.shard.shard import ShardHarness
 
 
 @pytest.fixture

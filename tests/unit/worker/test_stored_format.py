@@ -6,7 +6,7 @@ from pathlib import Path
 from fila_proto_zmq.commands import ConfigHistory, ListConfigHistory, SetConfig
 from fila_worker.core.recovery import FORMAT
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 
 def written(number: int) -> MemoryStore:

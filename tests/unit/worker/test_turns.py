@@ -37,7 +37,7 @@ from fila_worker.core.settle import settle
 from fila_worker.core.store import Family
 from fila_worker.core.walking import LOOKS_AT_ONCE, pieces
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 PATIENT = ShardSettings(consumer_timeout_ms=1 << 40)
 EMPTY = seal_envelope(b"")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from fila_worker.check.findings import Change, Finding
 from fila_worker.check.reading import UNREADABLE, Reading
-from fila_worker.core.batch_parts import PART, PartRecord, decode_part, encode_part, parse_place, part_key
-from fila_worker.core.batches.stored import check_record
+from fila_worker.core.callback_group_parts import PART, PartRecord, decode_part, encode_part, parse_place, part_key
+from fila_worker.core.callback_groups.stored import check_record
 
 
 def is_record(reading: Reading, key: bytes, value: bytes) -> bool:

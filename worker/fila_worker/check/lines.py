@@ -15,7 +15,7 @@ from fila_proto_zmq.record import BATCHED, FIXED_BYTES, HAS_TTL, PLAIN, extensio
 from fila_worker.check.findings import Change, Finding
 from fila_worker.check.reading import UNREADABLE, Reading, decoded
 from fila_worker.check.schedule import Expected
-from fila_worker.core.batch_parts import Place
+from fila_worker.core.callback_group_parts import Place
 from fila_worker.core.keys import LANE_BYTES, MESSAGE_KEY_BYTES, first_of_all, number_of, own_place, place_of, u64
 from fila_worker.core.model.due_index import Delayed, Kind, on_the_grid, parse_delayed
 from fila_worker.core.model.ledger import Counts, LaneRecord, decode_lane, encode_lane

@@ -9,7 +9,7 @@ import msgspec
 
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.batch_parts import PartRecord, Place
+from fila_worker.core.callback_group_parts import PartRecord, Place
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.model.ledger import Counts, Generation
 from fila_worker.core.model.queues import QueueRecord

@@ -22,8 +22,8 @@ from fila_worker.core.keys import LANE_BYTES, MESSAGE_KEY_BYTES, u64
 from fila_worker.core.model.acked_messages import is_mark, parse_mark
 from fila_worker.core.model.due_index import parse_delayed
 from fila_worker.core.model.ledger import LaneRecord, decode_lane
-from fila_worker.core.model.outbox import decode_outbox
 from fila_worker.core.model.queues import decode_queue
+from fila_worker.core.model.shard_transfers import decode_outbox
 from fila_worker.storage.offline import Gap, OfflineStore, copied, readable, trustworthy
 
 _LANE, _MESSAGE, _DELAYED = range(3)

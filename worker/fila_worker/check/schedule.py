@@ -8,7 +8,7 @@ from fila_worker.check.reading import Reading, decoded
 from fila_worker.core.enqueue.dedup import decode_ids
 from fila_worker.core.keys import FIRST, MESSAGE_KEY_BYTES, pack_u32
 from fila_worker.core.model.due_index import CHECKPOINT, Kind, entry_key
-from fila_worker.core.model.outbox import OUTBOX_KEY_BYTES, decode_outbox
+from fila_worker.core.model.shard_transfers import OUTBOX_KEY_BYTES, decode_outbox
 
 _LOOKED_UP_MAX: Final = 512
 _SUBJECT_BYTES: Final = {

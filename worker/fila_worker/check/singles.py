@@ -11,14 +11,22 @@ from fila_proto_zmq.record import unpack_record
 from fila_worker.check.batches import is_record
 from fila_worker.check.findings import Change, Finding
 from fila_worker.check.reading import Reading, decoded
-from fila_worker.core.batches.stored import PREFIXES
+from fila_worker.core.callback_groups.stored import PREFIXES
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID
 from fila_worker.core.keys import u64
 from fila_worker.core.manage.stored_keys import API_KEYS, decode_keys
 from fila_worker.core.model.due_index import CHECKPOINT
 from fila_worker.core.model.ledger import EARLIER, decode_generations
-from fila_worker.core.model.outbox import INBOX, OUTBOX, STREAM_BYTES, OutboxEntry, decode_cursor, decode_outbox, stream_key
 from fila_worker.core.model.runtime_config import EDIT, GENERATION, PARK, VERSION, decode_edit
+from fila_worker.core.model.shard_transfers import (
+    INBOX,
+    OUTBOX,
+    STREAM_BYTES,
+    OutboxEntry,
+    decode_cursor,
+    decode_outbox,
+    stream_key,
+)
 from fila_worker.core.recovery import FORMAT, IDENTITY, Identity
 from fila_worker.core.schedules.table import (
     MESSAGE,

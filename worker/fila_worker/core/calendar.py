@@ -1,6 +1,6 @@
 """The calendar port: what a shard needs of dates, cron expressions and time zones.
 
-The core has no dates, and reads no files with time zones. The worker gives it a calendar (:mod:`fila_worker.cron`).
+The core has no dates, and reads no files with time zones. The worker gives it a calendar (:mod:`fila_worker.process.cron`).
 """
 
 from typing import Protocol

@@ -27,8 +27,8 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_proto_zmq.errors import FilaError, OverloadedError, StorageError
+from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.measures import DeliveryRate
-from fila_worker.core.timer import AT_ONCE, Timer
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Reply
@@ -95,7 +95,7 @@ class Jobs:
         """The rate at which jobs end."""
         self.left = limits.turn_effort
         """The effort that this turn may still cause. At the end of a turn the shard sets it to that of a whole turn."""
-        self.timer = Timer()
+        self.timer = DueTime()
 
     def __contains__(self, line: Line) -> bool:
         """Return whether a line has jobs."""

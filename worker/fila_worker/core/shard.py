@@ -41,12 +41,13 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, QueueNotFoundError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
 from fila_proto_zmq.templates import Templates
-from fila_worker.core.batches.batches import Batches
+from fila_worker.core.callback_groups.batches import Batches
 from fila_worker.core.deliver.delivery import Deliveries
 from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
 from fila_worker.core.deliver.tokens import BankRequests, IdleTokens
 from fila_worker.core.disk_space import DiskSpace
+from fila_worker.core.due_time import AT_ONCE, NEVER
 from fila_worker.core.effects import Call, Effect, answer
 from fila_worker.core.enqueue.enqueue import Enqueues
 from fila_worker.core.explain.explain import Explanations
@@ -76,7 +77,6 @@ from fila_worker.core.settle.transfers import Transfers
 from fila_worker.core.store import Store
 from fila_worker.core.stored.folds import LedgerFolds
 from fila_worker.core.stored.messages import StoredMessages
-from fila_worker.core.timer import AT_ONCE, NEVER
 from fila_worker.core.timers import DueEntries, OpenJobs
 
 COMPONENTS: Final[tuple[type[Component], ...]] = (

@@ -7,7 +7,7 @@ from gc import collect
 from typing import Final
 
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.batches import stored
+from fila_worker.core.callback_groups import stored
 from fila_worker.core.enqueue.dedup import RECORD_BYTES
 from fila_worker.core.hooks import no_hooks
 from fila_worker.core.keys import (
@@ -27,8 +27,8 @@ from fila_worker.core.model.due_index import Kind, parse_delayed
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.leases import FINISHED, SETTLED, LeaseRecord, decode_lease, ended_key, member_ended
 from fila_worker.core.model.ledger import LaneRecord, decode_lane
-from fila_worker.core.model.outbox import OutboxEntry, decode_outbox, stored_entries
 from fila_worker.core.model.queues import Queue, decode_queue
+from fila_worker.core.model.shard_transfers import OutboxEntry, decode_outbox, stored_entries
 from fila_worker.core.recovery import recover
 from fila_worker.core.schedules import table
 from fila_worker.core.shard import Shard

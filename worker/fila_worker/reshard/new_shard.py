@@ -15,9 +15,9 @@ from fila_worker.core.model.due_index import Delayed, Kind, delay, on_the_grid
 from fila_worker.core.model.lanes import Lane, extension_of
 from fila_worker.core.model.leases import LeaseRecord, encode_lease
 from fila_worker.core.model.ledger import Counters, LaneRecord, Ledger, write_generations
-from fila_worker.core.model.outbox import OUTBOX_KEY_BYTES, OutboxEntry, encode_entry, size_of
 from fila_worker.core.model.queues import Queue, QueueRecord
 from fila_worker.core.model.runtime_config import RuntimeConfig
+from fila_worker.core.model.shard_transfers import OUTBOX_KEY_BYTES, OutboxEntry, encode_entry, size_of
 from fila_worker.core.recovery import read_identity, recover, write_identity
 from fila_worker.core.settings import DEFAULTS, ShardSettings
 from fila_worker.core.shard import Shard

@@ -6,8 +6,8 @@ from typing import Final
 
 from fila_proto_zmq.commands import EnqueueOutcome
 from fila_worker.core.model.ledger import Counters, Generation, Ledger, stored_generations
-from fila_worker.core.model.outbox import InboxCursor, Outbox
 from fila_worker.core.model.runtime_config import RuntimeConfig, stored_edits
+from fila_worker.core.model.shard_transfers import InboxCursor, ShardTransfers
 from fila_worker.core.recovery import read_identity
 from fila_worker.core.settings import DEFAULTS
 from fila_worker.core.store import Store, WrongStoreError
@@ -76,7 +76,7 @@ def _add(found: Survey, store: Store, index: int) -> None:
     counters, config = Counters(), RuntimeConfig(store.families)
     _all(Ledger(store.families, counters, DEFAULTS).replay(store, {}))
     parks = _all(config.recover(store, _RECORDS_AT_ONCE)) or {}
-    outbox = Outbox(index, _NO_STREAM, store.families, DEFAULTS)
+    outbox = ShardTransfers(index, _NO_STREAM, store.families, DEFAULTS)
     outbox.recover(store, store.new_batch())  # the batch is dropped: nothing is written
     found.taken.append(outbox.taken)
     found.epoch = max(found.epoch, identity.epoch if identity else 0)

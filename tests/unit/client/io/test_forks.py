@@ -7,7 +7,7 @@ import pytest
 
 from fila_proto_zmq.codec import encode_delivery
 from fila_proto_zmq.commands import Delivered, Receive, Subscribe, Subscribed
-from tests.support.cluster import PATIENCE_S
+from tests.support.cluster.cluster import PATIENCE_S
 from tests.unit.client.peer import Sent, batch, broker, usual_answer
 
 PROGRAM = """

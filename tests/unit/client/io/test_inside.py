@@ -14,7 +14,7 @@ from fila_cluster.client.io import inside
 from fila_cluster.client.requests.endpoints import parse_endpoints
 from fila_cluster.errors import FilaError, InvalidArgumentError
 from fila_cluster.testing import broker
-from tests.support.cluster import PATIENCE_S
+from tests.support.cluster.cluster import PATIENCE_S
 
 
 def forget(clients: list) -> None:

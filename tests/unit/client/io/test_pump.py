@@ -32,7 +32,7 @@ from fila_proto_zmq.commands import (
     Receive,
     Subscribe,
 )
-from tests.support.cluster import PATIENCE_S, eventually
+from tests.support.cluster.cluster import PATIENCE_S, eventually
 from tests.unit.client.conftest import stray_threads
 from tests.unit.client.interrupts import interrupted_at
 from tests.unit.client.peer import answering, batch, broker, give_up

@@ -20,7 +20,7 @@ from fila_proto_zmq.commands import (
     Subscribe,
     Verb,
 )
-from tests.support.cluster import PATIENCE_S
+from tests.support.cluster.cluster import PATIENCE_S
 from tests.unit.client.conftest import until
 from tests.unit.client.peer import answering, batch, broker
 

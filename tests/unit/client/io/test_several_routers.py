@@ -20,8 +20,8 @@ from fila_cluster.client.requests import endpoints
 from fila_cluster.client.requests.endpoints import Rounds, parse_endpoints
 from fila_cluster.errors import FilaError, RequestTimeoutError, UnauthenticatedError
 from fila_proto_zmq.commands import Enqueue, Hello, ListQueues, Pause, QueueList, Subscribe, Welcome
-from tests.support.cluster import PATIENCE_S, eventually
-from tests.support.forwarder import Forwarder
+from tests.support.cluster.cluster import PATIENCE_S, eventually
+from tests.support.cluster.forwarder import Forwarder
 from tests.unit.client.conftest import stray_threads
 from tests.unit.client.interrupts import interrupted_at
 from tests.unit.client.io.test_pump import CLIENT

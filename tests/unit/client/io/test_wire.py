@@ -18,7 +18,7 @@ from fila_proto_zmq.commands import PLATE, Done, DoorView, Hello, Plate, Welcome
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.stream import FrameReader, pack_lengths
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 from tests.unit.client.peer import WELCOME, answering, broker, read
 
 DOOR = bytes(16)

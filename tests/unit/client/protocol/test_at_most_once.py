@@ -12,7 +12,7 @@ from fila_cluster.client.protocol.settling import ACK, settlement
 from fila_cluster.errors import AlreadySettledError, BatchError, FilaError, LeaseExpiredError, ShardUnavailableError
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Done, Goodbye, Settle, Settled, Subscribe, Unsubscribe, Verb
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 from tests.unit.client.peer import Peer, batch, broker
 
 

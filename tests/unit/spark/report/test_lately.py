@@ -11,9 +11,9 @@ import pytest
 from click import ClickException
 
 from fila_cluster import Client
-from fila_cluster.analysis.history import SERIES
 from fila_cluster.cli.spark import report as cli
-from fila_cluster.observer.half_hour import HalfHour, KeyShare
+from fila_cluster.ops.analysis.history import SERIES
+from fila_cluster.ops.observer.half_hour import HalfHour, KeyShare
 from fila_cluster.spark.report import lately
 from fila_cluster.spark.report.lately import NoHistoryError, WrongDashboardError, ask_half_hour
 from fila_proto_zmq.commands import ClusterStatus, WorkerStatus

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fila_cluster.analysis.history import SERIES
 from fila_cluster.client.views import KeyStats, QueueStats
-from fila_cluster.observer.half_hour import KeyShare
+from fila_cluster.ops.analysis.history import SERIES
+from fila_cluster.ops.observer.half_hour import KeyShare
 from fila_cluster.spark.report import plots
 from fila_cluster.spark.report.content import (
     TENANTS_SHOWN,

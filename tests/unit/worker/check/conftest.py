@@ -9,12 +9,12 @@ import pytest
 from fila_proto_zmq.commands import Enqueue, PutSchedule, Verb
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.model.outbox import Owner
+from fila_worker.core.model.shard_transfers import Owner
 from fila_worker.core.settle.remote_enqueues import send
 from fila_worker.core.store import Batch
 from fila_worker.storage.made import mark_made
 from fila_worker.storage.rocks import RocksStore
-from tests.support.shard import SHARDS, ShardHarness
+from tests.support.shard.shard import SHARDS, ShardHarness
 
 INDEX = 3
 QUEUE, IDLE_QUEUE = [name for name in map("q{}".format, range(99)) if shard_of(name, SHARDS) == INDEX][:2]

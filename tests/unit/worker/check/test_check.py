@@ -21,7 +21,7 @@ from fila_worker.core.recovery import IDENTITY, Identity
 from fila_worker.core.store import Batch
 from fila_worker.storage.made import mark_of
 from fila_worker.storage.rocks import RocksStore
-from tests.support.shard import SHARDS
+from tests.support.shard.shard import SHARDS
 from tests.unit.worker.check.conftest import INDEX, Change
 
 Write = Callable[[Change], None]

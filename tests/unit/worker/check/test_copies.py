@@ -13,8 +13,8 @@ from fila_worker.core.store import Families
 from fila_worker.log.records import Changes
 from fila_worker.storage.made import mark_of
 from fila_worker.storage.replica import MARKER_BYTES_MAX, POSITION_BYTES, Replica
-from tests.support.host import SHARDS_TOTAL
-from tests.unit.worker.test_replicated import Town, enqueue
+from tests.support.shard.shard_process import SHARDS_TOTAL
+from tests.unit.worker.replication.test_replicated import Town, enqueue
 
 STATE = Families._fields.index("state")
 

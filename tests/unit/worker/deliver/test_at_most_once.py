@@ -7,7 +7,7 @@ import pytest
 from fila_proto_zmq.commands import Delivered, QueueOptions, Receive, Subscribe, Unsubscribe, UpdateQueue, Verb
 from fila_worker.core.deliver.delivery import deliver
 from fila_worker.core.effects import Call, Push
-from tests.support.shard import Got, ShardHarness, opened
+from tests.support.shard.shard import Got, ShardHarness, opened
 
 
 @pytest.fixture

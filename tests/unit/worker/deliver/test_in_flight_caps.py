@@ -6,7 +6,7 @@ import pytest
 
 from fila_proto_zmq.commands import Cancel, PurgeQueue, QueueOptions, UpdateQueue, Verb
 from fila_proto_zmq.ids import parse_id
-from tests.support.shard import Got, ShardHarness
+from tests.support.shard.shard import Got, ShardHarness
 
 PARK_MS = 5_000
 

@@ -3,7 +3,7 @@
 from fila_proto_zmq.commands import Command, Enqueue, Extend, Receive, Reserve, Settle, Subscribe, Verb
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Answer, Call, Push
-from tests.support.shard import ShardHarness, limited
+from tests.support.shard.shard import ShardHarness, limited
 
 
 def say(shard: ShardHarness, command: Command, request: int, link: int) -> list[tuple[str, int]]:

@@ -18,7 +18,7 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import FENCES_MAX, HELD_MAX
 from fila_worker.core.effects import Call
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import Got, ShardHarness, opened
+from tests.support.shard.shard import Got, ShardHarness, opened
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from fila_proto_zmq.commands import Delivered, Receive
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.limits import PREFETCH_MAX, WAIT_MS_MAX
 from fila_worker.core.effects import Call
-from tests.support.shard import Got, ShardHarness, opened
+from tests.support.shard.shard import Got, ShardHarness, opened
 
 TIMEOUT_MS = 15_000
 

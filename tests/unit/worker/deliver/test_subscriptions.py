@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.commands import Unsubscribe, Verb
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.limits import PREFETCH_MAX
-from tests.support.shard import Got, ShardHarness
+from tests.support.shard.shard import Got, ShardHarness
 
 
 def payloads(got: list[Got]) -> list[bytes]:

@@ -10,7 +10,7 @@ from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 WINDOW_MS = 300_000
 

@@ -17,7 +17,7 @@ from fila_proto_zmq.limits import (
 )
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 EMPTY = seal_envelope(b"")
 

@@ -20,7 +20,7 @@ from fila_router.core.tokens.token_bank import TokenBank
 from fila_worker.core.enqueue import enqueue_rates
 from fila_worker.core.enqueue.enqueue import enqueue_one
 from fila_worker.core.settings import Limits
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 LIMIT = "namespace:ns:max_enqueues_per_minute"
 BUCKET = "\0ns"

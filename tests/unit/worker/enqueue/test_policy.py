@@ -3,8 +3,8 @@
 import pytest
 
 from fila_proto_zmq.commands import SetConfig, Verb
-from tests.support.hooked import TENANT, hooked, keys, on_enqueue, on_failure, send, update
-from tests.support.shard import Got, ShardHarness
+from tests.support.shard.hooked import TENANT, hooked, keys, on_enqueue, on_failure, send, update
+from tests.support.shard.shard import Got, ShardHarness
 
 
 def failed(shard: ShardHarness, error: str = "boom") -> tuple[int, int, int]:

@@ -8,8 +8,8 @@ from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.errors import LuaCompilationError
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.keys import FIRST, LAST
-from tests.support.hooked import PATIENT, TENANT, hooked, keys, on_enqueue, on_failure, send, update
-from tests.support.shard import ShardHarness
+from tests.support.shard.hooked import PATIENT, TENANT, hooked, keys, on_enqueue, on_failure, send, update
+from tests.support.shard.shard import ShardHarness
 
 COOLDOWN_MS = 10_000
 TOUCHY = on_enqueue("if msg.headers.bad then error('no') end return { fairness_key = 'hooked' }")

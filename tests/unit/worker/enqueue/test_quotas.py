@@ -8,7 +8,7 @@ from fila_proto_zmq.record import FIXED_BYTES, record_id, seal_envelope
 from fila_worker.core.enqueue import retry_after
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 
 def limited(**limits: int) -> ShardHarness:

@@ -14,8 +14,8 @@ from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.core.store import DamageError
-from tests.support.shard import Got, ShardHarness
-from tests.support.tight_shard import TIGHT
+from tests.support.shard.shard import Got, ShardHarness
+from tests.support.shard.tight_shard import TIGHT
 
 WINDOW_MS = 300_000
 

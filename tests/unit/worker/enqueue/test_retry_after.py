@@ -10,7 +10,7 @@ from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.enqueue.retry_after import RETRY_MS, RETRY_MS_MAX, Returns
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 LIMIT = 400
 BATCH = [seal_envelope(b"x")] * 20

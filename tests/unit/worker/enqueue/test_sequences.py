@@ -7,7 +7,7 @@ from fila_proto_zmq.errors import OverloadedError, ShardUnavailableError
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
 from fila_worker.core.enqueue.sequences import Sequences
-from tests.support.shard import ShardHarness, limited
+from tests.support.shard.shard import ShardHarness, limited
 
 EMPTY = seal_envelope(b"")
 LIMIT = "namespace:ns:max_enqueues_per_minute"

@@ -11,8 +11,8 @@ from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
 from fila_worker.core.settings import ShardSettings
-from tests.support.explained import codes, first, ids, starve, these, why, why_now
-from tests.support.shard import ADMIN, Got, ShardHarness
+from tests.support.shard.explained import codes, first, ids, starve, these, why, why_now
+from tests.support.shard.shard import ADMIN, Got, ShardHarness
 
 
 def busy(shard: ShardHarness, seconds: int = 10) -> list[Got]:

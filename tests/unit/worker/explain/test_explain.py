@@ -6,8 +6,8 @@ from fila_proto_zmq.commands import (
     Explain,
 )
 from fila_proto_zmq.errors import InvalidArgumentError, MessageNotFoundError, QueueNotFoundError
-from tests.support.explained import why
-from tests.support.shard import ADMIN, ShardHarness
+from tests.support.shard.explained import why
+from tests.support.shard.shard import ADMIN, ShardHarness
 
 
 def test_a_message_and_a_key_at_once(shard: ShardHarness) -> None:

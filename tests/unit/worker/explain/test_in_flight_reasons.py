@@ -4,8 +4,8 @@ from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import (
     Verb,
 )
-from tests.support.explained import first, text_of, these, why
-from tests.support.shard import ShardHarness
+from tests.support.shard.explained import first, text_of, these, why
+from tests.support.shard.shard import ShardHarness
 
 C1 = client_name(b"c1")
 

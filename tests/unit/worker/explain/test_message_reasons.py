@@ -11,8 +11,8 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import MessageNotFoundError
 from fila_proto_zmq.names import shard_of
-from tests.support.explained import codes, first, these, why, why_now
-from tests.support.shard import SHARDS, ShardHarness
+from tests.support.shard.explained import codes, first, these, why, why_now
+from tests.support.shard.shard import SHARDS, ShardHarness
 
 C1 = client_name(b"c1")
 

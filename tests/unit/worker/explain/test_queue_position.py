@@ -12,7 +12,7 @@ from fila_worker.core.inspect.backlog import find
 from fila_worker.core.model import lanes
 from fila_worker.core.model.lanes import sample
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ADMIN, ShardHarness, finished
+from tests.support.shard.shard import ADMIN, ShardHarness, finished
 
 
 def line(buffer_bytes: int) -> ShardHarness:

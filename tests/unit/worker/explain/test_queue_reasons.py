@@ -4,9 +4,9 @@ from fila_proto_zmq.commands import (
     Pause,
 )
 from fila_worker.core.settings import ShardSettings
-from tests.support.explained import codes, first, text_of, these, why
-from tests.support.hooked import hooked, on_enqueue, send
-from tests.support.shard import ShardHarness
+from tests.support.shard.explained import codes, first, text_of, these, why
+from tests.support.shard.hooked import hooked, on_enqueue, send
+from tests.support.shard.shard import ShardHarness
 
 # --- what somebody decided --------------------------------------------------------------------------------------------
 

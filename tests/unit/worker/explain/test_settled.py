@@ -4,8 +4,8 @@ import pytest
 
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import MessageNotFoundError
-from tests.support.explained import why
-from tests.support.shard import ShardHarness
+from tests.support.shard.explained import why
+from tests.support.shard.shard import ShardHarness
 
 STATES = {
     Verb.ACK: None,

@@ -10,9 +10,9 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
     Verb,
 )
-from tests.support.cluster_of_shards import ClusterOfShards
-from tests.support.explained import codes, first, ids, these, why
-from tests.support.shard import ADMIN, ShardHarness
+from tests.support.shard.cluster_of_shards import ClusterOfShards
+from tests.support.shard.explained import codes, first, ids, these, why
+from tests.support.shard.shard import ADMIN, ShardHarness
 
 
 def throttled(rate: float, burst: float, messages: int, *, key: str = "default", throttles: str = "t") -> ClusterOfShards:

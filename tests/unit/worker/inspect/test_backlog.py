@@ -6,7 +6,7 @@ from fila_proto_zmq.commands import Cancel, Cancelled, Verb
 from fila_proto_zmq.errors import MessageNotFoundError, QueueNotFoundError
 from fila_proto_zmq.ids import high_half, low_half, parse_id
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import ADMIN, ShardHarness
+from tests.support.shard.shard import ADMIN, ShardHarness
 
 
 def cancel(shard: ShardHarness, message_id: str, queue: str = "q") -> bool:

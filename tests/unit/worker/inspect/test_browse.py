@@ -10,7 +10,7 @@ from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
 from fila_proto_zmq.record import payload_of, record_id, unpack_record
 from fila_worker.core.inspect.backlog import BrowseCursors
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ADMIN, ShardHarness
+from tests.support.shard.shard import ADMIN, ShardHarness
 
 
 def browse(shard: ShardHarness, limit: int = 100, queue: str = "q", **options: object) -> Browsed:

@@ -32,8 +32,8 @@ from fila_worker.core.model.leases import SETTLED
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.core.settle import failed_attempts
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import ADMIN, Got, ShardHarness, finished, limited
-from tests.support.views import in_view, payloads
+from tests.support.shard.shard import ADMIN, Got, ShardHarness, finished, limited
+from tests.support.shard.views import in_view, payloads
 
 
 def begin_to_open(shard: ShardHarness, *queues: str) -> "Work":

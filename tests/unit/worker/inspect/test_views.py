@@ -1,4 +1,4 @@
-"""Views: queues as they were at one moment, whatever happens to them. The rest is in ``tests/property/test_views.py``."""
+"""Views: queues as they were at one moment, whatever happens to them. The rest is in ``tests/property/messages/test_views.py``."""
 
 import pytest
 
@@ -21,8 +21,8 @@ from fila_worker.core.effects import Call
 from fila_worker.core.inspect import views
 from fila_worker.core.inspect.views import Views
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import ADMIN, ShardHarness
-from tests.support.views import in_view, open_view, page_of, pages_of, payloads
+from tests.support.shard.shard import ADMIN, ShardHarness
+from tests.support.shard.views import in_view, open_view, page_of, pages_of, payloads
 
 
 def states(shard: ShardHarness, **options: object) -> list[str]:

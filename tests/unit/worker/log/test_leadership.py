@@ -1,4 +1,4 @@
-"""Single rules of the machine, one process and one shard. Hosts together are in ``tests/property/test_leadership.py``."""
+"""Single rules of the machine, one process and one shard. Hosts together are in ``tests/property/replication/test_leadership.py``."""
 
 import pytest
 

@@ -7,7 +7,7 @@ import pytest
 from fila_worker.log.memory import MemoryLog, MemoryPartition
 from fila_worker.log.partition import Report
 from fila_worker.log.rule import LostError
-from tests.support.partition_contract import RECORD_BYTES_MAX, PartitionContract
+from tests.support.hosts.partition_contract import RECORD_BYTES_MAX, PartitionContract
 
 
 class MemoryProcess:

@@ -1,4 +1,4 @@
-"""Single cases of the rule. What it promises as a whole is in ``tests/property/test_log_duels.py`` and ``test_log_losses.py``."""
+"""Single cases of the rule. What it promises as a whole is in ``tests/property/replication/test_log_duels.py`` and ``test_log_losses.py``."""
 
 import pytest
 

@@ -7,7 +7,7 @@ from fila_proto_zmq.runtime_config import Limit, pages, select
 from fila_worker.core.manage import config
 from fila_worker.core.recovery import recover_in_steps
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import SHARDS, ShardHarness
+from tests.support.shard.shard import SHARDS, ShardHarness
 
 OLD = {f"old-{number:02d}": "x" for number in range(20)} | {f"throttle:{number}:rate": "5" for number in range(30)}
 NEW = {f"new-{number:02d}": "y" for number in range(40)} | {f"throttle:{number}:rate": "7" for number in range(10, 40)}

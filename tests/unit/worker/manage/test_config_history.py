@@ -8,7 +8,7 @@ from fila_worker.check.shard import check_shard
 from fila_worker.reshard.new_shard import _found
 from fila_worker.reshard.survey import survey
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import SHARDS, ShardHarness
+from tests.support.shard.shard import SHARDS, ShardHarness
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_worker.core.manage.dead_letter_targets import Appointments
 from fila_worker.core.settings import Limits
-from tests.support.carrier import Carrier, name_on
+from tests.support.shard.linked_shards import Carrier, name_on
 
 SOURCE, TARGET = name_on(3), name_on(5)
 

@@ -18,7 +18,7 @@ from fila_proto_zmq.errors import DeadLetterQueueNotEmptyError, InvalidArgumentE
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
 from fila_worker.core.model.leases import FINISHED
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 
 def delete(shard: ShardHarness, queue: str = "q", *, force: bool = False) -> None:

@@ -18,8 +18,8 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.model.due_index import Kind
-from tests.support.carrier import Carrier, name_on
-from tests.support.shard import ShardHarness
+from tests.support.shard.linked_shards import Carrier, name_on
+from tests.support.shard.shard import ShardHarness
 
 IDLE_MS = 10_000
 

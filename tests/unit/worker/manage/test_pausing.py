@@ -4,7 +4,7 @@ import pytest
 
 from fila_proto_zmq.commands import Delivered, Pause, Receive, Verb
 from fila_proto_zmq.errors import QueueNotFoundError
-from tests.support.shard import ADMIN, Got, ShardHarness, opened
+from tests.support.shard.shard import ADMIN, Got, ShardHarness, opened
 
 
 def pause(shard: ShardHarness, key: str | None = None, queue: str = "q") -> None:

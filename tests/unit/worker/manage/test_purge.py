@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.commands import Purged, PurgeQueue, Verb
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import ADMIN, ShardHarness, limited
+from tests.support.shard.shard import ADMIN, ShardHarness, limited
 
 
 def purge(shard: ShardHarness, key: str | None = None, queue: str = "q") -> Purged:

@@ -21,7 +21,7 @@ from fila_proto_zmq.errors import (
 from fila_proto_zmq.limits import LEASE_MS_MAX
 from fila_worker.core.metrics.meter import report
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 
 def listed(shard: ShardHarness, prefix: str = "") -> list[QueueInfo]:

@@ -15,8 +15,8 @@ from fila_proto_zmq.limits import (
     TTL_MS_MAX,
 )
 from fila_worker.core.keys import FIRST, LAST
-from tests.support.hooked import TENANT, hooked, keys, send, update
-from tests.support.shard import ShardHarness
+from tests.support.shard.hooked import TENANT, hooked, keys, send, update
+from tests.support.shard.shard import ShardHarness
 
 WRONG = {
     "visibility_timeout_ms": [0, -1, LEASE_MS_MAX + 1],

@@ -12,8 +12,8 @@ from fila_proto_zmq.record import pack_record, unpack_record
 from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision
 from fila_worker.core.manage import redrive
 from fila_worker.core.settings import ShardSettings
-from tests.support.carrier import name_on
-from tests.support.shard import ShardHarness
+from tests.support.shard.linked_shards import name_on
+from tests.support.shard.shard import ShardHarness
 
 NAMED = name_on(3, "letters")
 

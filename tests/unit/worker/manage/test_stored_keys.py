@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.commands import ApiKey, Done, FetchKeys, StoredKeys, StoreKeys
 from fila_worker.core.manage.stored_keys import API_KEYS
 from fila_worker.core.store import DamageError
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 KEY = ApiKey("shop", "sha256", b"digest", ["produce:*"], 1)
 

@@ -42,8 +42,8 @@ from fila_worker.core.manage.deletion import remove
 from fila_worker.core.settings import ShardSettings
 from fila_worker.reshard.copying import Progress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
-from tests.support.carrier import Carrier, name_on
-from tests.support.shard import ShardHarness
+from tests.support.shard.linked_shards import Carrier, name_on
+from tests.support.shard.shard import ShardHarness
 
 KEYED = "function on_enqueue(msg) return { fairness_key = msg.queue } end"
 

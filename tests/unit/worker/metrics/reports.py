@@ -2,7 +2,7 @@
 
 from fila_proto_zmq.commands import QueueMetrics, ShardMetrics
 from fila_worker.core.metrics.meter import report
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 
 def metrics_of(shard: ShardHarness, queue: str = "q") -> QueueMetrics:

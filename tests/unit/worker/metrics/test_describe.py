@@ -19,8 +19,8 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_worker.core.metrics import describe as describing
 from fila_worker.core.settings import ShardSettings
-from tests.support.carrier import name_on
-from tests.support.shard import ADMIN, ShardHarness
+from tests.support.shard.linked_shards import name_on
+from tests.support.shard.shard import ADMIN, ShardHarness
 
 A, B, C = b"\1a", b"\2b", b"\3c"
 FAILING = "function on_enqueue(msg) error('boom') end"

@@ -9,7 +9,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_worker.core.metrics import meter, top_keys
 from fila_worker.core.metrics.top_keys import KEYS_SHOWN
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 from tests.unit.worker.metrics.reports import metrics_of
 
 

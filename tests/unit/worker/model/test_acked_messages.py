@@ -4,7 +4,7 @@ import pytest
 
 from fila_proto_zmq.commands import DeleteQueue, Verb
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 
 def on_disk(shard: ShardHarness) -> int:

@@ -24,8 +24,8 @@ from fila_worker.core.model.cold_lanes import packed, unpacked
 from fila_worker.core.settings import DEFAULTS, Limits, ShardSettings
 from fila_worker.core.store import Batch
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import ADMIN, ShardHarness
-from tests.support.tight_shard import CHILLY
+from tests.support.shard.shard import ADMIN, ShardHarness
+from tests.support.shard.tight_shard import CHILLY
 
 KEYS = [f"k{number:02}" for number in range(30)]
 

@@ -3,8 +3,8 @@
 import pytest
 
 from fila_proto_zmq.commands import Delivered, Goodbye, Heartbeat, Receive, Subscribe, Unsubscribe, Verb
-from fila_worker.host import Host
-from tests.support.shard import SHARDS, Got, ShardHarness
+from fila_worker.process.shard_process import ShardProcess
+from tests.support.shard.shard import SHARDS, Got, ShardHarness
 
 TIMEOUT_MS = 15_000
 
@@ -180,7 +180,7 @@ def test_clients_that_come_and_go_are_forgotten(shard: ShardHarness) -> None:
 def test_frames_that_waited_while_the_process_was_paused_are_no_silence(shard: ShardHarness) -> None:
     shard.enqueue(b"x")
     shard.receive()
-    host = Host([shard.shard], SHARDS)
+    host = ShardProcess([shard.shard], SHARDS)
     shard.now_ms += 60_000
     host.paused(60_000)
     assert shard.shard.consumers.next_loss() == shard.now_ms + shard.settings.consumer_timeout_ms

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fila_proto_zmq.commands import Enqueue, Verb
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import Got, ShardHarness
+from tests.support.shard.shard import Got, ShardHarness
 
 
 def payloads(got: list[Got]) -> list[bytes]:

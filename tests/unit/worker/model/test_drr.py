@@ -11,7 +11,7 @@ from fila_worker.core.model.drr import Line, Ring
 from fila_worker.core.model.fairness_keys import FairnessKey
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.settings import Limits
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 
 class CountedKey(FairnessKey):

@@ -11,7 +11,7 @@ from fila_proto_zmq.commands import Enqueue, Pause, PurgeQueue
 from fila_proto_zmq.limits import COST_MILLI_MAX
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.model.drr import Debtors
-from tests.support.shard import Got, ShardHarness
+from tests.support.shard.shard import Got, ShardHarness
 
 EMPTY = seal_envelope(b"")
 

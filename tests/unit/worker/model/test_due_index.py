@@ -13,7 +13,7 @@ from fila_worker.core.model.due_index import DueIndex, Kind
 from fila_worker.core.settings import Limits
 from fila_worker.core.store import Families, Family
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 
 class CountingStore(MemoryStore):

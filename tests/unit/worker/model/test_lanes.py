@@ -13,7 +13,7 @@ from fila_worker.core.model.fairness_keys import FairnessKey
 from fila_worker.core.model.lanes import NONE_RETURNED, SHORT, Lane
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import ShardHarness, limited
+from tests.support.shard.shard import ShardHarness, limited
 
 
 @pytest.fixture

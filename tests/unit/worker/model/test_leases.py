@@ -6,7 +6,7 @@ from fila_proto_zmq.commands import Extend, Extended, Fences, Subscribe, Verb
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import LEASE_MS_MAX
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import Got, ShardHarness, fences
+from tests.support.shard.shard import Got, ShardHarness, fences
 
 
 @pytest.fixture

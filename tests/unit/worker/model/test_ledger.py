@@ -9,7 +9,7 @@ from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.model import ledger
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import ShardHarness, limited
+from tests.support.shard.shard import ShardHarness, limited
 
 EMPTY = seal_envelope(b"")
 

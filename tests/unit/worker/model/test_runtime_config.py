@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.commands import ConfigChange, PutConfig, SetConfig
 from fila_proto_zmq.errors import InvalidConfigError
 from fila_proto_zmq.runtime_config import Limit, select
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 
 def put(shard: ShardHarness, key: str, value: str | None) -> ConfigChange:

@@ -10,12 +10,12 @@ from fila_proto_zmq.commands import CreateQueue, DeleteSchedule, Enqueue, ListSc
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.settings import ShardSettings
-from fila_worker.cron import CALENDAR
+from fila_worker.process.cron import CALENDAR
 from fila_worker.storage.memory import MemoryStore
-from tests.property.test_reshard import resharded
-from tests.support.carrier import Carrier
-from tests.support.shard import limited
-from tests.support.town import copied
+from tests.property.replication.test_reshard import resharded
+from tests.support.shard.linked_shards import Carrier
+from tests.support.shard.random_cluster import copied
+from tests.support.shard.shard import limited
 
 QUEUES = [f"q{number}" for number in range(4)]
 NAMES = [f"s{number}" for number in range(8)]

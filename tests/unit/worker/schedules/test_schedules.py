@@ -26,8 +26,8 @@ from fila_proto_zmq.record import headers_length, open_envelope, seal_envelope
 from fila_worker.core.metrics.meter import report
 from fila_worker.core.schedules.firing import ADDED_BYTES_MAX
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.carrier import Carrier, name_on
-from tests.support.shard import ShardHarness, limited
+from tests.support.shard.linked_shards import Carrier, name_on
+from tests.support.shard.shard import ShardHarness, limited
 
 QUEUE = name_on(3, "jobs")
 NAME = name_on(3, "nightly")

@@ -6,8 +6,8 @@ from fila_proto_zmq.commands import CreateQueue, DeleteQueue, QueueOptions, Redr
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError, QueueNotFoundError
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.settings import ShardSettings
-from tests.support.carrier import name_on
-from tests.support.shard import SHARDS, ShardHarness
+from tests.support.shard.linked_shards import name_on
+from tests.support.shard.shard import SHARDS, ShardHarness
 
 HERE = shard_of("q", SHARDS)
 NAMED = name_on(HERE, "letters")

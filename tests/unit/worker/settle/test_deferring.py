@@ -6,7 +6,7 @@ from fila_proto_zmq.commands import Park, Verb
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import DELAY_MS_MAX
 from fila_worker.core.keys import FIRST, LAST
-from tests.support.shard import Got, ShardHarness
+from tests.support.shard.shard import Got, ShardHarness
 
 AFTER_MS = 5_000
 

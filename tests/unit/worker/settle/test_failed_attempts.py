@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.commands import Enqueue, Verb
 from fila_proto_zmq.limits import ERROR_TEXT_BYTES_MAX, METADATA_BYTES_MAX
 from fila_proto_zmq.record import seal_envelope
-from tests.support.shard import Got, ShardHarness
+from tests.support.shard.shard import Got, ShardHarness
 
 
 def capped(max_attempts: int) -> ShardHarness:

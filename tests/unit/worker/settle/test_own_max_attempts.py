@@ -20,7 +20,7 @@ from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.limits import MAX_ATTEMPTS_MAX
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope, unpack_record
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 RETRIES = "function on_failure(msg) return { action = 'retry' } end"
 

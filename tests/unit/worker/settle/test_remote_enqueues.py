@@ -19,11 +19,11 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.runtime_config import template_changes_for
 from fila_proto_zmq.templates import encode_options
-from fila_worker.core.model.outbox import Owner
+from fila_worker.core.model.shard_transfers import Owner
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.remote_enqueues import RETRY_MS_MAX, Outcome, Owners, send
-from tests.support.carrier import Carrier, letters, name_on
-from tests.support.shard import ShardHarness, limited
+from tests.support.shard.linked_shards import Carrier, letters, name_on
+from tests.support.shard.shard import ShardHarness, limited
 
 HERE, THERE = name_on(3), name_on(5)
 

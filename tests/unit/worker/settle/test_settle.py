@@ -6,7 +6,7 @@ from fila_proto_zmq.commands import Extend, Fences, Settle, Settled, Verb
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.limits import DELAY_MS_MAX, METADATA_BYTES_MAX
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard import Got, ShardHarness, fences
+from tests.support.shard.shard import Got, ShardHarness, fences
 
 VERBS = list(Verb)
 

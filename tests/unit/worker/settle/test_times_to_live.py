@@ -11,8 +11,8 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.core.settle.dead_letters import EXPIRIES_MAX
-from tests.support.carrier import name_on
-from tests.support.shard import SHARDS, Got, ShardHarness
+from tests.support.shard.linked_shards import name_on
+from tests.support.shard.shard import SHARDS, Got, ShardHarness
 
 SWEEP_MS = 5_000
 """Within this time after its end, a message must be gone, with or without consumers."""

@@ -14,8 +14,8 @@ from fila_proto_zmq.commands import (
     Verb,
 )
 from fila_worker.core.settings import Limits
-from tests.support.carrier import SOURCE, TARGET, Carrier, dead_letters_elsewhere, fail, letters
-from tests.support.shard import limited
+from tests.support.shard.linked_shards import SOURCE, TARGET, Carrier, dead_letters_elsewhere, fail, letters
+from tests.support.shard.shard import limited
 
 
 @pytest.fixture

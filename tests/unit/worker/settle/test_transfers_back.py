@@ -9,8 +9,8 @@ from fila_proto_zmq.commands import Browse, Cancel, Cancelled, DeleteQueue, Redr
 from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.record import payload_of
 from fila_worker.storage.memory import MemoryStore
-from tests.support.carrier import SOURCE, TARGET, Carrier, dead_letters_elsewhere, fail, letters
-from tests.support.shard import Got, ShardHarness
+from tests.support.shard.linked_shards import SOURCE, TARGET, Carrier, dead_letters_elsewhere, fail, letters
+from tests.support.shard.shard import Got, ShardHarness
 
 
 @pytest.fixture

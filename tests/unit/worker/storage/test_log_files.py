@@ -16,7 +16,7 @@ from fila_worker.storage.log_files import (
     rescued,
 )
 from fila_worker.storage.rocks import RocksStore
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 
 
 def write(store: RocksStore, begin: int, end: int, size: int = 3000) -> None:

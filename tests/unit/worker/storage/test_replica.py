@@ -1,4 +1,4 @@
-"""The local copy of a replicated shard, case by case. Random lives of several are in ``tests/property/test_replicas.py``."""
+"""The local copy of a replicated shard, case by case. Random lives of several are in ``tests/property/replication/test_replicas.py``."""
 
 import gc
 import shutil
@@ -16,8 +16,8 @@ from fila_worker.log.rule import START, Counted, Position
 from fila_worker.storage import replica
 from fila_worker.storage.replica import POSITION, DivergedError, FlushLimits, OtherLogError, Replica
 from fila_worker.storage.rocks import RocksStore
-from tests.support.cluster import eventually
-from tests.support.copies import STAMP, Leader, MemoryLog, catch_up, contents, stamped
+from tests.support.cluster.cluster import eventually
+from tests.support.hosts.copies import STAMP, Leader, MemoryLog, catch_up, contents, stamped
 
 LIMITS = FlushLimits(bytes=100_000, pause_bytes=200_000, age_ms=1000, pause_age_ms=3000, records=50)
 
@@ -218,7 +218,7 @@ ENDS = """
 import os, signal, sys
 from pathlib import Path
 from fila_worker.storage.replica import Replica
-from tests.support.copies import Leader, stamped
+from tests.support.hosts.copies import Leader, stamped
 leader = Leader(Replica(Path(sys.argv[1])))
 leader.copy.commit(stamped(1))
 leader.arrive()

@@ -16,7 +16,7 @@ from fila_worker.core.store import DamageError
 from fila_worker.storage.database import PINNED_BYTES_MAX
 from fila_worker.storage.options import SharedMemory
 from fila_worker.storage.rocks import RocksStore
-from tests.support.cluster import eventually
+from tests.support.cluster.cluster import eventually
 
 ALL = (b"", b"\xff" * 32)
 

@@ -9,7 +9,7 @@ from fila_worker.core.store import Families, Family, Store
 from fila_worker.storage.memory import MemoryStore
 from fila_worker.storage.replica import Replica
 from fila_worker.storage.rocks import RocksStore
-from tests.support.copies import ConfirmedReplica, Leader
+from tests.support.hosts.copies import ConfirmedReplica, Leader
 
 ALL = (b"", b"\xff" * 32)
 

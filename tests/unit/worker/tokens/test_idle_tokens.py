@@ -7,8 +7,8 @@ import pytest
 
 from fila_proto_zmq.commands import Cancel, DeleteQueue, Pause, PurgeQueue, Unsubscribe
 from fila_proto_zmq.ids import parse_id
-from tests.support.cluster_of_shards import ClusterOfShards, worst_excess
-from tests.support.shard import ADMIN
+from tests.support.shard.cluster_of_shards import ClusterOfShards, worst_excess
+from tests.support.shard.shard import ADMIN
 from tests.unit.worker.tokens.throttled import BURST, RATE, busy_cluster, cluster_of
 
 # --- tokens that nobody can use ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.model import token_client
 from fila_worker.core.model.lane_tokens import TOKEN, LaneTokens
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard import ShardHarness
+from tests.support.shard.shard import ShardHarness
 
 PATIENT = ShardSettings(consumer_timeout_ms=1 << 40)
 SETS = 35

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from fila_proto_zmq.commands import Delivered, Receive
-from tests.support.cluster_of_shards import ClusterOfShards
-from tests.support.shard import opened
+from tests.support.shard.cluster_of_shards import ClusterOfShards
+from tests.support.shard.shard import opened
 from tests.unit.worker.tokens.throttled import BURST, RATE, cluster_of
 
 

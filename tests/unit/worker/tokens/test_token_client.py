@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.cluster_of_shards import ClusterOfShards, Delivery, worst_excess
+from tests.support.shard.cluster_of_shards import ClusterOfShards, Delivery, worst_excess
 from tests.unit.worker.tokens.throttled import BURST, RATE, cluster_of
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cluster_of_shards import ClusterOfShards, worst_excess
+from tests.support.shard.cluster_of_shards import ClusterOfShards, worst_excess
 from tests.unit.worker.tokens.throttled import BURST, RATE, busy_cluster, cluster_of
 
 # --- limits that change -----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Shards whose messages share the throttle key ``t``."""
 
-from tests.support.cluster_of_shards import ClusterOfShards
+from tests.support.shard.cluster_of_shards import ClusterOfShards
 
 RATE, BURST = 100, 10
 

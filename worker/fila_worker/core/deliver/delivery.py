@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import EXTENDED, HAS_TTL
-from fila_worker.core.batch_parts import Outcome
+from fila_worker.core.callback_group_parts import Outcome
 from fila_worker.core.deliver.reserved_cache import ReservedCache
+from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.effects import Push, answer
 from fila_worker.core.model.cold_lanes import warm_up_next
 from fila_worker.core.model.component import Component
@@ -22,7 +23,6 @@ from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry, tokens_of
 from fila_worker.core.model.leases import Lease
 from fila_worker.core.settle import dead_letters
-from fila_worker.core.timer import AT_ONCE
 
 if TYPE_CHECKING:
     from fila_worker.core.model.fairness_keys import FairnessKey

@@ -19,6 +19,7 @@ from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.events import ClientLeft, ConsumerLost
 from fila_proto_zmq.limits import HELD_MAX, PREFETCH_MAX, WAIT_MS_MAX
 from fila_worker.core.deliver.delivery import answer_again
+from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.consumers import BANK_MS_MAX, Consumer, Subscription, Waiter
 from fila_worker.core.model.leases import SETTLED
@@ -31,7 +32,6 @@ from fila_worker.core.settle.failed_attempts import (
     give_back,
 )
 from fila_worker.core.settle.settle import ack_taken, check_fences, renew
-from fila_worker.core.timer import AT_ONCE
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Grants

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from fila_proto_zmq.commands import Enqueue, Grant, TokenWant
 from fila_proto_zmq.errors import FilaError, RateLimitedError, ShardUnavailableError
 from fila_proto_zmq.runtime_config import quota_bucket
+from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.effects import Call
 from fila_worker.core.settings import Limits
-from fila_worker.core.timer import AT_ONCE, Timer
 
 MICRO: Final = 1_000_000
 """A message takes one token."""
@@ -66,10 +66,10 @@ class _Quota:
 class EnqueueRates:
     """All namespaces with a rate for which this shard takes messages."""
 
-    def __init__(self, limits: Limits, bank: Timer) -> None:
+    def __init__(self, limits: Limits, bank: DueTime) -> None:
         """``bank``: the timer of requests to the token bank."""
         self._bank = bank
-        self.waits = Timer()
+        self.waits = DueTime()
         """When an enqueue has waited for too long."""
         self._wait_ms_max = limits.rate_wait_ms_max
         self._quotas: dict[str, _Quota] = {}

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from fila_proto_zmq.commands import BrowseView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN, VIEW_QUEUES_MAX
+from fila_worker.core.due_time import DueTime
 from fila_worker.core.inspect.browse import STATES
 from fila_worker.core.inspect.snapshot import QueueSnapshot, read_page
 from fila_worker.core.inspect.snapshot_builder import SnapshotBuilder
 from fila_worker.core.jobs import REST
 from fila_worker.core.model.component import Component, InvariantBroken
 from fila_worker.core.settings import Limits
-from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Call
@@ -78,7 +78,7 @@ class Views:
         self.by_name: dict[str, View] = {}
         self.opening: set[str] = set()
         """The names of the views that are being opened."""
-        self.timer = Timer()
+        self.timer = DueTime()
 
     def use(self, name: str, now_ms: int) -> View | None:
         """Return an open view and note that it is being read; None if it is not open."""

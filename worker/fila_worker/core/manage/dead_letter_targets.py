@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from fila_proto_zmq.commands import Appoint, Appointed, CreateQueue, UpdateQueue
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.names import shard_of
+from fila_worker.core.due_time import DueTime
 from fila_worker.core.effects import Call, Post
 from fila_worker.core.enqueue.insert import own_dead_letters
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.queues import DISCARD, OWN
-from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
@@ -40,7 +40,7 @@ class Appointments:
         """The commands by ticket, in the order in which they came."""
         self.confirmed: set[tuple[str, str]] = set()
         """Pairs of a queue and an existing target, while the command that waited for the answer is carried out."""
-        self.timer = Timer()
+        self.timer = DueTime()
 
     def wait(self, held: HeldCommand) -> int:
         """Let a command wait; return its ticket."""

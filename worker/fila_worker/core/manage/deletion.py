@@ -5,7 +5,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.events import QueueDeleted
-from fila_worker.core.batches.owned import OwnedBatches
+from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.deliver.subscriptions import close_demands
 from fila_worker.core.keys import pack_u32, pack_u64
 from fila_worker.core.model.acked_messages import purge

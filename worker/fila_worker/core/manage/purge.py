@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from fila_proto_zmq.commands import Purged, PurgeQueue
 from fila_proto_zmq.events import QueuePurged
 from fila_proto_zmq.record import BATCHED
-from fila_worker.core.batch_parts import Outcome
+from fila_worker.core.callback_group_parts import Outcome
 from fila_worker.core.keys import after
 from fila_worker.core.model import acked_messages
 from fila_worker.core.model.component import Component

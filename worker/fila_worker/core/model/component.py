@@ -5,8 +5,8 @@ state, its work when a time is due, and its invariants. A shard has one list of 
 :data:`core.shard.COMPONENTS`, and calls them in that order. So a feature with a state and a timer is a module of its own
 and a line in that list.
 
-A component has one timer, :attr:`~core.timer.Timer.due_ms`. Code with an earlier due time lowers it
-(:meth:`~core.timer.Timer.by`), and ``tick`` returns the next one. It may be too early, because the due work may be gone by
+A component has one timer, :attr:`~core.timer.DueTime.due_ms`. Code with an earlier due time lowers it
+(:meth:`~core.timer.DueTime.by`), and ``tick`` returns the next one. It may be too early, because the due work may be gone by
 then, but never too late. A turn calls no component whose time has not come, so a turn without work costs one comparison for
 each component.
 
@@ -17,7 +17,7 @@ before the delivery. And a shard has some twenty components: to compare as many 
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from fila_worker.core.timer import Timer
+from fila_worker.core.due_time import DueTime
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Grants, Reply
@@ -54,10 +54,10 @@ class Component:
     in_passing: ClassVar[bool] = False
     """Whether due work may wait for a turn that has another cause."""
 
-    def __init__(self, state: "State", timer: Timer | None = None) -> None:
+    def __init__(self, state: "State", timer: DueTime | None = None) -> None:
         """``timer``: the timer of the part of the state with the due times; by default a new one."""
         self.state = state
-        self.timer = timer or Timer()
+        self.timer = timer or DueTime()
 
     def recover(self, now_ms: int) -> Steps:
         """Read the state from disk, in steps of a bounded number of records. Raise :class:`DamageError`."""

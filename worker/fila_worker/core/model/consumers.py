@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Delivered, Receive, Reserve, Reserved
 from fila_proto_zmq.errors import FilaError
+from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.effects import Answer, Call
-from fila_worker.core.timer import AT_ONCE, Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.model.leases import Lease, LeaseBook
@@ -189,7 +189,7 @@ class Consumers:
         self.unseen: dict[int, Lease] = {}
         """Leases that never reached their client, to be given back. Some of them may have ended meanwhile."""
         self._waiters_made = 0
-        self.silence, self.waits, self.give_back = Timer(), Timer(), Timer()
+        self.silence, self.waits, self.give_back = DueTime(), DueTime(), DueTime()
         """The next times when a consumer may be lost, when a waiter's time is up, and when unseen leases are given back."""
         self._clean_up_at = 1000
 

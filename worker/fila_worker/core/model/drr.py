@@ -12,7 +12,7 @@ Deficit round robin (Shreedhar & Varghese, "Efficient Fair Queueing using Defici
 
 FQ-CoDel has two lists, of new and of old flows. Here they are ``fresh`` and ``busy``. Each part beyond these two has a case
 that fails without it, in ``tests/unit/worker/model/test_drr.py`` and ``test_drr_debts.py``. The properties that all parts
-must keep are in ``tests/property/test_fairness_bounds.py``. The further parts:
+must keep are in ``tests/property/scheduling/test_fairness_bounds.py``. The further parts:
 
 * ``again``. FQ-CoDel keeps an emptied flow among the old ones for a round, so that it cannot be new at once. Here a key that
   comes back right after its own turn must not wait for a round: it waits for one turn of a key with a backlog.

@@ -15,10 +15,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_proto_zmq.record import HAS_TTL
+from fila_worker.core.due_time import DueTime
 from fila_worker.core.keys import FIRST, LAST, after, pack_u64, u64
 from fila_worker.core.model.lanes import extension_of
 from fila_worker.core.settings import DEFAULTS, Limits
-from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
@@ -79,7 +79,7 @@ class DueIndex:
         self.checkpoint = FIRST
         self.cursor = FIRST
         self.next_due_ms: int | None = None
-        self.timer = Timer()
+        self.timer = DueTime()
 
     def recover(self) -> None:
         """Find the earliest due time."""

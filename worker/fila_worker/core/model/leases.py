@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from fila_worker.core.due_time import DueTime
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u64
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.settings import Limits
-from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.model.consumers import Consumer, Subscription
@@ -239,7 +239,7 @@ class LeaseBook:
         """How leases ended that have no messages on disk. Acked leases whose messages are still on disk are in
         :class:`core.model.acked_messages.AckedMessages` instead, so forgetting one of these never removes a mark."""
         self.due: list[tuple[int, int]] = []
-        self.expiry = Timer()
+        self.expiry = DueTime()
         """When the first lease may end."""
         self.reservations: dict[tuple[int, str], Reservation] = {}
         """The reservations that hold a lease, by queue id and name."""

@@ -17,13 +17,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, u64
 from fila_worker.core.model.cold_lanes import ColdLane
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.settings import Limits
 from fila_worker.core.store import Batch, Families, Store
-from fila_worker.core.timer import AT_ONCE, Timer
 
 _HEAD: Final = Struct(">QQQI")
 _COUNTS: Final = Struct(">QQQQI")
@@ -135,7 +135,7 @@ class Ledger:
         """The number of those for which the fold in progress has taken a lane."""
         self._used = (0, 0)
         """The sequence counters as of the last entry."""
-        self.timer = Timer()
+        self.timer = DueTime()
         """When a fold is due."""
         self.watches: list[Watch] = []
         """Callbacks of copies that take several turns and need each lane as it was when they began."""

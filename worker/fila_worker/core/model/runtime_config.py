@@ -22,9 +22,9 @@ import msgspec
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import ConfigEdit
 from fila_proto_zmq.templates import Templates
+from fila_worker.core.due_time import DueTime
 from fila_worker.core.keys import LAST, pack_u64, range_of, u64
 from fila_worker.core.settings import DEFAULTS
-from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.settings import Limits
@@ -57,7 +57,7 @@ class RuntimeConfig:
         self.templates = Templates()
         """The options of queues that the first enqueue creates."""
         self.draft: Draft | None = None
-        self.timer = Timer()
+        self.timer = DueTime()
         """When a draft is given up because its next page did not come."""
 
     def get(self, key: str) -> str | None:

@@ -18,8 +18,9 @@ from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.ids import sequence, shard_of_id
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.batch_parts import BatchParts, Outcome
 from fila_worker.core.calendar import Calendar, NoCalendar
+from fila_worker.core.callback_group_parts import BatchParts, Outcome
+from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.jobs import Jobs
@@ -33,13 +34,12 @@ from fila_worker.core.model.lane_tokens import LaneTokens
 from fila_worker.core.model.lanes import HeadBuffers, Lane
 from fila_worker.core.model.leases import LeaseBook, first_lease
 from fila_worker.core.model.ledger import Counters, Ledger, decode_lane
-from fila_worker.core.model.outbox import Outbox, stream_of
 from fila_worker.core.model.queues import USED_SAVE_MS, Queue, QueueTable
 from fila_worker.core.model.runtime_config import RuntimeConfig
+from fila_worker.core.model.shard_transfers import ShardTransfers, stream_of
 from fila_worker.core.model.token_client import TokenClient
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import DamageError, Store
-from fila_worker.core.timer import AT_ONCE, Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.jobs import Work
@@ -83,7 +83,7 @@ class State:
         self.due_index = DueIndex(store, limits)
         self.token_client = TokenClient(self.epoch << 20, self.shards)
         self.runtime = RuntimeConfig(store.families, settings.limits)
-        self.outbox = Outbox(self.index, stream_of(self.epoch, entropy), store.families, limits)
+        self.outbox = ShardTransfers(self.index, stream_of(self.epoch, entropy), store.families, limits)
         self.batch_parts = BatchParts(store.families, self.epoch, limits)
         self.jobs = Jobs(limits, self.conclude)
         self.has_queue_limits = any(
@@ -100,7 +100,7 @@ class State:
         self.buffers = HeadBuffers(settings.buffer_bytes)
         self.runnable: dict[int, Queue] = {}
         """Queues that have demands and may have messages to deliver."""
-        self.delivery = Timer()
+        self.delivery = DueTime()
         """When there may be messages to deliver."""
         self.to_be_registered = False
         """Whether the router's data about this shard is out of date. Then the shard's host registers it again."""

@@ -22,8 +22,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Grants, TokenWant
+from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.model.lane_tokens import DISMISSED_MAX, LaneTokens, Traffic
-from fila_worker.core.timer import AT_ONCE, Timer
 
 if TYPE_CHECKING:
     from fila_proto_zmq.runtime_config import Limit
@@ -108,7 +108,7 @@ class TokenClient:
         self._visiting: list[LaneTokens] = []
         """The throttles still to be visited, of the key taken from ``_behind`` last."""
         self._entries = 0
-        self.idleness, self.bank = Timer(), Timer()
+        self.idleness, self.bank = DueTime(), DueTime()
         """The next times when a park may end or tokens may be idle, and when there is something to settle with the bank."""
         self.traffic: dict[str, Traffic] = {}
         """The counters of each throttle key that messages have, or that has a limit."""

@@ -17,9 +17,9 @@ import msgspec
 from sortedcontainers import SortedDict
 
 from fila_proto_zmq.commands import Enqueue, Fault
+from fila_worker.core.due_time import DueTime
 from fila_worker.core.keys import range_of
 from fila_worker.core.schedules.rules import jitter_of
-from fila_worker.core.timer import Timer
 
 if TYPE_CHECKING:
     from fila_worker.core.calendar import DueTimes
@@ -113,7 +113,7 @@ class ScheduleTable:
         self.under_way = 0
         self.fired = self.late = self.skipped = self.failed = 0
         """Since the shard started."""
-        self.timer = Timer()
+        self.timer = DueTime()
         self._heap: list[tuple[int, str, int]] = []
 
     def add(self, schedule: Schedule) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from fila_proto_zmq.commands import Transfer
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import BATCHED, Record, pack_record
-from fila_worker.core.batch_parts import Outcome
+from fila_worker.core.callback_group_parts import Outcome
 from fila_worker.core.enqueue import insert
 from fila_worker.core.keys import number_in, own_place
 from fila_worker.core.model.lanes import tokens_of, unpack_stored

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.limits import PRIORITY_MIN
 from fila_proto_zmq.record import HAS_TTL, Record, headers_length, pack_record
-from fila_worker.core.batch_parts import Outcome
+from fila_worker.core.callback_group_parts import Outcome
 from fila_worker.core.hooks import RETRY, Failure, FailureDecision, HookFailed
 from fila_worker.core.keys import first_of_all, place_of
 from fila_worker.core.model.due_index import Kind, delay, on_the_grid, too_old

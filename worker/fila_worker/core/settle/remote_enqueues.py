@@ -21,7 +21,7 @@ from fila_proto_zmq.errors import FilaError, StorageError, UnsupportedVersionErr
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.enqueue.enqueue import enqueue_one
 from fila_worker.core.model.due_index import Kind
-from fila_worker.core.model.outbox import BROKER, OutboxEntry, Owner, decode_outbox, encode_entry
+from fila_worker.core.model.shard_transfers import BROKER, OutboxEntry, Owner, decode_outbox, encode_entry
 
 if TYPE_CHECKING:
     from fila_worker.core.model.due_index import Entry
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
     fault: Fault | None
     retry_ms: int | None
     number: int = 0
-    """:attr:`~fila_worker.core.model.outbox.Owner.number` of the enqueue."""
+    """:attr:`~fila_worker.core.model.shard_transfers.Owner.number` of the enqueue."""
 
 
 Receiver: TypeAlias = Callable[[str, Outcome, int], bool]

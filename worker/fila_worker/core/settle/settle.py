@@ -21,7 +21,7 @@ from fila_proto_zmq.limits import (
     LEASE_MS_MIN,
     METADATA_BYTES_MAX,
 )
-from fila_worker.core.batch_parts import Outcome
+from fila_worker.core.callback_group_parts import Outcome
 from fila_worker.core.effects import Call
 from fila_worker.core.model.acked_messages import mark_acked
 from fila_worker.core.model.component import Component

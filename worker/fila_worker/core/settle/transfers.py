@@ -18,7 +18,7 @@ from fila_worker.core.enqueue import insert
 from fila_worker.core.keys import number_in
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.lanes import unpack_stored
-from fila_worker.core.model.outbox import STREAM_BYTES, InboxCursor, OutboxEntry, outbox_key
+from fila_worker.core.model.shard_transfers import STREAM_BYTES, InboxCursor, OutboxEntry, outbox_key
 from fila_worker.core.settle import remote_enqueues
 
 if TYPE_CHECKING:

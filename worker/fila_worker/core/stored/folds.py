@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.model.acked_messages import purge
 from fila_worker.core.model.component import Component, Steps
-from fila_worker.core.timer import AT_ONCE
 
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kafka_clients import none_left
+from tests.support.hosts.kafka_clients import none_left
 
 
 @pytest.fixture(autouse=True)

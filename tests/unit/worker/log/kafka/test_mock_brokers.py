@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from fila_worker.log.kafka.partition import KafkaPartition
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.partition import Entry, Report
-from tests.support.cluster import PATIENCE_S
-from tests.support.partition_contract import collect, end_of, read
+from tests.support.cluster.cluster import PATIENCE_S
+from tests.support.hosts.partition_contract import collect, end_of, read
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Which host should lead what, and who is next. Hosts that act by it are in ``tests/property/test_leadership.py``."""
+"""Which host should lead what, and who is next. Hosts that act by it are in ``tests/property/replication/test_leadership.py``."""
 
 from collections import Counter
 from dataclasses import replace

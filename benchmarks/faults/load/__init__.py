@@ -1,0 +1,1 @@
+"""Load, enemies and probes for the benchmarks of faults."""

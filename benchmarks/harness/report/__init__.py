@@ -1,0 +1,1 @@
+"""Results of benchmarks: files, tables, plots, the page."""

@@ -1,8 +1,0 @@
-"""``python -P -m fila_cluster.backup.checkpoints``: standard input gives the settings as one line of JSON; the end of that input means stop."""
-
-from fila_cluster.backup.checkpoints.running import begin
-from fila_cluster.backup.process import run
-from fila_cluster.backup.settings import KeeperSettings
-
-if __name__ == "__main__":
-    run("checkpoints", KeeperSettings, begin)

@@ -1,0 +1,1 @@
+"""Tools to watch a cluster: observer, dashboard, ``top``, and the analysis that they share."""

@@ -1,0 +1,290 @@
+"""What needs attention, the most urgent first, with the remedy for each. A pure function of two snapshots of a cluster.
+
+One snapshot shows a state; growth and standstill take two. The earlier one should be some time ago (:data:`LOOK_BACK_S`):
+between two snapshots a second apart, every slow queue seems to stand still. Left out: anything that needs a threshold (too
+deep, too old, too slow), which is for alerts on ``/metrics``. A router that does not answer is not on this list: then there
+is no snapshot.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from fila_cluster.figures import aged, counted
+from fila_cluster.ops.analysis.hosts import hosts_in, risks
+from fila_cluster.ops.analysis.rates import all_queues
+from fila_cluster.ops.analysis.readiness import obstacles
+from fila_proto_zmq.commands import Metrics, QueueMetrics
+from fila_proto_zmq.names import DEAD_LETTER_SUFFIX, dead_letter_name
+
+Severity: TypeAlias = Literal["critical", "warning", "info"]
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
+
+LOOK_BACK_S: Final = 30.0
+"""About how old the earlier snapshot should be: growth is measured over this time."""
+
+UNSERVED_MS: Final = 5_000
+"""A message that waits for longer did not just come a moment before its consumer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """One thing that is wrong.
+
+    ``text`` describes it, with its numbers; ``action`` is the remedy; ``queue`` and ``shard`` are its place, if it has one.
+    """
+
+    severity: Severity
+    code: str
+    text: str
+    action: str
+    queue: str | None = None
+    shard: int | None = None
+
+
+class Kind(NamedTuple):
+    """What a code stands for: how severe it may be, and what it means."""
+
+    severities: tuple[Severity, ...]
+    meaning: str
+
+
+KINDS: Final = {
+    "shard_down": Kind(("critical",), "No worker serves the shard: its queues stand still."),
+    "no_quorum": Kind(("critical",), "The shard's replicated log confirms nothing, so nothing leaves the shard."),
+    "no_copy": Kind(("critical",), "No host leads the shard, and no host that answers has a copy of it."),
+    "catching_up": Kind(("critical",), "No host leads the shard: its copy has to catch up with the log first."),
+    "no_leader": Kind(("critical",), "No host leads the shard: a standby takes over in some seconds."),
+    "recovering": Kind(("critical",), "A host takes the shard over, and reads it from its copy."),
+    "storage_stalled": Kind(("critical",), "RocksDB slows down writes until compaction has caught up."),
+    "rejecting": Kind(
+        ("critical", "warning"),
+        "The queue refused messages within half a minute: it, a key or the disk is full (critical), or producers send messages that "
+        "cannot be accepted.",
+    ),
+    "breaker_open": Kind(("critical",), "The queue's hooks failed too often and are bypassed."),
+    "no_standby": Kind(
+        ("warning",), "No copy of the shard has caught up: if its host is lost too, it waits for a recovery from the log."
+    ),
+    "few_standbys": Kind(("warning",), "Fewer copies of the shard have caught up than `[replication] standbys` says."),
+    "log_under_replicated": Kind(
+        ("warning",),
+        "Fewer brokers of the shard's replicated log are in sync than should be: with too few, it confirms nothing.",
+    ),
+    "log_unsafe": Kind(("critical",), "The topic of the log has a setting with which a confirmed message may be lost."),
+    "host_failing": Kind(
+        ("warning",), "The disk of a host is full or fails: hosts with room lead its shards, if there are any."
+    ),
+    "copy_failing": Kind(("warning",), "A copy of a shard that another host leads does not go on."),
+    "host_silent": Kind(("warning",), "A worker of a host is down or did not answer: its copies are not kept up."),
+    "worker_silent": Kind(("warning",), "A worker is up, and did not answer."),
+    "worker_restarted": Kind(("warning",), "A worker was restarted within half a minute."),
+    "no_consumers": Kind(
+        ("warning",), "Messages wait for longer than 5 s, no consumer receives, and nothing was delivered for half a minute."
+    ),
+    "standing_still": Kind(
+        ("warning",), "Consumers are there and messages wait, but nothing was delivered for half a minute."
+    ),
+    "dead_letters_growing": Kind(("warning",), "Messages failed for good within half a minute."),
+    "leases_expiring": Kind(("warning",), "Leases expired within half a minute."),
+    "paused": Kind(("info",), "A paused queue has messages."),
+    "dead_letters": Kind(("info",), "Dead letters wait for an operator to look at them."),
+    "copy_behind": Kind(("info",), "A copy has still to catch up with the log before it can take over."),
+    "queues_left_out": Kind(
+        ("info",),
+        "The shard has more than a thousand queues: those with little traffic have no rates, and are not watched for any of this.",
+    ),
+}
+"""Each code of a concern."""
+
+
+def attention(now: Metrics, before: Metrics | None) -> list[Concern]:
+    """Return all concerns, the most urgent first; within a kind, the queue with the most messages."""
+    earlier = {queue.info.name: queue for queue in all_queues(before)} if before else {}
+    at_risk = list(_at_risk(now))
+    troubled = {shard for concern, shards in at_risk if concern.severity == "critical" for shard in shards}
+    found = [concern for concern in _shards_down(now) if concern.shard not in troubled]
+    found += [concern for concern, _ in at_risk]
+    found += [*_stalled_stores(now), *_silent_workers(now), *_restarted(now, before)]
+    deepest_first = sorted(all_queues(now), key=lambda queue: (-queue.info.depth, queue.info.name))
+    for look in _QUEUE_LOOKS:
+        found += (concern for queue in deepest_first if (concern := look(queue, earlier.get(queue.info.name))))
+    found += _left_out(now)
+    return sorted(found, key=lambda concern: SEVERITIES.index(concern.severity))
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
+
+_MENDING_SHARDS: Final = {
+    "down": "the supervisor restarts it within seconds; if it does not stay up, read its log, and look at the disk",
+    "waiting": "make room on the disk, or see what is wrong with it; it comes back by itself",
+    "quarantined": "see docs/operating.md, a damaged shard; it is tried again when its worker is started again",
+}
+
+
+def _shards_down(now: Metrics) -> Iterator[Concern]:
+    for obstacle in obstacles(now, "no status") if now.status else ():
+        action = _MENDING_SHARDS.get(obstacle["state"], "it is being recovered, and serves in a moment")
+        yield Concern(
+            "critical", "shard_down", f"{obstacle['text']}: its queues stand still", action, shard=obstacle["shard"]
+        )
+
+
+def _at_risk(now: Metrics) -> Iterator[tuple[Concern, tuple[int, ...]]]:
+    """Yield what is wrong with the copies of shards on a replicated log, with the shards."""
+    hosts = hosts_in(now)
+    for risk in risks(hosts) if hosts else ():
+        yield Concern(KINDS[risk.code].severities[0], risk.code, risk.text, risk.action, shard=risk.shard), risk.shards
+
+
+def _stalled_stores(now: Metrics) -> Iterator[Concern]:
+    action = "fewer enqueues, or a faster disk; it goes on by itself once compaction has caught up"
+    for worker in now.workers:
+        for shard in worker.shards:
+            if shard.store.stalled:
+                left = f"{shard.store.compaction_bytes / 2**20:,.0f} MiB"
+                text = f"shard {shard.shard}: RocksDB slows down writes, {left} are left to compact"
+                yield Concern("critical", "storage_stalled", text, action, shard=shard.shard)
+
+
+def _silent_workers(now: Metrics) -> Iterator[Concern]:
+    heard = {worker.name for worker in now.workers}
+    for worker in now.status.workers if now.status and not hosts_in(now) else ():
+        if worker.state == "up" and worker.name not in heard:
+            text = f"{worker.name} (pid {worker.pid}) is up, but did not answer within a second"
+            action = "it is overloaded or stuck: look at its CPU and its disk; its queues are not shown"
+            yield Concern("warning", "worker_silent", text, action)
+
+
+def _restarted(now: Metrics, before: Metrics | None) -> Iterator[Concern]:
+    started_ms = {worker.name: worker.started_ms for worker in before.workers} if before else {}
+    for worker in now.workers:
+        if started_ms.get(worker.name, worker.started_ms) != worker.started_ms:
+            text = f"{worker.name} was restarted; its counters start over"
+            action = "if that was not on purpose, its log has the reason; its state was recovered from disk"
+            yield Concern("warning", "worker_restarted", text, action)
+
+
+def _left_out(now: Metrics) -> Iterator[Concern]:
+    for worker in now.workers:
+        for shard in worker.shards:
+            if shard.queues_left_out:
+                text = f"shard {shard.shard} shows its {len(shard.queues):,} busiest queues; {shard.queues_left_out:,} more are not shown"
+                action = "`fila-cluster queue list` shows all of them; delete unused ones (idle_expiry does it by itself)"
+                yield Concern("info", "queues_left_out", text, action, shard=shard.shard)
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def _refusing(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    if before is None:
+        return None
+    grown = {code: count - before.rejected.get(code, 0) for code, count in now.rejected.items()}
+    grown = {code: count for code, count in grown.items() if count > 0}
+    if not grown:
+        return None
+    name, overloaded = now.info.name, "OVERLOADED" in grown
+    counts = ", ".join(f"{count:,} {code}" for code, count in sorted(grown.items()))
+    action = (
+        f"more consumers, or a higher limit: `fila-cluster why {name}` says which one is reached" if overloaded else _MENDING
+    )
+    return Concern("critical" if overloaded else "warning", "rejecting", f"{name} refuses messages: {counts}", action, name)
+
+
+_MENDING: Final = "producers got that error with its reason: fix what they send"
+
+
+def _breaker_open(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
+    if now.hooks is None or not now.hooks.breaker_open:
+        return None
+    name, hooks = now.info.name, now.hooks
+    text = f"{name}: its hooks keep failing ({hooks.failed:,} of {hooks.runs:,} runs) and are bypassed, by {counted(hooks.bypassed, 'message')} so far"
+    action = f"`fila-cluster why {name}` shows the failure; fix the script (`hook test`), then `queue update {name}`"
+    return Concern("critical", "breaker_open", text, action, name)
+
+
+def _unserved(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    if not _waits(now) or now.info.consumers or _delivered_since(now, before):
+        return None
+    name = now.info.name
+    text = f"{name}: no client receives, {counted(now.info.pending, 'message')} waiting, the oldest for {aged(now.oldest_pending_ms / 1000)}"
+    return Concern("warning", "no_consumers", text, "start a consumer, or read the log of the one that should run", name)
+
+
+def _standing_still(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    if (
+        before is None
+        or not _waits(now)
+        or not before.info.pending
+        or not now.info.consumers
+        or _delivered_since(now, before)
+    ):
+        return None
+    name = now.info.name
+    text = (
+        f"{name}: nothing is delivered to its {counted(now.info.consumers, 'consumer')}, "
+        f"{counted(now.info.pending, 'message')} waiting, {now.info.in_flight:,} in flight"
+    )
+    return Concern("warning", "standing_still", text, f"`fila-cluster why {name}` says what they wait for", name)
+
+
+def _dead_letters_grow(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    grown = now.dead_lettered - before.dead_lettered if before else 0
+    if grown <= 0:
+        return None
+    name = now.info.name
+    text = f"{name}: {counted(grown, 'message')} failed for good just now"
+    action = f"`fila-cluster queue browse {dead_letter_name(name)}` shows their errors; fix the cause, then redrive them"
+    return Concern("warning", "dead_letters_growing", text, action, name)
+
+
+def _leases_expire(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    grown = now.expired - before.expired if before else 0
+    if grown <= 0:
+        return None
+    name = now.info.name
+    action = "consumers take longer than the visibility timeout, crash, or forget to settle: see their logs, or extend leases"
+    return Concern("warning", "leases_expiring", f"{name}: {counted(grown, 'lease')} ran out just now", action, name)
+
+
+def _paused(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
+    if not now.info.paused or not now.info.pending:
+        return None
+    name = now.info.name
+    text = f"{name} is paused, {counted(now.info.pending, 'message')} waiting"
+    return Concern("info", "paused", text, f"`fila-cluster queue resume {name}`, once it may go on", name)
+
+
+def _dead_letters(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
+    if not now.info.is_dead_letter or not now.info.depth:
+        return None
+    name = now.info.name
+    text = f"{name.removesuffix(DEAD_LETTER_SUFFIX)} has {counted(now.info.depth, 'dead letter')}"
+    action = f"`fila-cluster queue browse {name}` shows their errors; `redrive {name}` sends them back, `queue purge {name}` drops them"
+    return Concern("info", "dead_letters", text, action, name)
+
+
+_QUEUE_LOOKS: Final[tuple[Callable[[QueueMetrics, QueueMetrics | None], Concern | None], ...]] = (
+    _refusing,
+    _breaker_open,
+    _unserved,
+    _standing_still,
+    _dead_letters_grow,
+    _leases_expire,
+    _paused,
+    _dead_letters,
+)
+"""All checks, the more urgent first."""
+
+
+def _waits(queue: QueueMetrics) -> bool:
+    """Return whether messages wait that need a consumer. Dead letters need none."""
+    waiting = queue.info.pending > 0 and queue.oldest_pending_ms >= UNSERVED_MS
+    return waiting and not queue.info.paused and not queue.info.is_dead_letter
+
+
+def _delivered_since(now: QueueMetrics, before: QueueMetrics | None) -> bool:
+    return before is not None and now.delivered != before.delivered

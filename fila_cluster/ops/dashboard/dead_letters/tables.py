@@ -1,0 +1,206 @@
+"""Dead letters in two tables, by kind of error and letter by letter; the selection, and the buttons that act on it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from fila_cluster import AsyncClient
+from fila_cluster.figures import counted
+from fila_cluster.ops.dashboard.dead_letters.dialogs import ask_speed
+from fila_cluster.ops.dashboard.dead_letters.groups import DeadLetter, Group, most_frequent
+from fila_cluster.ops.dashboard.dead_letters.jobs import (
+    FullRedrive,
+    Jobs,
+    PickedDeletion,
+    PickedRedrive,
+    TooManyJobsError,
+    Work,
+)
+from fila_cluster.ops.dashboard.messages.dialog import STATE_SLOT
+from fila_cluster.ops.dashboard.messages.table import ID_SLOT, short
+from fila_cluster.ops.dashboard.shell.feedback import confirm, notify_error
+from fila_cluster.ops.dashboard.shell.links import link
+from fila_cluster.ops.dashboard.widgets.cells import short_time
+from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
+
+_ERROR: Final = '<div class="whitespace-normal break-words fila-mono min-w-[16rem]">{{ props.value }}</div>'
+
+_KIND: Final = (
+    _ERROR
+    + """
+<div v-if="props.row.example != props.value" class="whitespace-normal break-words fila-quiet">for example: {{ props.row.example }}</div>"""
+)
+
+_KEYS: Final = '<div class="whitespace-normal max-w-[14rem]">{{ props.value }}</div>'
+
+_GROUP_COLUMNS: Final = (
+    TableColumn("kind", "Error", slot=_KIND),
+    TableColumn("count", "Letters", counted, is_number=True),
+    TableColumn("reasons", "Reason", slot=_KEYS.replace("14rem", "10rem")),
+    TableColumn("fairness_keys", "Fairness keys", slot=_KEYS),
+    TableColumn("first_at", "First (UTC)", short_time),
+    TableColumn("last_at", "Last (UTC)", short_time),
+)
+
+_LETTER_COLUMNS: Final = (
+    TableColumn("id", "Id", short, slot=ID_SLOT),
+    TableColumn("fairness_key", "Fairness key"),
+    TableColumn("state", "State", slot=STATE_SLOT),
+    TableColumn("reason", "Reason"),
+    TableColumn("attempts", "Attempts", counted, is_number=True),
+    TableColumn("dead_lettered_at", "Since (UTC)", short_time),
+    TableColumn("source_queue", "Came from"),
+    TableColumn("error", "Error", slot=_ERROR),
+)
+
+Opened = Callable[[Any], Awaitable[None]]
+
+
+class GroupTable:
+    """``opened`` is awaited with the clicked kind, ``ticked`` is called when the selection changed."""
+
+    def __init__(self, opened: Opened, ticked: Callable[[], None], *, selection: bool) -> None:
+        self._table = PagedTable(
+            _GROUP_COLUMNS,
+            key="kind",
+            sort_by="count",
+            descending=True,
+            mark="groups",
+            search_in=["kind", "example"],
+            selection=selection,
+            empty="No dead letters.",
+            page_size=25,
+        )
+        _listen(self._table, "kind", opened, ticked)
+
+    @property
+    def selected(self) -> list[str]:
+        """The selected kinds."""
+        return [str(kind) for kind in self._table.selected]
+
+    def show(self, groups: Sequence[Group]) -> None:
+        """Replace the rows."""
+        self._table.show([_group_row(group) for group in groups])
+
+    def untick(self) -> None:
+        """Select nothing."""
+        self._table.table.selected = []
+
+
+class LetterTable:
+    """``opened`` is awaited with the id of the clicked letter, ``ticked`` is called when the selection changed."""
+
+    def __init__(self, dlq: str, opened: Opened, ticked: Callable[[], None], *, selection: bool) -> None:
+        self._dlq = dlq
+        self._table = PagedTable(
+            _LETTER_COLUMNS,
+            key="key",
+            sort_by="dead_lettered_at",
+            descending=True,
+            mark="letters",
+            search_in=["id", "fairness_key", "error"],
+            selection=selection,
+            more=self._more,
+            empty="No such dead letter.",
+            page_size=25,
+        )
+        _listen(self._table, "key", opened, ticked)
+
+    @property
+    def selected(self) -> list[str]:
+        """The selected ids."""
+        return [str(message_id) for message_id in self._table.selected]
+
+    def show(self, letters: Sequence[DeadLetter]) -> None:
+        """Replace the rows."""
+        self._table.show(letters)
+
+    def untick(self) -> None:
+        """Select nothing."""
+        self._table.table.selected = []
+
+    def _more(self, letter: DeadLetter) -> dict[str, str]:
+        return {"key": letter.id, "href": link("/dead-letters", queue=self._dlq, id=letter.id, after=letter.before)}
+
+
+def _listen(table: PagedTable, key: str, opened: Opened, ticked: Callable[[], None]) -> None:
+    async def click(event: GenericEventArguments) -> None:
+        await opened(event.args[1][key])
+
+    table.table.on("rowClick", click)
+    table.table.on_select(lambda _: ticked())
+    table.table.classes("fila-rows").props("hide-selected-banner")
+
+
+def _group_row(group: Group) -> dict[str, Any]:
+    return {
+        "kind": group.kind,
+        "count": len(group.letters),
+        "reasons": most_frequent(group.reasons()),
+        "fairness_keys": most_frequent(group.fairness_keys(), 2),
+        "first_at": group.first_at,
+        "last_at": group.last_at,
+        "example": group.example,
+    }
+
+
+class LetterSelection:
+    """``picked`` returns the selected ids; ``started`` is called when a job was started with them."""
+
+    def __init__(
+        self, client: AsyncClient, jobs: Jobs, dlq: str, picked: Callable[[], Sequence[str]], started: Callable[[], None]
+    ) -> None:
+        self._client, self._jobs, self._dlq, self._picked, self._started = client, jobs, dlq, picked, started
+        with ui.row().classes("w-full items-center gap-3") as self.row:
+            self._count = ui.label().props("data-testid=selected")
+            self._redrive = ui.button("Redrive selected", icon="replay", on_click=self._redrive_picked)
+            self._redrive.props("outline dense no-caps data-testid=redrive-selected")
+            self._delete = ui.button("Delete selected", icon="delete", on_click=self._delete_picked, color="negative")
+            self._delete.props("outline dense no-caps data-testid=delete-selected")
+        self._tell(0)
+
+    def look(self) -> None:
+        """Show the selection."""
+        self._tell(len(self._picked()))
+
+    def _tell(self, count: int) -> None:
+        self._count.text = (
+            f"{letters(count)} selected" if count else "Nothing selected: tick kinds of errors, or single letters."
+        )
+        self._redrive.set_enabled(count > 0)
+        self._delete.set_enabled(count > 0)
+
+    async def redrive_all(self, depth: int) -> None:
+        """Ask for the speed, and send all letters back that are there now."""
+        speed = await ask_speed(f"Send all {letters(depth)} of {self._dlq} back to where they came from?")
+        if speed is not None:
+            self._start(FullRedrive(self._client, self._dlq), "redrive", f"all {letters(depth)}", depth, speed.rate)
+
+    async def _redrive_picked(self) -> None:
+        ids = self._picked()
+        speed = await ask_speed(f"Send {letters(len(ids))} of {self._dlq} back to where they came from?")
+        if speed is not None:
+            work = PickedRedrive(self._client, self._dlq, ids)
+            self._start(work, "redrive", f"{letters(len(ids))} that were selected", len(ids), speed.rate)
+
+    async def _delete_picked(self) -> None:
+        ids = self._picked()
+        question = f"Delete {letters(len(ids))} of {self._dlq} for good?\nLeased ones stay. This can't be undone."
+        if await confirm(question, yes=f"Delete {letters(len(ids))}"):
+            work = PickedDeletion(self._client, self._dlq, ids)
+            self._start(work, "delete", f"{letters(len(ids))} that were selected", len(ids), None)
+
+    def _start(self, work: Work, verb: str, what: str, total: int, rate: float | None) -> None:
+        try:
+            self._jobs.start(work, dlq=self._dlq, verb=verb, what=what, total=total, rate=rate)
+        except TooManyJobsError as error:
+            notify_error(str(error))
+        else:
+            self._started()
+
+
+def letters(count: int) -> str:
+    """Return a number of letters, for people."""
+    return counted(count, "letter")

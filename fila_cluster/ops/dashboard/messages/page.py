@@ -1,0 +1,210 @@
+"""``/messages?queue=…&state=…&key=…&id=…``: the messages in a queue, page by page, and each message in full."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from fastapi import Query
+from nicegui import ui
+
+from fila_cluster.client.calls.backlog import Page, browse_page
+from fila_cluster.client.message import MessageView
+from fila_cluster.errors import FilaError, MessageNotFoundError
+from fila_cluster.figures import counted
+from fila_cluster.ops.dashboard.messages.dialog import MessageAction, MessageDialog
+from fila_cluster.ops.dashboard.messages.find import find_message
+from fila_cluster.ops.dashboard.messages.table import MessageTable
+from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, Context, Visits
+from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, notify, notify_error
+from fila_cluster.ops.dashboard.shell.frame import frame, lacks
+from fila_cluster.ops.dashboard.shell.links import link
+from fila_cluster.ops.dashboard.shell.timestamps import distance
+from fila_cluster.ops.dashboard.widgets.queue_choice import QueueChoice
+
+PAGE_MESSAGES: Final = 50
+
+STATES: Final = {"": "All", "pending": "Pending", "delayed": "Delayed", "leased": "Leased"}
+
+
+def register(visits: Visits) -> None:
+    """Add the page."""
+
+    @ui.page("/messages")
+    def messages(
+        queue: str = "",
+        state: str = "",
+        key: str | None = None,
+        message_id: Annotated[str, Query(alias="id")] = "",
+        after: str | None = None,
+    ) -> None:
+        context = visits.context()
+        with frame(context, f"Messages of {queue}" if queue else "Messages", "/messages"):
+            page = _Messages(context, queue, state, key)
+            if queue and not context.may(CONSUME, queue):
+                lacks(f"{CONSUME}:{queue}")
+                return
+        if queue:
+            ui.timer(0, lambda: page.begin(message_id, after), once=True)
+
+
+class _Messages:
+    """Invariant: ``trail`` has, for each page up to the one shown, the message that it follows; None is the beginning."""
+
+    def __init__(self, context: Context, queue: str, state: str, key: str | None) -> None:
+        self._context = context
+        self._queue = queue
+        self._state = state or None
+        self._key = key
+        self._trail: list[str | None] = [None]
+        self._shown: list[MessageView] = []
+        cancel = MessageAction("Cancel message", "delete", "cancel", self._cancel, is_danger=True)
+        self._dialog = MessageDialog([cancel] if context.may(ADMIN, queue) else [], self._closed)
+        self._build_choice(state)
+        self._trouble = ui.label().classes("text-negative").props("data-testid=trouble")
+        self._trouble.set_visibility(False)
+        if not queue:
+            ui.label("Choose a queue to look at its messages.").classes("fila-quiet")
+            return
+        self._table = MessageTable(self._open_shown)
+        self._build_foot()
+
+    def _complain(self, trouble: str) -> None:
+        self._trouble.text = trouble
+        self._trouble.set_visibility(bool(trouble))
+
+    def _build_choice(self, state: str) -> None:
+        with ui.row().classes("w-full items-center gap-3"):
+            QueueChoice(self._context, self._queue, lambda name: self._go(queue=name), mark="queue")
+            ui.toggle(
+                STATES, value=state if state in STATES else None, on_change=lambda it: self._go(state=it.value or None)
+            ).props("no-caps unelevated data-testid=states")
+            key = (
+                ui.input("Fairness key", value=self._key or "")
+                .props("dense outlined clearable data-testid=key")
+                .classes("w-56")
+            )
+            key.on("keydown.enter", lambda: self._go(key=key.value or None))
+            key.on("clear", lambda: self._go(key=None))
+            wanted = ui.input("Message id").props("dense outlined data-testid=id").classes("w-72")
+            wanted.on("keydown.enter", lambda: self.open((wanted.value or "").strip(), None))
+
+    def _build_foot(self) -> None:
+        with ui.row().classes("w-full items-center gap-3"):
+            self._previous = ui.button("Previous", icon="chevron_left", on_click=self._go_back).props(
+                "outline dense no-caps data-testid=previous"
+            )
+            self._next = ui.button("Next", on_click=self._go_on).props(
+                "outline dense no-caps icon-right=chevron_right data-testid=next"
+            )
+            self._place = ui.label().classes("fila-quiet").props("data-testid=place")
+            ui.space()
+            self._asked = ui.label().classes("fila-quiet")
+            ui.button("Look again", icon="refresh", on_click=self.look).props("flat dense no-caps data-testid=look")
+
+    def _go(self, **changes: str | None) -> None:
+        """Open the address of another choice."""
+        query = {"queue": self._queue or None, "state": self._state, "key": self._key} | changes
+        ui.navigate.to(link("/messages", **query))
+
+    async def begin(self, message_id: str, after: str | None) -> None:
+        """Show the first page, and the message in the address."""
+        await self.look()
+        if message_id:
+            await self.open(message_id, after)
+
+    async def look(self) -> None:
+        """Ask for the shown page once more."""
+        try:
+            page = await self._page()
+        except FilaError as error:
+            self._show_unknown(str(error))
+        else:
+            self._show(page)
+
+    async def _page(self) -> Page:
+        client, behind = self._context.client, self._trail[-1]
+        try:
+            return await browse_page(
+                client, self._queue, PAGE_MESSAGES, after=behind, fairness_key=self._key, state=self._state
+            )
+        except MessageNotFoundError:
+            if behind is None:
+                raise
+        notify_error("The message before this page is gone, and so is its place: this is the first page.")
+        self._trail = [None]
+        return await self._page()
+
+    def _show_unknown(self, trouble: str) -> None:
+        self._shown = []
+        self._table.unknown(trouble)
+        self._next.set_enabled(False)
+        self._place.text = f"page {len(self._trail)}, unknown"
+        self._complain(trouble)
+
+    def _show(self, page: Page) -> None:
+        self._shown = page.messages
+        self._table.show(page.messages, self._trail[-1])
+        self._previous.set_enabled(len(self._trail) > 1)
+        self._next.set_enabled(page.more and bool(page.messages))
+        self._place.text = f"page {len(self._trail)}, {counted(len(self._shown), 'message')}" + (
+            "" if page.more else ", the last page"
+        )
+        self._asked.text = f"as of {datetime.now(UTC):%H:%M:%S} UTC"
+        self._complain("")
+
+    async def _go_on(self) -> None:
+        self._trail.append(self._shown[-1].id)
+        await self.look()
+
+    async def _go_back(self) -> None:
+        self._trail.pop()
+        await self.look()
+
+    async def _open_shown(self, message_id: str) -> None:
+        ids = [message.id for message in self._shown]
+        at = ids.index(message_id) if message_id in ids else 0
+        await self.open(message_id, ids[at - 1] if at else self._trail[-1])
+
+    async def open(self, message_id: str, after: str | None) -> None:
+        """Show one message as it is now; ``after`` is the id of the one before it, if known."""
+        if not (message_id and self._queue):
+            return
+        try:
+            found = await find_message(self._context.client, self._queue, message_id, after=after, fairness_key=self._key)
+        except FilaError as error:
+            self._complain(str(error))
+            return
+        if found.message is None:
+            self._complain(found.why_not)
+            if found.is_letter:
+                ui.navigate.to(link("/dead-letters", queue=self._queue, id=message_id))
+            return
+        self._dialog.show(found.message)
+        self._tell_address(message_id, after)
+
+    def _closed(self) -> None:
+        self._tell_address(None, None)
+
+    def _tell_address(self, message_id: str | None, after: str | None) -> None:
+        address = link("/messages", queue=self._queue, state=self._state, key=self._key, id=message_id, after=after)
+        ui.navigate.history.replace(address)
+
+    async def _cancel(self, message: MessageView) -> None:
+        if message.state == "leased":
+            notify_error(_leased(message))
+            return
+        if not await confirm(f"Remove message {message.id} from {message.queue}?\nThis can't be undone.", yes="Remove it"):
+            return
+        removed = await attempt(self._context.client.cancel(message.queue, message.id))
+        if removed is None:
+            return
+        self._dialog.close()
+        if removed:
+            notify(f"message {message.id} was removed")
+        else:
+            notify_error(f"message {message.id} has just been leased: only its consumer can settle it now")
+        await self.look()
+
+
+def _leased(message: MessageView) -> str:
+    until = f", {distance(message.lease_expires_at, datetime.now(UTC))}" if message.lease_expires_at else ""
+    return f"Message {message.id} is leased by {message.consumer}: it can be removed when it is given back or its lease ends{until}."

@@ -1,0 +1,111 @@
+"""The fairness keys of a queue: the share that each is entitled to, the share that it gets, and actions on it."""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from fila_cluster import QueueStats
+from fila_cluster.figures import counted, paced, shared
+from fila_cluster.ops.analysis.rows import KeyRow, key_rows
+from fila_cluster.ops.dashboard.shell.context import ADMIN, Context
+from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, notify, succeeds
+from fila_cluster.ops.dashboard.shell.links import link
+from fila_cluster.ops.dashboard.widgets.cells import linked
+from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
+
+RATES_S: Final = 10.0
+"""Rates are measured over about this long, or since the last answer if that was longer ago. Answers with ten thousand keys
+are large: few are kept."""
+
+_WHY: Final = """
+<q-btn dense flat size="sm" icon="help" :href="props.row.why" aria-label="why"><q-tooltip>Why does it wait?</q-tooltip></q-btn>
+"""
+
+_ACTIONS: Final = """
+<q-btn dense flat size="sm" :icon="props.row.paused ? 'play_arrow' : 'pause'" @click="$parent.$emit('turn', props.row)"
+ :aria-label="props.row.paused ? 'resume' : 'pause'"><q-tooltip>{{ props.row.paused ? 'Resume' : 'Pause' }} this key</q-tooltip></q-btn>
+<q-btn dense flat size="sm" icon="delete_sweep" color="negative" @click="$parent.$emit('purge', props.row)" aria-label="purge">
+<q-tooltip>Delete its pending and delayed messages</q-tooltip></q-btn>
+"""
+
+_COLUMNS: Final = (
+    TableColumn("fairness_key", "Fairness key", lambda key: key or "(empty)", slot=linked("messages")),
+    TableColumn("weight", "Weight", counted, is_number=True),
+    TableColumn("pending", "Pending", counted, is_number=True),
+    TableColumn("in_flight", "In flight", counted, is_number=True),
+    TableColumn("delayed", "Delayed", counted, is_number=True),
+    TableColumn("delivered_per_s", "Delivered / s", paced, is_number=True),
+    TableColumn("share_due", "Entitled to", shared, is_number=True),
+    TableColumn("share", "Gets", shared, is_number=True),
+    TableColumn(
+        "paused",
+        "State",
+        lambda paused: "paused" if paused else "",
+        slot="""<q-badge v-if="props.value" color="warning">{{ props.value }}</q-badge>""",
+    ),
+)
+
+
+class KeyTable:
+    """All keys, a page at a time. ``changed`` is awaited after each action."""
+
+    def __init__(self, context: Context, queue: str, changed: Callable[[], Awaitable[None]]) -> None:
+        self._context = context
+        self._queue = queue
+        self._changed = changed
+        self._looks: deque[tuple[float, QueueStats]] = deque()
+        with ui.row().classes("items-baseline gap-3"):
+            ui.label("Fairness keys").classes("text-lg font-semibold")
+            self._count = ui.label().classes("fila-quiet").props("data-testid=key-count")
+        slot = _WHY + _ACTIONS if context.may(ADMIN, queue) else _WHY
+        self._table = PagedTable(
+            (*_COLUMNS, TableColumn("actions", "", slot=slot, is_value=False)),
+            key="fairness_key",
+            sort_by="pending",
+            descending=True,
+            mark="keys",
+            search_in=["fairness_key"],
+            more=self._more,
+            empty="No key has messages.",
+            page_size=10,
+        )
+        self._table.table.on("turn", self._turn)
+        self._table.table.on("purge", self._purge)
+
+    def show(self, stats: QueueStats, now: float) -> None:
+        """Change the rows; ``now`` in monotonic seconds."""
+        if self._looks and stats.delivered < self._looks[-1][1].delivered:
+            self._looks.clear()  # the counters started over
+        while len(self._looks) > 1 and now - self._looks[1][0] >= RATES_S:
+            self._looks.popleft()
+        before = self._looks[0] if self._looks else None
+        self._looks.append((now, stats))
+        rows = key_rows(stats, before[1] if before else None, now - before[0] if before else 0.0)
+        self._count.text = counted(len(rows), "key")
+        self._table.show(rows)
+
+    def _more(self, row: KeyRow) -> dict[str, Any]:
+        key = row.fairness_key
+        return {
+            "key": key,
+            "why": link("/why", queue=self._queue, key=key),
+            "messages": link("/messages", queue=self._queue, key=key),
+        }
+
+    async def _turn(self, event: GenericEventArguments) -> None:
+        key, paused = event.args["key"], event.args["paused"]
+        client = self._context.client
+        call = client.resume if paused else client.pause
+        if await succeeds(call(self._queue, fairness_key=key), f"{key!r} {'goes on' if paused else 'is paused'}"):
+            await self._changed()
+
+    async def _purge(self, event: GenericEventArguments) -> None:
+        key = event.args["key"]
+        if await confirm(f"Delete all pending and delayed messages of the key {key!r}?\nThis can't be undone.", yes="Purge"):
+            count = await attempt(self._context.client.purge_queue(self._queue, fairness_key=key))
+            if count is not None:
+                notify(f"{counted(count, 'message')} deleted")
+                await self._changed()

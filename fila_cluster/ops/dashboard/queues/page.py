@@ -1,0 +1,215 @@
+"""``/queue?name=…``: one queue, and all actions on it."""
+
+import time
+from typing import Final
+
+from nicegui import ui
+
+from fila_cluster import QueueStats
+from fila_cluster.client.calls.queues import describe_queue
+from fila_cluster.errors import DeadLetterQueueNotEmptyError, FilaError
+from fila_cluster.figures import aged, counted, paced
+from fila_cluster.ops.analysis.history import short_of_weight
+from fila_cluster.ops.analysis.rows import plain_state
+from fila_cluster.ops.dashboard.queues.description import QueueDescriptionCards
+from fila_cluster.ops.dashboard.queues.key_table import KeyTable
+from fila_cluster.ops.dashboard.queues.options_dialog import change_dialog
+from fila_cluster.ops.dashboard.queues.send_dialog import SendDialog
+from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, PRODUCE, Context, Visits
+from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, confirm_by_name, notify, notify_error, succeeds
+from fila_cluster.ops.dashboard.shell.frame import frame, lacks
+from fila_cluster.ops.dashboard.shell.knowledge import Verb
+from fila_cluster.ops.dashboard.shell.links import link
+from fila_cluster.ops.dashboard.shell.live import Look, keep_live
+from fila_cluster.ops.dashboard.widgets.charts import Gauges, ShareChart, Tile, TimeChart
+from fila_cluster.ops.dashboard.widgets.queue_state import show_state, state_badge
+from fila_proto_zmq.commands import QueueOptions
+from fila_proto_zmq.names import dead_letter_name, is_dead_letter
+from fila_proto_zmq.reasons import ReasonCode
+
+LEVELS = {"pending": "pending", "in_flight": "in flight", "delayed": "delayed"}
+FLOWS = {
+    "enqueued": "enqueued",
+    "delivered": "delivered",
+    "acked": "acked",
+    "nacked": "nacked",
+    "dead_lettered": "dead-lettered",
+}
+TILES = {
+    "pending": "Pending",
+    "in_flight": "In flight",
+    "delayed": "Delayed",
+    "oldest": "Oldest waits",
+    "consumers": "Consumers",
+    "enqueued": "Enqueued / s",
+    "delivered": "Delivered / s",
+    "acked": "Acked / s",
+}
+
+LIMITS_SHOWN: Final = 3
+"""Keys for which the page asks what limits them."""
+
+LIMITS: Final = frozenset(
+    {
+        ReasonCode.THROTTLED, ReasonCode.PARKED, ReasonCode.IN_FLIGHT_CAP, ReasonCode.ORDERED_BEHIND, ReasonCode.KEY_PAUSED,
+    }
+)  # fmt: skip
+"""What may keep a key below the share that its weight entitles it to."""
+
+
+def register(visits: Visits) -> None:
+    """Add the page."""
+
+    @ui.page("/queue")
+    def queue(name: str = "") -> None:
+        context = visits.context()
+        with frame(context, name or "Queue", "/queues"):
+            if not context.may_see(name):
+                lacks(f"any permission on {name!r}")
+                return
+            page = _Queue(context, name)
+        page.look_now = keep_live(context, page.look, page.trouble)
+
+
+class _Queue:
+    def __init__(self, context: Context, name: str) -> None:
+        self._context = context
+        self._name = name
+        self.look_now: Look = self.look
+        self._is_paused = False
+        self._limits: dict[str, str] = {}
+        self._build_head()
+        self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
+        with ui.row().classes("w-full gap-3 items-stretch"):
+            self._tiles = {tile: Tile(label, f"queue-{tile}") for tile, label in TILES.items()}
+        with ui.row().classes("w-full gap-3"):
+            self._levels = TimeChart("Messages held", LEVELS, stacked=True)
+            self._flows = TimeChart("Messages a second", FLOWS)
+            self._shares = ShareChart()
+        self._gauges = Gauges()
+        self._keys = KeyTable(context, name, self._look_again)
+        may_change = context.may(ADMIN, name) and not is_dead_letter(name)
+        self._description = QueueDescriptionCards(self._change if may_change else None)
+        self._options = QueueOptions()
+
+    def _build_head(self) -> None:
+        with ui.row().classes("w-full items-center gap-3"):
+            ui.label(self._name).classes("text-xl font-semibold break-all")
+            self._state = state_badge()
+            ui.space()
+            letters, may = dead_letter_name(self._name), self._context.may
+            for title, path, target, is_open in (
+                ("Messages", "/messages", self._name, may(CONSUME, self._name)),
+                ("Dead letters", "/dead-letters", letters, may(CONSUME, letters)),
+                ("Hooks", "/hooks", self._name, True),
+                ("Why?", "/why", self._name, True),
+            ):
+                if is_open:
+                    ui.link(title, link(path, queue=target))
+        with ui.row().classes("w-full items-center justify-end gap-3") as row:
+            self._build_buttons()
+        may_some = may(PRODUCE, self._name) or may(ADMIN, self._name) or may(ADMIN, letters)
+        row.set_visibility(may_some)
+
+    def _build_buttons(self) -> None:
+        may = self._context.may
+        if may(PRODUCE, self._name):
+            dialog = SendDialog(self._context.client, self._name, self._look_again)
+            ui.button("Send message", icon="send", on_click=dialog.open).props("outline dense no-caps data-testid=send")
+        self._pause = ui.button("Pause", icon="pause", on_click=self._turn)
+        self._pause.props("outline dense no-caps data-testid=pause").set_visibility(may(ADMIN, self._name))
+        redrive = ui.button("Redrive", icon="replay", on_click=self._redrive)
+        redrive.props("outline dense no-caps data-testid=redrive")
+        redrive.set_visibility(may(ADMIN, dead_letter_name(self._name)))
+        purge = ui.button("Purge", icon="delete_sweep", on_click=self._purge, color="negative")
+        purge.props("outline dense no-caps data-testid=purge").set_visibility(may(ADMIN, self._name))
+        delete = ui.button("Delete", icon="delete_forever", on_click=self._delete, color="negative")
+        delete.props("outline dense no-caps data-testid=delete-queue")
+        delete.set_visibility(may(ADMIN, self._name) and not is_dead_letter(self._name))
+        for button in (self._pause, redrive, purge, delete):
+            Verb(button)
+
+    async def look(self) -> None:
+        stats = await self._context.client.queue_stats(self._name)
+        self._show_numbers(stats)
+        history, times = self._context.series_of(self._name), self._context.times()
+        self._levels.show(times, history)
+        self._flows.show(times, history)
+        shares = self._context.shares_of(self._name)
+        self._limits = {key: why for key in short_of_weight(shares, LIMITS_SHOWN) if (why := await self._limit_of(key))}
+        self._shares.show(shares, self._limits)
+        self._gauges.show(stats.throttles)
+        self._keys.show(stats, time.monotonic())
+        description = await describe_queue(self._context.client, self._name)
+        self._options = description.options
+        self._description.show(description, time.time_ns() // 1_000_000)
+
+    async def _limit_of(self, key: str) -> str:
+        """Return what keeps a key from its share: now, or else when this was last seen; empty: nothing is known."""
+        told = await self._context.client.why(self._name, fairness_key=key)
+        return next((each.text for each in told.reasons if each.code in LIMITS), self._limits.get(key, ""))
+
+    def _show_numbers(self, stats: QueueStats) -> None:
+        self._is_paused = stats.paused
+        rates = self._context.rates().queues.get(self._name)
+        show_state(self._state, plain_state(stats, rates))
+        self._pause.text = "Resume" if stats.paused else "Pause"
+        self._pause.props(f"icon={'play_arrow' if stats.paused else 'pause'}")
+        for name in ("pending", "in_flight", "delayed", "consumers"):
+            self._tiles[name].show(counted(getattr(stats, name)))
+        self._tiles["oldest"].show(aged(stats.oldest_pending_age) if stats.pending else "–")
+        for name in ("enqueued", "delivered", "acked"):
+            self._tiles[name].show(paced(getattr(rates, name)) if rates else "–", f"{counted(getattr(stats, name))} in all")
+
+    async def _look_again(self) -> None:
+        await self.look_now()
+
+    async def _turn(self) -> None:
+        client = self._context.client
+        if self._is_paused:
+            changed = await succeeds(client.resume(self._name), f"{self._name} goes on")
+        elif await confirm(f"Stop all deliveries of {self._name}? Producers can go on.", yes="Pause", danger=False):
+            changed = await succeeds(client.pause(self._name), f"{self._name} is paused")
+        else:
+            return
+        if changed:
+            await self._look_again()
+
+    async def _change(self) -> None:
+        client, name = self._context.client, self._name
+        if await change_dialog(name, self._options, lambda _, options: client.update_queue(name, **options)):
+            notify(f"{name} has its new options")
+            await self._look_again()
+
+    async def _delete(self) -> None:
+        question = f"Delete {self._name} with all its messages, for good?\nConsumers and producers get errors from then on."
+        if not await confirm_by_name(question, self._name, yes="Delete the queue"):
+            return
+        try:
+            await self._context.client.delete_queue(self._name)
+        except DeadLetterQueueNotEmptyError as error:
+            if not await confirm(f"{error}\nDelete the dead letters, too?", yes="Delete all of it"):
+                return
+            if not await succeeds(self._context.client.delete_queue(self._name, force=True), f"{self._name} is deleted"):
+                return
+        except FilaError as error:
+            notify_error(str(error))
+            return
+        ui.navigate.to("/queues")
+
+    async def _redrive(self) -> None:
+        letters = dead_letter_name(self._name)
+        question = f"Send all dead letters of {self._name} back into it, at once?\nThe page of dead letters does it by selection, and at a rate."
+        if await confirm(question, yes="Redrive", danger=False):
+            count = await attempt(self._context.client.redrive(letters))
+            if count is not None:
+                notify(f"{counted(count, 'dead letter')} went back")
+                await self._look_again()
+
+    async def _purge(self) -> None:
+        question = f"Delete all pending and delayed messages of {self._name}?\nLeased ones stay. This can't be undone."
+        if await confirm(question, yes="Purge"):
+            count = await attempt(self._context.client.purge_queue(self._name))
+            if count is not None:
+                notify(f"{counted(count, 'message')} deleted")
+                await self._look_again()

@@ -1,0 +1,123 @@
+"""``/templates``: the options of queues that the first enqueue creates, and how many queues match each pattern."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from fila_cluster.client.calls.queues import QueueOptions, encode
+from fila_cluster.figures import counted
+from fila_cluster.ops.analysis.rows import QueueRow
+from fila_cluster.ops.dashboard.queues.options_text import facts
+from fila_cluster.ops.dashboard.shell.context import Context, Visits
+from fila_cluster.ops.dashboard.shell.feedback import confirm, notify, succeeds
+from fila_cluster.ops.dashboard.shell.frame import frame, may_govern
+from fila_cluster.ops.dashboard.shell.links import link
+from fila_cluster.ops.dashboard.shell.live import Look, keep_live
+from fila_cluster.ops.dashboard.templates.dialog import change_dialog, create_dialog
+from fila_cluster.ops.dashboard.widgets.cells import wrapped
+from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
+from fila_proto_zmq.runtime_config import TEMPLATE
+from fila_proto_zmq.templates import Templates
+
+_ACTIONS: Final = """
+<q-btn dense flat size="sm" icon="edit" @click="$parent.$emit('change', props.row)" aria-label="change template">
+<q-tooltip>Change the template</q-tooltip></q-btn>
+<q-btn dense flat size="sm" icon="delete" color="negative" @click="$parent.$emit('drop', props.row)"
+ aria-label="delete template"><q-tooltip>Delete the template</q-tooltip></q-btn>
+"""
+
+_QUEUES_SLOT: Final = """<a v-if="props.value !== '0'" :href="props.row.href" class="text-primary">{{ props.value }}</a>
+<span v-else>0</span>"""
+
+_COLUMNS: Final = (
+    TableColumn("pattern", "Pattern", slot=wrapped("10rem", "fila-mono")),
+    TableColumn("options", "Options", slot=wrapped("16rem")),
+    TableColumn("queues", "Queues", counted, is_number=True, slot=_QUEUES_SLOT),
+    TableColumn("actions", "", slot=_ACTIONS, is_value=False),
+)
+
+
+def register(visits: Visits) -> None:
+    """Add the page."""
+
+    @ui.page("/templates")
+    def templates() -> None:
+        context = visits.context()
+        with frame(context, "Templates", "/templates"):
+            if not may_govern(context, "the list of templates"):
+                return
+            page = _Templates(context)
+        page.look_now = keep_live(context, page.look, page.trouble)
+
+
+class _Templates:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._found: Mapping[str, QueueOptions] = {}
+        self.look_now: Look = self.look
+        with ui.row().classes("w-full items-center gap-3"):
+            ui.label("Templates").classes("text-xl font-semibold")
+            self._count = ui.label().classes("fila-quiet").props("data-testid=template-count")
+            ui.space()
+            create = ui.button("Create template", icon="add", on_click=self._create)
+            create.props("outline dense no-caps data-testid=create-template")
+        ui.label(
+            "The first enqueue to a queue that does not exist creates it with the options of the longest pattern that matches. "
+            "Queues that exist stay as they are."
+        ).classes("fila-quiet")
+        self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
+        self._table = PagedTable(
+            _COLUMNS,
+            key="pattern",
+            sort_by="pattern",
+            mark="templates",
+            search_in=("pattern", "options"),
+            empty="No template, or none that matches the search.",
+        )
+        self._table.table.on("change", self._change)
+        self._table.table.on("drop", self._delete)
+
+    async def look(self) -> None:
+        self._found = await self._context.client.list_templates()
+        self._count.text = counted(len(self._found), "template")
+        self._table.show(rows(self._found, await self._context.queue_rows()))
+
+    async def _create(self) -> None:
+        pattern = await create_dialog(self._context.client)
+        if pattern is not None:
+            notify(f"the template {pattern} is there")
+            await self.look_now()
+
+    async def _change(self, event: GenericEventArguments) -> None:
+        pattern = event.args["pattern"]
+        options = self._found.get(pattern)
+        if options is not None and await change_dialog(self._context.client, pattern, options):
+            notify(f"the template {pattern} has its new options")
+            await self.look_now()
+
+    async def _delete(self, event: GenericEventArguments) -> None:
+        pattern = event.args["pattern"]
+        if not await confirm(f"Delete the template {pattern}?\nQueues that it has made stay.", yes="Delete it"):
+            return
+        if await succeeds(self._context.client.delete_template(pattern), f"the template {pattern} is deleted"):
+            await self.look_now()
+
+
+def rows(templates: Mapping[str, QueueOptions], queues: Iterable[QueueRow]) -> list[dict[str, Any]]:
+    """Return the rows of templates. A queue counts for the pattern that would make it now."""
+    patterns = Templates()
+    patterns.change({TEMPLATE + pattern: "{}" for pattern in templates})
+    found = (patterns.find(queue.name) for queue in queues if not queue.is_dead_letter)
+    counts = Counter(match.pattern for match in found if match is not None)
+    return [
+        {
+            "pattern": pattern,
+            "options": " · ".join(f"{name} {text}" for name, text in facts(encode(options)[0]) if text) or "all defaults",
+            "queues": counts[pattern],
+            "href": link("/queues", search=pattern.removesuffix("*")),
+        }
+        for pattern, options in templates.items()
+    ]

@@ -1,0 +1,146 @@
+"""``/why?queue=…&id=…&key=…``: why a message, a fairness key or a queue waits, kept up to date until the message is gone."""
+
+from typing import Annotated, Final
+
+from fastapi import Query
+from nicegui import ui
+
+from fila_cluster.client.calls.explain import UNKNOWN
+from fila_cluster.client.explanation import Explanation
+from fila_cluster.errors import FilaError, MessageNotFoundError
+from fila_cluster.figures import counted
+from fila_cluster.ops.dashboard.shell.context import ADMIN, EVERYTHING, Context, Visits
+from fila_cluster.ops.dashboard.shell.feedback import succeeds
+from fila_cluster.ops.dashboard.shell.frame import frame
+from fila_cluster.ops.dashboard.shell.links import link, queue_page
+from fila_cluster.ops.dashboard.shell.live import Look, keep_live
+from fila_cluster.ops.dashboard.why.reason_list import ReasonList
+from fila_cluster.ops.dashboard.why.text import RESUME_KEY, Action, countdown, time_of_day
+from fila_cluster.ops.dashboard.widgets.charts import Tile
+from fila_cluster.ops.dashboard.widgets.queue_choice import QueueChoice
+
+SETTLED: Final = "It was delivered, and is gone: its consumer settled it."
+GONE: Final = "It is gone: delivered and settled since the last look, or cancelled, purged or expired."
+DELIVERED: Final = "It was delivered: a consumer holds it. This page shows when it is settled, or comes back."
+
+
+def register(visits: Visits) -> None:
+    """Add the page."""
+
+    @ui.page("/why")
+    def why(queue: str = "", message_id: Annotated[str, Query(alias="id")] = "", key: str | None = None) -> None:
+        context = visits.context()
+        message_id = message_id.strip()
+        with frame(context, "Why", "/why"):
+            _Form(context, queue, message_id, key or "")
+            if queue:
+                page = _Why(context, queue, message_id or None, key if key or not message_id else None)
+                page.look_now = keep_live(context, page.look, page.trouble)
+            else:
+                ui.label("Choose a queue, or one of its messages or fairness keys, to see what it waits for.").classes(
+                    "fila-quiet"
+                )
+
+
+class _Form:
+    """The form of the question. Asking opens a page with its own address."""
+
+    def __init__(self, context: Context, queue: str, message_id: str, key: str) -> None:
+        with ui.row().classes("w-full items-center gap-3"):
+            ui.label("Why does it wait?").classes("text-xl font-semibold")
+            self._queue = QueueChoice(context, queue, lambda _: self._ask(), mark="why-queue")
+            self._id = (
+                ui.input("Message id", value=message_id).props("dense outlined clearable data-testid=why-id").classes("w-80")
+            )
+            self._key = (
+                ui.input("Fairness key", value=key).props("dense outlined clearable data-testid=why-key").classes("w-48")
+            )
+            for field in (self._id, self._key):
+                field.on("keydown.enter", self._ask)
+            ui.button("Ask", icon="help", on_click=self._ask).props("dense no-caps data-testid=ask")
+
+    def _ask(self) -> None:
+        if self._queue.name:
+            ui.navigate.to(link("/why", queue=self._queue.name, id=self._id.value or None, key=self._key.value or None))
+
+
+class _Why:
+    def __init__(self, context: Context, queue: str, message_id: str | None, key: str | None) -> None:
+        self._context = context
+        self._queue, self._id, self._key = queue, message_id, key
+        self._last: Explanation | None = None
+        self._is_over = False
+        self.look_now: Look = self.look
+        with ui.row().classes("items-center gap-2"):
+            ui.link(queue, queue_page(queue)).classes("font-semibold break-all")
+            ui.label(message_id or key or "").classes("fila-mono break-all")
+        self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
+        self._news = ui.label().classes("text-lg text-positive").props("data-testid=news")
+        self._tell("")
+        self._body = ui.column().classes("w-full gap-3")
+        with self._body:
+            self._build()
+        self._body.set_visibility(False)
+
+    def _build(self) -> None:
+        with ui.row().classes("w-full gap-3 items-stretch"):
+            self._state = Tile("State", "why-state")
+            self._forecast = ui.row().classes("gap-3 grow-[2] items-stretch")
+        with self._forecast:
+            self._place = Tile("Before it in its key", "why-position")
+            self._expected = Tile("Delivery expected", "why-expected")
+        self._headline = ui.label().classes("fila-quiet").props("data-testid=headline")
+        self._reasons = ReasonList(self._queue, self._act, self._may)
+
+    def _may(self, action: Action) -> bool:
+        """Return whether the visitor may do something, or open its page."""
+        if action.verb:
+            return self._context.may(ADMIN, self._queue)
+        return not action.href.startswith("/config") or self._context.may(ADMIN, EVERYTHING)
+
+    async def look(self) -> bool:
+        """Ask; return False if the shard did not answer."""
+        if self._is_over:
+            return True
+        try:
+            explanation = await self._context.client.why(self._queue, message_id=self._id, fairness_key=self._key)
+        except MessageNotFoundError:
+            self._body.set_visibility(False)
+            if self._last is None:
+                raise
+            self._is_over = True
+            self._tell(SETTLED if self._last.state == "leased" else GONE)
+            return True
+        except FilaError:
+            self._body.set_visibility(False)
+            raise
+        self._show(explanation)
+        return explanation.state != UNKNOWN
+
+    def _show(self, explanation: Explanation) -> None:
+        self._last = explanation
+        self._body.set_visibility(True)
+        self._tell(DELIVERED if self._id and explanation.state == "leased" else "")
+        self._state.show(explanation.state.replace("_", "-"))
+        place, at = explanation.position, explanation.estimated_delivery_at
+        self._place.show("–" if place is None else counted(place), "it is next" if place == 0 else "")
+        self._expected.show("–" if at is None else countdown(at), "" if at is None else time_of_day(at))
+        self._forecast.set_visibility(place is not None or at is not None)
+        self._headline.text = explanation.headline
+        self._headline.set_visibility(explanation.headline != explanation.state)
+        self._reasons.show(explanation.reasons)
+
+    def _tell(self, news: str) -> None:
+        self._news.text = news
+        self._news.set_visibility(bool(news))
+
+    async def _act(self, action: Action) -> None:
+        client = self._context.client
+        if action.verb == RESUME_KEY:
+            done = await succeeds(
+                client.resume(self._queue, fairness_key=action.fairness_key), f"{action.fairness_key} goes on"
+            )
+        else:
+            done = await succeeds(client.resume(self._queue), f"{self._queue} goes on")
+        if done:
+            await self.look_now()

@@ -1,0 +1,250 @@
+"""What each request does: enqueue, receive, settle."""
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import UNSET
+from starlette.requests import ClientDisconnect, Request
+
+from fila_cluster.client import checks
+from fila_cluster.client.forwarding import give_back, receive_frame
+from fila_cluster.client.protocol.delivery import AsyncDelivery
+from fila_cluster.errors import (
+    BatchError,
+    FilaError,
+    InvalidArgumentError,
+    LeaseExpiredError,
+    PayloadTooLargeError,
+    RequestTimeoutError,
+)
+from fila_cluster.ops.observer.http_api import bodies
+from fila_cluster.ops.observer.http_api.receivers import Load, Receiver
+
+JSON: Final = "application/json"
+PAYLOAD: Final = "application/octet-stream"
+"""Types that no page of another site can send without being asked first: browsers refuse that for it."""
+JSON_BYTES_MAX: Final = 8 * 2**20
+"""Of one JSON body: read into objects it takes a multiple of that. A larger payload travels as it is."""
+PAYLOAD_BYTES_MAX: Final = 64 * 2**20
+"""Of a payload, before the broker has judged it."""
+READ_S_MAX: Final = 30.0
+"""How long a client may take to send its body."""
+
+Body = TypeVar("Body")
+
+
+class UnsupportedTypeError(InvalidArgumentError):
+    """The body has a type that this operation does not take."""
+
+
+class Asked(NamedTuple):
+    """A request: for which queue, who asks, and the count of its bytes."""
+
+    request: Request
+    queue: str
+    receiver: Receiver
+    load: Load
+
+
+async def enqueue(asked: Asked) -> bytes:
+    """Put messages into the queue."""
+    kind = _type_of(asked.request, JSON, PAYLOAD)
+    if kind == PAYLOAD:
+        payload = await _read(asked, PAYLOAD_BYTES_MAX)
+        message = bodies.message_of_payload(payload, _parameters(asked.request))
+    else:
+        _no_parameters(asked.request)
+        body = await _read(asked, JSON_BYTES_MAX)
+        if _parsed(body, bodies.Probe).messages is not UNSET:
+            several = [bodies.message_of(each) for each in _parsed(body, bodies.MessagesBody).messages]
+            return _encoded(bodies.EnqueuedMany(await asked.receiver.client.enqueue_many(asked.queue, several)))
+        message = bodies.message_of(_parsed(body, bodies.MessageBody))
+    options = {name: getattr(message, name) for name in message.__dataclass_fields__ if name not in {"payload", "headers"}}
+    client = asked.receiver.client
+    return _encoded(bodies.EnqueuedOne(await client.enqueue(asked.queue, message.payload, message.headers, **options)))
+
+
+async def receive(asked: Asked) -> bytes:
+    """Lease messages of the queue."""
+    _type_of(asked.request, JSON)
+    _no_parameters(asked.request)
+    wanted = _parsed(await _read(asked, JSON_BYTES_MAX), bodies.ReceiveBody)
+    receiver = asked.receiver
+    receiver.check_room(wanted.max_messages)
+    receiving = receive_frame(receiver.client, asked.queue, wanted.max_messages, wanted.wait)
+    if wanted.wait:
+        with receiver.wait():
+            deliveries = await _while_connected(asked, receiving)
+    else:
+        deliveries = await receiving
+    tokens: list[str | None] = []
+    try:
+        answers = [bodies.delivery_body(delivery) for delivery in deliveries]
+        receiver.check_room(len(deliveries))  # others have received meanwhile
+        tokens = receiver.keep(deliveries)
+        for body, token in zip(answers, tokens, strict=True):
+            body.token = token
+        encoded = _encoded(bodies.ReceivedBody(answers))
+        asked.load.add(len(encoded))
+    except FilaError:
+        receiver.forget(tokens)
+        give_back(receiver.client, deliveries)
+        raise
+    return encoded
+
+
+async def settle(asked: Asked) -> bytes:
+    """Settle deliveries by their tokens."""
+    _type_of(asked.request, JSON)
+    _no_parameters(asked.request)
+    wanted = _parsed(await _read(asked, JSON_BYTES_MAX), bodies.SettleBody).deliveries
+    # Settlements of one tick of the loop travel together.
+    results = await asyncio.gather(*(_settle_one(asked, each) for each in wanted))
+    failed = [(position, error) for position, error in enumerate(results) if error is not None]
+    if not failed:
+        return _encoded(bodies.SettledBody(len(results)))
+    if len(results) == 1:
+        raise failed[0][1]
+    position, error = failed[0]
+    raise BatchError(
+        f"{len(failed)} of {len(results)} deliveries were not settled; the first is number {position}: {error}", results
+    )
+
+
+async def _settle_one(asked: Asked, how: bodies.AnySettlement) -> FilaError | None:
+    """Settle a delivery, and return the error if it could not be."""
+    receiver, token, action = asked.receiver, how.token, type(how).__name__.lower()
+    try:
+        if (before := receiver.under_way(token, asked.queue, action)) is not None:
+            return await asyncio.shield(before)
+        delivery = receiver.find(token, asked.queue, action)
+    except FilaError as error:
+        return error
+    if delivery is None:
+        return None
+    if isinstance(how, bodies.Extend):
+        failed = await _try(asked, delivery, how)
+        if failed is None:
+            receiver.extended(token, how.seconds)
+        return failed
+    with receiver.settles(token, action) as outcome:
+        failed = await _try(asked, delivery, how)
+        if failed is None:
+            receiver.ended(token, action)
+        outcome.set_result(failed)
+        return failed
+
+
+async def _try(asked: Asked, delivery: AsyncDelivery, how: bodies.AnySettlement) -> FilaError | None:
+    try:
+        await _carry_out(delivery, how)
+    except LeaseExpiredError as error:
+        asked.receiver.ended(how.token, None)
+        return error
+    except FilaError as error:
+        return error
+    return None
+
+
+def _carry_out(delivery: AsyncDelivery, how: bodies.AnySettlement) -> Coroutine[Any, Any, None]:
+    match how:
+        case bodies.Ack():
+            return delivery.ack()
+        case bodies.Nack():
+            return delivery.nack(how.error, metadata=how.metadata_base64)
+        case bodies.Retry():
+            return delivery.retry(how.after, how.error, metadata=how.metadata_base64)
+        case bodies.Fail():
+            return delivery.fail(how.error)
+        case bodies.Defer():
+            return delivery.defer(how.retry_after)
+        case bodies.Extend():
+            return delivery.extend(how.seconds)
+
+
+_encoded = msgspec.json.Encoder().encode
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def queue_of(request: Request) -> str:
+    """Return the queue that a path names."""
+    return checks.queue_name(request.path_params["queue"])
+
+
+def _type_of(request: Request, *known: str) -> str:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in known:
+        wanted = " or ".join(known)
+        raise UnsupportedTypeError(
+            f"Content-Type: {kind or 'none'}: send {wanted} (curl --json '…', or -H 'Content-Type: {known[-1]}')"
+        )
+    return kind
+
+
+def _parameters(request: Request) -> Mapping[str, list[str]]:
+    return {name: request.query_params.getlist(name) for name in request.query_params}
+
+
+def _no_parameters(request: Request) -> None:
+    if request.query_params:
+        name = next(iter(request.query_params))
+        raise InvalidArgumentError(f"the parameter {name!r} of the URL: options belong into the JSON body")
+
+
+async def _read(asked: Asked, bytes_max: int) -> bytes:
+    """Return the body. It is refused as soon as it is known to be too large."""
+    body = bytearray()
+    announced = asked.request.headers.get("content-length", "")
+    try:
+        async with asyncio.timeout(READ_S_MAX):
+            if announced.isascii() and announced.isdigit() and int(announced[:20]) > bytes_max:
+                raise _too_large(int(announced[:20]), bytes_max)
+            async for piece in asked.request.stream():
+                if len(body) + len(piece) > bytes_max:
+                    raise _too_large(len(body) + len(piece), bytes_max)
+                asked.load.add(len(piece))
+                body += piece
+    except TimeoutError:
+        raise RequestTimeoutError(f"the body did not come within {READ_S_MAX:g} s") from None
+    return bytes(body)
+
+
+def _too_large(size: int, bytes_max: int) -> PayloadTooLargeError:
+    return PayloadTooLargeError(
+        f"a body of {size:,} bytes: at most {bytes_max:,}; send a large payload alone, as {PAYLOAD}",
+        details={"payload_bytes": size, "max_payload_bytes": bytes_max},
+    )
+
+
+def _parsed(body: bytes, kind: type[Body]) -> Body:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise InvalidArgumentError(f"the body: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgumentError(f"the body is no JSON: {error}") from None
+
+
+async def _while_connected(asked: Asked, receiving: Awaitable[list[AsyncDelivery]]) -> list[AsyncDelivery]:
+    """Return what is received, unless the client hangs up before: then it goes back at once."""
+    coming = asyncio.ensure_future(receiving)
+    gone = asyncio.ensure_future(_hang_up(asked.request))
+    try:
+        await asyncio.wait([coming, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not gone.done():
+            return await coming
+        if coming.done():
+            give_back(asked.receiver.client, await coming)
+        raise ClientDisconnect
+    finally:
+        gone.cancel()
+        coming.cancel()
+
+
+async def _hang_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,132 @@
+"""The door's paths, and what each request passes: who asks, how much is under way, what the answer is."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from fila_cluster.client import AsyncClient
+from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
+from fila_cluster.ops.analysis.visitor import SCOPE_KEY
+from fila_cluster.ops.observer.http_api import openapi, operations
+from fila_cluster.ops.observer.http_api.answers import failure, success
+from fila_cluster.ops.observer.http_api.counts import Counts
+from fila_cluster.ops.observer.http_api.operations import Asked, UnsupportedTypeError
+from fila_cluster.ops.observer.http_api.receivers import LIMITS, SWEEP_S, Limits, Receiver, Receivers
+
+CLOSED: Final = 499
+"""What is counted for a client that has hung up before its answer, or has not read it."""
+
+Operation = Callable[[Asked], Awaitable[bytes]]
+OPERATIONS: Final[dict[str, Operation]] = {
+    "enqueue": operations.enqueue,
+    "receive": operations.receive,
+    "settle": operations.settle,
+}
+
+
+class Door:
+    """The HTTP door. ``client`` acts for all requests where there is no authentication; None: each brings a key, or is refused."""
+
+    def __init__(self, client: AsyncClient | None, limits: Limits = LIMITS) -> None:
+        self.receivers = Receivers(limits)
+        self.counts = Counts(self.receivers)
+        self._client = client
+
+    def routes(self) -> list[Route]:
+        """Return the paths."""
+        paths = [
+            Route(each.path.replace("{queue}", "{queue:path}"), _Endpoint(self, each.name)) for each in openapi.DESCRIBED
+        ]
+        return [
+            *paths,
+            Route("/queues/{path:path}", _Endpoint(self, "")),
+            Route(openapi.DOCUMENT_PATH, _document),
+            Route(openapi.PAGE_PATH, _page),
+        ]
+
+    async def run(self) -> None:
+        """Forget leases that have ended, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.receivers.sweep()
+
+    def receiver_of(self, scope: Scope) -> Receiver:
+        """Return who asks."""
+        visitor = scope.get(SCOPE_KEY)
+        if visitor is not None:
+            return self.receivers.of_key(visitor.key)
+        if self._client is None:
+            raise PermissionDeniedError(
+                "messages go through this address only with authentication, because other machines reach it: set [auth] enabled, or "
+                "--dashboard to a loopback address"
+            )
+        return self.receivers.of_nobody(self._client)
+
+
+class _Endpoint:
+    """One operation, as an ASGI application: what a request takes is counted until its answer is sent."""
+
+    def __init__(self, door: Door, name: str) -> None:
+        self._door = door
+        self._name = name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Carry out a request and answer it."""
+        request, status = Request(scope, receive), CLOSED
+        try:
+            receiver = self._door.receiver_of(scope)
+            with self._door.receivers.request(receiver) as load:
+                answer = await self._answer(request, lambda queue: Asked(request, queue, receiver, load))
+                status = answer.status_code
+                await answer(scope, receive, send)
+        except FilaError as error:
+            answer = failure(error)
+            status = answer.status_code
+            await answer(scope, receive, send)
+        except ClientDisconnect:
+            status = CLOSED
+        finally:
+            self._door.counts.requests[self._name or "other", status] += 1
+
+    async def _answer(self, request: Request, asked: Callable[[str], Asked]) -> Response:
+        try:
+            _check_origin(request)
+            if not self._name:
+                paths = ", ".join(f"POST {each.path}" for each in openapi.DESCRIBED)
+                return failure(InvalidArgumentError(f"{request.url.path!r} is no path of this address: use {paths}"), 404)
+            if request.method != "POST":
+                refusal = failure(InvalidArgumentError(f"{request.method} {request.url.path}: use POST"), 405)
+                refusal.headers["Allow"] = "POST"
+                return refusal
+            this = asked(operations.queue_of(request))
+            try:
+                return success(await OPERATIONS[self._name](this))
+            except FilaError as error:
+                if this.receiver.key is not None and this.receiver.key.ended:
+                    raise UnauthenticatedError(
+                        "this API key has been revoked, has expired, or was not used for long"
+                    ) from error
+                raise
+        except UnsupportedTypeError as error:
+            return failure(error, 415)
+        except FilaError as error:
+            return failure(error)
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse what a browser sends for a page of another site, also where it names no origin."""
+    if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+        raise PermissionDeniedError("requests of other sites' pages are refused: send this one from a program")
+
+
+async def _document(_: Request) -> Response:
+    return JSONResponse(openapi.document())
+
+
+async def _page(_: Request) -> Response:
+    return HTMLResponse(openapi.page())

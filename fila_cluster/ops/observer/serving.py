@@ -1,0 +1,232 @@
+"""The process: the watch, HTTP, exports, and the log lines of libraries.
+
+The texts of libraries' log calls are logged, with the place of an error; an error's own text is not, because it may quote
+data.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from fila_cluster import AsyncClient
+from fila_cluster.client.calls.cluster import ask_metrics
+from fila_cluster.ops.analysis.history import History
+from fila_cluster.ops.analysis.visitor import CLICK_S_MAX
+from fila_cluster.ops.analysis.watch import ANSWER_S_MAX, Watch, remember
+from fila_cluster.ops.observer.app import NOT_LOADED, Guard, application, is_loopback
+from fila_cluster.ops.observer.connections import HEAD_BYTES_MAX, Connection
+from fila_cluster.ops.observer.http_api.routes import Door
+from fila_cluster.ops.observer.login import Keys, Login
+from fila_cluster.ops.observer.settings import ObserverSettings, without_password
+from fila_cluster.ops.observer.tls import follow, tls_context
+from fila_process.journal import Journal
+from fila_process.parent import BEAT_S, Heartbeat
+from fila_proto_zmq.events import DashboardLeftOut, LibraryFailed, LibraryWarned, ObserverServing, ProcessStopping, where
+
+
+class LibraryLines(logging.Handler):
+    """Passes warnings and errors of libraries on to a journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(logging.WARNING)
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record down."""
+        text = record.getMessage().strip()
+        if record.levelno < logging.ERROR:
+            self._journal.tell([LibraryWarned(record.name, text)])
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            self._journal.tell([LibraryFailed(record.name, text, [])])
+        else:
+            self._journal.tell([LibraryFailed(record.name, f"{text} ({type(error).__name__})", where(error))])
+
+
+def listen_to_libraries(journal: Journal) -> None:
+    """Send the log records of all libraries in this process to ``journal``, Python's own warnings too."""
+    logging.captureWarnings(capture=True)
+    root = logging.getLogger()
+    root.handlers[:] = [LibraryLines(journal)]
+    root.setLevel(logging.WARNING)
+
+
+STOP_S_MAX: Final = 1
+"""How long open requests may take when it stops."""
+
+Part = Coroutine[Any, Any, None]
+
+
+class CannotListenError(Exception):
+    """The address can't be listened on; the text has the remedy."""
+
+
+class _Server(uvicorn.Server):
+    """A server without signal handlers: the process has other parts to stop, too."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+
+async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> None:
+    """Watch and publish until a signal comes, or ``stdin`` ends. Raises :class:`CannotListenError`."""
+    stop = _stop_event(stdin)
+    context = None
+    if settings.certificate is not None and settings.private_key is not None:
+        context = tls_context(settings.certificate, settings.private_key)
+    listener = None if settings.host is None else listen(settings.host, settings.port)
+    door = None
+    async with (
+        AsyncClient(
+            settings.endpoint, api_key=settings.api_key, server_key=settings.server_key, timeout=ANSWER_S_MAX
+        ) as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        watch = Watch(lambda: ask_metrics(client))
+        parts: list[Part] = [watch.run(), _beat(Heartbeat(stdin))]
+        if listener is not None:
+            history = History()
+            door = await _door(stack, settings)
+            parts += [remember(watch, history), door.run(), _show(settings, watch, history, door, listener, context, journal)]
+        if settings.otlp_endpoint is not None:
+            parts.append(_export(settings, settings.otlp_endpoint, watch, door, journal))
+        address = None if listener is None else f"{settings.host}:{settings.port}"
+        journal.tell([ObserverServing(address, settings.otlp_endpoint and without_password(settings.otlp_endpoint))])
+        await _run_until(stop, parts, journal)
+
+
+async def _door(stack: contextlib.AsyncExitStack, settings: ObserverSettings) -> Door:
+    """Return the HTTP door. Without authentication it has a client of its own, and is open to this machine only."""
+    if settings.api_key is not None or not is_loopback(settings.host or ""):
+        return Door(None)
+    return Door(await stack.enter_async_context(AsyncClient(settings.endpoint, timeout=CLICK_S_MAX)))
+
+
+async def _beat(heartbeat: Heartbeat) -> None:
+    """Show that the event loop turns."""
+    while True:
+        heartbeat.beat()
+        await asyncio.sleep(BEAT_S)
+
+
+async def _run_until(stop: asyncio.Event, parts: Sequence[Part], journal: Journal) -> None:
+    """Run all parts; an error of one of them ends all, and is raised."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    if stop.is_set():
+        journal.tell([ProcessStopping()])
+    for task in (stopping, *tasks):
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+def _stop_event(stdin: int) -> asyncio.Event:
+    """Return an event that SIGTERM, SIGINT and the end of the parent set."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def ended() -> None:
+        loop.remove_reader(stdin)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_reader(stdin, ended)  # nothing but its end comes
+    return stop
+
+
+async def _export(settings: ObserverSettings, endpoint: str, watch: Watch, door: Door | None, journal: Journal) -> None:
+    from fila_cluster.ops.observer.otlp import OtlpExport  # noqa: PLC0415  # 0.3 s and 20 MiB, which most clusters do without
+
+    own = door.counts.families if door else list
+    await OtlpExport(watch, endpoint, settings.service_name, settings.metrics_interval_ms, journal, own).run()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket on the address; raises :class:`CannotListenError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=100)
+    except OSError as error:
+        reason = f"{os.strerror(error.errno) if error.errno else error}; stop the other process or choose another --dashboard"
+        raise CannotListenError(f"cannot listen on {host}:{port}: {reason}") from None
+
+
+async def _show(
+    settings: ObserverSettings,
+    watch: Watch,
+    history: History,
+    door: Door,
+    listener: socket.socket,
+    context: ssl.SSLContext | None,
+    journal: Journal,
+) -> None:
+    """Serve the dashboard if it is installed, else a page that says how to install it; both beside ``/metrics``."""
+    assert settings.host is not None
+    async with contextlib.AsyncExitStack() as stack:
+        pages = await _pages(stack, settings, watch, history, door, journal)
+        if settings.api_key is not None:
+            keys = Keys(
+                lambda key: AsyncClient(settings.endpoint, api_key=key, server_key=settings.server_key, timeout=CLICK_S_MAX)
+            )
+            stack.push_async_callback(keys.close)
+            pages = Login(pages, keys)
+        if context is not None and settings.certificate is not None and settings.private_key is not None:
+            following = asyncio.ensure_future(follow(context, settings.certificate, settings.private_key, journal))
+            stack.callback(following.cancel)
+        await _answer(Guard(pages, settings.host, (*settings.allowed_hosts, socket.gethostname())), listener, context)
+
+
+async def _pages(
+    stack: contextlib.AsyncExitStack, settings: ObserverSettings, watch: Watch, history: History, door: Door, journal: Journal
+) -> ASGIApp:
+    if importlib.util.find_spec("nicegui") is None:
+        return application(watch, history, door=door)
+    try:
+        from fila_cluster.ops.dashboard.serving import dashboard  # noqa: PLC0415  # most of a second, and 60 MiB
+
+        app = application(watch, history, None, door)
+        await stack.enter_async_context(dashboard(app, watch, history, settings))
+    except Exception as error:  # a library of another version: /metrics, let alone the broker, must go on
+        journal.tell([DashboardLeftOut(type(error).__name__, where(error))])
+        return application(watch, history, NOT_LOADED, door)
+    else:
+        return app
+
+
+async def _answer(pages: ASGIApp, listener: socket.socket, context: ssl.SSLContext | None) -> None:
+    """Serve until cancelled; open requests are finished. ``context``: of TLS; None: in the clear."""
+    config = uvicorn.Config(
+        pages,
+        http=Connection,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        log_level="warning",
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=STOP_S_MAX,
+    )
+    config.load()
+    config.ssl = context
+    server = _Server(config)
+    answering = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(answering)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await answering
+        raise

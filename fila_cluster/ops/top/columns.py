@@ -1,0 +1,158 @@
+"""The columns of each view: their values, their order, and the screens that are wide enough for them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from fila_cluster.figures import ranged
+from fila_cluster.ops.analysis.attention import SEVERITIES, Concern
+from fila_cluster.ops.analysis.rows import KeyRow, QueueRow, WorkerRow
+from fila_cluster.ops.top.formats import aged, counted, lasted, printable, rated, shared, sized, sparkline
+
+R = TypeVar("R")
+
+PLAIN: Final = ""
+BAD: Final = "bold red"
+WARNING: Final = "bold yellow"
+GOOD: Final = "green"
+FAINT: Final = "dim"
+BARS_STYLE: Final = "cyan"
+
+SPARK_CELLS: Final = 16
+
+
+def _plain(_: Any) -> str:
+    return PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """One column.
+
+    ``order``: what it sorts by; None comes last in both directions. ``cells`` 0: it takes the rest of the room, as far as its
+    texts need it.
+
+    ``right``: numbers, highest first; else text, from A to Z. ``screen_cells``: narrower screens do without it.
+    """
+
+    title: str
+    cells: int
+    text: Callable[[R], str]
+    order: Callable[[R], Any]
+    style: Callable[[R], str] = _plain
+    right: bool = True
+    screen_cells: int = 0
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+_STATE_STYLES: Final = {
+    "down": BAD,
+    "silent": BAD,
+    "breaker": BAD,
+    "paused": WARNING,
+    "unread": WARNING,
+    "active": GOOD,
+    "idle": FAINT,
+}
+
+QUEUES: Final[tuple[Column[QueueRow], ...]] = (
+    Column("queue", 0, lambda row: printable(row.name), lambda row: row.name, right=False),
+    Column("state", 7, lambda row: row.state, lambda row: row.state, lambda row: _STATE_STYLES[row.state], right=False),
+    Column("pend", 6, lambda row: counted(row.pending), lambda row: row.pending),
+    Column("leased", 6, lambda row: counted(row.in_flight), lambda row: row.in_flight),
+    Column("delay", 6, lambda row: counted(row.delayed), lambda row: row.delayed),
+    Column("old", 4, lambda row: aged(row.oldest_pending_age), lambda row: row.oldest_pending_age),
+    Column(
+        "cons",
+        4,
+        lambda row: counted(row.consumers),
+        lambda row: row.consumers,
+        lambda row: WARNING if row.state == "unread" else PLAIN,
+    ),
+    Column("in/s", 5, lambda row: rated(row.enqueued_per_s), lambda row: row.enqueued_per_s),
+    Column("out/s", 5, lambda row: rated(row.delivered_per_s), lambda row: row.delivered_per_s),
+    Column("ack/s", 5, lambda row: rated(row.acked_per_s), lambda row: row.acked_per_s, screen_cells=90),
+    Column(
+        "dead",
+        5,
+        lambda row: counted(row.dead_letters),
+        lambda row: row.dead_letters,
+        lambda row: BAD if row.dead_letters else PLAIN,
+    ),
+    Column("shard", 5, lambda row: str(row.shard), lambda row: row.shard, screen_cells=100),
+    Column(
+        "depth",
+        SPARK_CELLS,
+        lambda row: sparkline(row.depths, SPARK_CELLS),
+        lambda row: row.depth,
+        lambda row: BARS_STYLE,
+        screen_cells=110,
+    ),
+)
+
+# --- fairness keys ----------------------------------------------------------------------------------------------------
+
+
+def _share_style(row: KeyRow) -> str:
+    """Return the style of a key that gets less than three quarters of its due share."""
+    behind = row.share_due is not None and row.share is not None and row.share < 0.75 * row.share_due
+    return WARNING if behind else PLAIN
+
+
+KEYS: Final[tuple[Column[KeyRow], ...]] = (
+    Column("fairness key", 0, lambda row: printable(row.fairness_key), lambda row: row.fairness_key, right=False),
+    Column(
+        "state",
+        6,
+        lambda row: "paused" if row.paused else "",
+        lambda row: not row.paused,
+        lambda row: WARNING,
+        right=False,
+    ),
+    Column("weight", 6, lambda row: counted(row.weight), lambda row: row.weight),
+    Column("pend", 6, lambda row: counted(row.pending), lambda row: row.pending),
+    Column("leased", 6, lambda row: counted(row.in_flight), lambda row: row.in_flight),
+    Column("delay", 6, lambda row: counted(row.delayed), lambda row: row.delayed),
+    Column("out/s", 6, lambda row: rated(row.delivered_per_s), lambda row: row.delivered_per_s),
+    Column("due", 5, lambda row: shared(row.share_due), lambda row: row.share_due),
+    Column("got", 5, lambda row: shared(row.share), lambda row: row.share, _share_style),
+)
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+def _busy_style(row: WorkerRow) -> str:
+    return WARNING if row.cpu is not None and row.cpu >= 0.9 else PLAIN
+
+
+WORKERS: Final[tuple[Column[WorkerRow], ...]] = (
+    Column("worker", 0, lambda row: printable(row.name), lambda row: row.name, right=False),
+    Column("pid", 8, lambda row: str(row.pid), lambda row: row.pid),
+    Column(
+        "state", 5, lambda row: row.state, lambda row: row.state, lambda row: GOOD if row.state == "up" else BAD, right=False
+    ),
+    Column("queues", 6, lambda row: counted(row.queues), lambda row: row.queues, screen_cells=90),
+    Column("rss", 5, lambda row: sized(row.rss_bytes), lambda row: row.rss_bytes),
+    Column("cpu", 5, lambda row: shared(row.cpu), lambda row: row.cpu, _busy_style),
+    Column("turn p50", 8, lambda row: lasted(row.turn_p50_ns), lambda row: row.turn_p50_ns),
+    Column("p99", 6, lambda row: lasted(row.turn_p99_ns), lambda row: row.turn_p99_ns),
+    Column("commit p99", 10, lambda row: lasted(row.commit_p99_ns), lambda row: row.commit_p99_ns),
+    Column("shards", 8, lambda row: ranged(row.shards), lambda row: row.shards, right=False),
+)
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+SEVERITY_STYLES: Final = {"critical": BAD, "warning": WARNING, "info": PLAIN}
+
+CONCERNS: Final[tuple[Column[Concern], ...]] = (
+    Column(
+        "severity",
+        9,
+        lambda row: row.severity,
+        lambda row: SEVERITIES.index(row.severity),
+        lambda row: SEVERITY_STYLES[row.severity],
+        right=False,
+    ),
+    Column("what needs attention", 0, lambda row: printable(row.text), lambda row: row.text, right=False),
+)

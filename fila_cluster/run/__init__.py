@@ -1,0 +1,1 @@
+"""What starts and keeps processes: supervisor, settings, backups, app workers, measurements."""

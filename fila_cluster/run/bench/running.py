@@ -1,0 +1,146 @@
+"""The steps of a run: a queue of its own, the children, their results, and the queue's end."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
+from secrets import randbits
+from typing import Any, Final
+from uuid import uuid4
+
+from fila_cluster import Client
+from fila_cluster.errors import FilaError, QueueNotFoundError
+from fila_cluster.run.bench.crew import BenchError, Child, children
+from fila_cluster.run.bench.outcome import Outcome, outcome_of
+from fila_cluster.run.bench.workload import Consumed, Produced, Task, Workload
+from fila_process.signals import handling
+
+QUEUE_PREFIX: Final = "fila-bench."
+IDLE_EXPIRY_S: Final = 600.0
+"""If everything here is killed before the first message, the broker itself removes the queue after so long."""
+STILL_S_MAX: Final = 45.0
+"""What is missing when nothing came for so long is lost. The lease of a consumer that is gone ends before."""
+_QUIET_S: Final = 1.0
+"""After so long without a message the broker is asked whether there are more."""
+_LOOK_S: Final = 0.05
+_LEAD_NS: Final = 50_000_000
+"""Producers begin so long after the order, so that all of them begin together."""
+
+Watch = Callable[[int, int], None]
+"""Called with the messages sent and received so far, again and again."""
+
+
+@contextmanager
+def queue_of_its_own(client: Client) -> Iterator[str]:
+    """Create a queue with a name that no other queue has, and remove it in the end, also after an error or an interrupt."""
+    name = f"{QUEUE_PREFIX}{uuid4().hex}"
+    client.create_queue(name, idle_expiry=IDLE_EXPIRY_S)
+    try:
+        yield name
+    finally:
+        with handling(signal.SIG_IGN):  # for as long as a call may take
+            _remove(client, name)
+
+
+def _remove(client: Client, name: str) -> None:
+    try:
+        client.delete_queue(name, force=True)
+    except QueueNotFoundError:
+        pass
+    except FilaError as error:
+        raise BenchError(
+            f"cannot remove this run's queue: {error}. Do it later: fila-cluster queue delete --force {name}"
+        ) from error
+
+
+def interruptible() -> AbstractContextManager[None]:
+    """Let SIGTERM do what Ctrl-C does: raise KeyboardInterrupt."""
+    return handling(signal.default_int_handler, signal.SIGTERM)
+
+
+def run(client: Client, queue: str, workload: Workload, watch: Watch) -> Outcome:
+    """Run a workload through a queue that is empty, and judge it. The children have clients of their own.
+
+    :class:`BenchError` if it could not be run to its end. KeyboardInterrupt leaves no child behind.
+    """
+    try:
+        return asyncio.run(_run(client, queue, workload, watch))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def _run(client: Client, queue: str, workload: Workload, watch: Watch) -> Outcome:
+    if (this := asyncio.current_task()) is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+    seed = randbits(128)
+
+    def task(number: int) -> Task:
+        return Task(endpoint=client.endpoint, queue=queue, seed=seed, number=number, workload=workload)
+
+    async def depth() -> int:
+        stats = await asyncio.to_thread(client.queue_stats, queue)
+        return stats.depth
+
+    async with (
+        children(Consumed, workload.consumers, task) as consumers,
+        children(Produced, workload.producers, task) as producers,
+    ):
+        consuming = asyncio.gather(*(child.result() for child in consumers))
+        producing = asyncio.gather(*(child.result() for child in producers))
+        watching = asyncio.create_task(_watch(producers, consumers, watch))
+        try:
+            begin = str(time.monotonic_ns() + _LEAD_NS).encode()
+            _write(begin, producers, [] if workload.backlog else consumers)
+            both: set[asyncio.Future[Any]] = {consuming, producing}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if consuming.done():  # before it was asked to stop: it failed
+                await consuming
+            produced = await producing
+            if workload.backlog:
+                _write(begin, consumers)
+            await all_received(consumers, sum(each.sent for each in produced), consuming, depth)
+            _write(b"stop", producers, consumers)
+            outcome = outcome_of(workload, produced, await consuming)
+            for child in chain[Child[Any]](producers, consumers):
+                await child.end()
+            return outcome
+        finally:
+            for each in (watching, producing, consuming):
+                each.cancel()
+            await asyncio.gather(watching, producing, consuming, return_exceptions=True)
+
+
+def _write(line: bytes, *groups: Iterable[Child[Any]]) -> None:
+    for child in chain(*groups):
+        child.write(line)
+
+
+async def all_received(
+    consumers: Iterable[Child[Consumed]],
+    sent: int,
+    consuming: "asyncio.Future[list[Consumed]]",
+    depth: Callable[[], Awaitable[int]],
+) -> None:
+    """Wait until the queue is empty, or nothing came for a long time, or a consumer failed.
+
+    The number of deliveries does not show that everything came: some may have come twice.
+    """
+    last, since = -1, time.monotonic()
+    while not consuming.done():
+        count, now = sum(child.count for child in consumers), time.monotonic()
+        if count != last:
+            last, since = count, now
+        is_quiet = now > since + _QUIET_S
+        if (count >= sent or is_quiet) and await depth() == 0:
+            return
+        if now > since + STILL_S_MAX:
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _watch(producers: list[Child[Produced]], consumers: list[Child[Consumed]], watch: Watch) -> None:
+    while True:
+        watch(sum(child.count for child in producers), sum(child.count for child in consumers))
+        await asyncio.sleep(_LOOK_S)

@@ -1,0 +1,182 @@
+"""This host as one of several that serve a cluster together: its name, and where it and the others are."""
+
+import secrets
+import socket
+from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
+
+import msgspec
+
+from fila_cluster.run.backup.target import target_at
+from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.replication import Replication as ReplicationSettings
+from fila_cluster.run.config.replication import check_host_name
+from fila_cluster.run.config.settings import PORT, Settings
+from fila_cluster.run.supervisor import CannotStartError
+from fila_cluster.run.supervisor.data_dir import DataDir
+from fila_cluster.run.supervisor.layout import cores
+from fila_proto_zmq.errors import InvalidConfigError
+from fila_worker.log.kafka.settings import KafkaSettings, partitions_for, shards_in
+from fila_worker.log.leadership import LeadershipLimits
+from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings
+from fila_worker.settings import Replication
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One host of several. ``replication``: what its workers are to know of the log; ``others``: where the routers of others listen for
+    workers, as far as the settings say; ``checkpoints``: where they are kept, if at all."""
+
+    replication: Replication
+    others: tuple[str, ...]
+    checkpoints: str | None
+
+    @property
+    def name(self) -> str:
+        """By which the cluster tells its hosts apart."""
+        return self.replication.host
+
+    def joining(self, data_dir: DataDir, keys: str) -> "Member":
+        """Return this host with the log that it joins, which is made if the host is new and there is none.
+
+        ``keys``: a fingerprint of the cluster's keys. Waits for the brokers. Raise :class:`CannotStartError` or ``StorageError`` if the log is
+        another one than that of the copies in the data directory, or another cluster's.
+        """
+        kafka = self.replication.kafka
+        log = _kafka_module("topic").prepare_topic(kafka, data_dir.identity.log)
+        refuse_other_keys(kafka.topic, keys, data_dir.identity.keys, _kafka_module("joining").keys_of_log(kafka))
+        return replace(self, replication=msgspec.structs.replace(self.replication, log=log, keys=keys))
+
+    def listening(self, worker_listen: Address) -> "Member":
+        """Return this host with the port where its router listens for workers: port 0 was a free one."""
+        router = Address(self.replication.address, worker_listen.port).endpoint
+        return replace(self, replication=msgspec.structs.replace(self.replication, router=router))
+
+
+def member(settings: Settings, data_dir: DataDir, shards: int) -> Member:
+    """Return this host. Raise :class:`CannotStartError` if its data directory is another host's."""
+    given, hosts = settings.replication, settings.hosts
+    name = _name(settings, data_dir)
+    address = hosts.address or _address(settings.server.listen_addr, name)
+    own = Address(address, worker_listen(settings).port).endpoint
+    cutting = CheckpointSettings(bytes=given.checkpoint_bytes, every_ms=given.checkpoint_every)
+    replication = Replication(
+        kafka=kafka_of(given, shards),
+        host=name,
+        address=address,
+        router=own,
+        standbys=given.standbys,
+        leadership=LeadershipLimits(silence_ms=given.takeover_after_ms),
+        checkpoints=None if given.checkpoint is None else cutting,
+    )
+    others = tuple(endpoint for endpoint in hosts.join if endpoint != own)
+    return Member(replication, others, None if given.checkpoint is None else target_at(given.checkpoint).name)
+
+
+def worker_listen(settings: Settings) -> Address:
+    """Return where workers of other hosts connect. Port 0 is a free one."""
+    listen = settings.server.listen_addr
+    return settings.hosts.worker_listen_addr or Address(listen.host, listen.port and listen.port % 65535 + 1)
+
+
+def refuse_membership(settings: Settings) -> None:
+    """Raise :class:`InvalidConfigError` if the settings are those of one host of several."""
+    if settings.replication.log is not None:
+        raise InvalidConfigError(
+            "[replication] log is set, so this host is one of several: start it with `fila-cluster node`, "
+            "or remove [replication] for a cluster on this host alone"
+        )
+
+
+def check_membership(settings: Settings) -> None:
+    """Raise :class:`InvalidConfigError` if these are no settings for one host of several."""
+    if settings.replication.log is None:
+        raise InvalidConfigError(
+            "a host of several needs their log: add --log kafka://HOST:PORT,HOST:PORT, or set [replication] log; "
+            "`fila-cluster up` runs a cluster on one host, without Kafka"
+        )
+    if settings.storage.durability != "os":
+        raise InvalidConfigError(
+            "[storage] durability is for a cluster on one host: remove it. What a node confirms is on [replication] in_sync brokers; "
+            "have them sync each record with flush.messages=1 on the topic"
+        )
+    if settings.backup.target is not None:
+        raise InvalidConfigError("[backup] target is for a cluster on one host, a node makes no backups: remove it")
+
+
+def refuse_other_keys(topic: str, own: str, before: str, found: str) -> None:
+    """Raise :class:`CannotStartError` for a log of hosts with other keys. ``before``: those of this host when it was last in the log.
+
+    New keys are taken from a host that had those of the log: its operator has changed them, on all hosts.
+    """
+    if found not in {"", own, before}:
+        raise CannotStartError(
+            f"the topic {topic} is the log of a cluster with other keys: give this cluster a name of its own in [replication] cluster; or if "
+            "this is a host of that one, copy DATA_DIR/auth from another host, and set [auth] enabled as it is there"
+        )
+
+
+def shards_of_cluster(settings: Settings, data_dir: DataDir) -> int:
+    """Return the number of shards, which all hosts share: as fixed here or asked, else as the log has them, else one for each worker.
+
+    Wait for the log's brokers if only they can know. Raise :class:`CannotStartError` or ``UnfitStoreError``.
+    """
+    asked, fixed = settings.server.shards, data_dir.shards
+    if fixed is not None and asked not in {None, fixed}:
+        raise CannotStartError(
+            f"this host's cluster has {fixed} shards, not {asked}: leave the number out. The topic {settings.replication.topic} fixes it; "
+            "a cluster with another number needs another [replication] cluster, and new data directories"
+        )
+    if (shards := fixed or asked) is not None:
+        return shards
+    found = _kafka_module("topic").find_partitions(kafka_of(settings.replication, 1))
+    return (settings.server.workers or cores()) if found is None else shards_in(found)
+
+
+def _kafka_module(name: str) -> ModuleType:
+    try:
+        return import_module(f"fila_worker.log.kafka.{name}")  # needs the extra `hosts`
+    except ImportError as error:
+        raise CannotStartError(str(error)) from None
+
+
+def _name(settings: Settings, data_dir: DataDir) -> str:
+    fixed = data_dir.identity.host
+    name = settings.hosts.name or fixed or _machine(settings.server.listen_addr.port)
+    if fixed not in {None, name}:
+        raise CannotStartError(
+            f"{data_dir.path} is that of host {fixed!r}, not {name!r}: start it with --name {fixed}; "
+            "a new host needs an empty --data-dir"
+        )
+    try:
+        check_host_name(name)
+    except ValueError as error:
+        raise CannotStartError(f"this machine's name is {name!r}, {error}; choose one with --name") from None
+    return name
+
+
+def _machine(port: int) -> str:
+    """Return the name of this machine. There may be more than one host on it: their ports differ."""
+    own = {PORT: "", 0: f"-{secrets.token_hex(3)}"}.get(port, f"-{port}")
+    return f"{socket.gethostname()}{own}"
+
+
+def _address(listen: Address, name: str) -> str:
+    """Return where others reach this host: where it listens, or by its name, which may be the machine's with a port behind."""
+    if listen.reachable == listen:
+        return listen.host
+    machine = socket.gethostname()
+    return machine if name.startswith(f"{machine}-") else name
+
+
+def kafka_of(replication: ReplicationSettings, shards: int) -> KafkaSettings:
+    """Return how to reach the log of a cluster with so many shards, and what it must be like."""
+    return KafkaSettings(
+        bootstrap_servers=replication.brokers,
+        topic=replication.topic,
+        partitions=partitions_for(shards),
+        replicas=replication.replicas,
+        in_sync_min=replication.in_sync,
+        properties=replication.properties,
+    )

@@ -1,0 +1,386 @@
+"""Bugs that are planted to see that they are caught: each is a small change of the product, by name.
+
+They patch names inside the product; one that is gone makes the test of the planted bugs fail, and the bug has to be planted anew.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from fila_admission.keys import KeyRing
+from fila_admission.permissions import KINDS, Permissions
+from fila_cluster.client.requests.call import Call
+from fila_proto_zmq.errors import ShardUnavailableError
+from fila_proto_zmq.ids import sequence
+from fila_proto_zmq.record import pack_record, unpack_record
+from fila_router.core.tokens.bucket import Bucket
+from fila_worker.core.callback_groups.owned import OwnedBatches
+from fila_worker.core.deliver import subscriptions
+from fila_worker.core.enqueue import insert
+from fila_worker.core.enqueue import replace as replacing
+from fila_worker.core.enqueue.dedup import Dedup
+from fila_worker.core.enqueue.sequences import Sequences
+from fila_worker.core.manage import templates
+from fila_worker.core.model.drr import Ring
+from fila_worker.core.model.fairness_keys import MILLI
+from fila_worker.core.model.leases import LeaseBook, Reservation
+from fila_worker.core.model.state import State
+from fila_worker.core.schedules.table import Schedule
+from fila_worker.core.settle import dead_letters, failed_attempts, settle
+from fila_worker.core.shard import Shard
+from fila_worker.process.held import HeldEffects
+from fila_worker.process.shard_process import ShardProcess
+from tests.simulation.faults.host_bugs import HOST_BUGS
+from tests.simulation.faults.planting import Plant, replace
+
+
+def commit_after_reply(stack: ExitStack) -> None:
+    """Every other turn is committed with the next one: its replies leave before."""
+
+    def make(real: Any) -> Any:
+        def commit(shard: Any, *, ticked: bool = True) -> Any:
+            shard.planted_turns = getattr(shard, "planted_turns", 0) + 1
+            if shard.planted_turns % 2:
+                return real(shard, ticked=ticked)
+            effects, shard.effects = shard.effects, []
+            return effects
+
+        return commit
+
+    replace(stack, Shard, "commit", make)
+
+
+def forgotten_fence(stack: ExitStack) -> None:
+    """A settlement of a lease that is over ends whatever lease the message has now, whoever holds it."""
+
+    def note(real: Any) -> Any:
+        def add(book: Any, lease: Any) -> None:
+            book.__dict__.setdefault("planted", {})[lease.id] = list(lease.members)
+            real(book, lease)
+
+        return add
+
+    def fence_anyway(real: Any) -> Any:
+        def fenced(shard: Any, call: Any, queue: Any, fences: Any, faults: Any, **options: Any) -> Any:
+            others = {fence[0]: _now_held(shard.leases, *fence) for fence in fences}
+            kept = [fence for fence in fences if not others[fence[0]]]
+            yield from real(shard, call, queue, kept, faults, **options)
+            for found in others.values():
+                yield from found
+
+        return fenced
+
+    replace(stack, LeaseBook, "add", note)
+    replace(stack, settle, "_fenced", fence_anyway)
+
+
+def _now_held(book: Any, lease_id: int, indexes: list[int]) -> list[tuple[Any, list[int]]]:
+    """The leases that have the members of an earlier lease now; none if it is not over, or if nobody has them."""
+    if lease_id in book.leases or lease_id not in book.__dict__.get("planted", {}):
+        return []
+    members = book.planted[lease_id]
+    wanted = {members[index][0] for index in (indexes or range(len(members))) if not isinstance(members[index], bool)}
+    return [
+        (lease, [index])
+        for lease in list(book.leases.values())
+        for index, member in enumerate(lease.members)
+        if not isinstance(member, bool) and member[0] in wanted
+    ]
+
+
+def unreturned_lease(stack: ExitStack) -> None:
+    """The leases of a client that leaves or is lost do not come back."""
+
+    def make(real: Any) -> Any:
+        def end_all(shard: Any, lease: Any, error: Any, now_ms: int) -> Any:
+            if isinstance(lease.holder, Reservation):
+                return real(shard, lease, error, now_ms)
+            shard.leases.leases.pop(lease.id)
+            lease.holder.leases.pop(lease.id)
+            return 1
+
+        return end_all
+
+    replace(stack, subscriptions, "end_all", make)
+
+
+def unbounded_buffer(stack: ExitStack) -> None:
+    """All pending messages are kept in memory."""
+
+    def make(real: Any) -> Any:
+        def line_up(state: Any, lane: Any, message_key: bytes, record: bytes | None) -> None:
+            state.buffers.bytes_max = 1 << 40
+            real(state, lane, message_key, record)
+
+        return line_up
+
+    replace(stack, State, "line_up", make)
+
+
+def late_dedup_entry(stack: ExitStack) -> None:
+    """What a batch's dedup ids are is written with the next turn."""
+
+    def remember_later(real: Any) -> Any:
+        def remember(dedup: Any, *arguments: Any) -> None:
+            dedup._state.__dict__.setdefault("planted_dedup", []).append((real, dedup, arguments))
+
+        return remember
+
+    def write(real: Any) -> Any:
+        def act(shard: Any, now_ms: int) -> Any:
+            late, shard.planted_dedup = getattr(shard, "planted_dedup", []), getattr(shard, "planted_dedup_next", [])
+            shard.planted_dedup_next = late
+            for remember, dedup, arguments in shard.planted_dedup:
+                remember(dedup, *arguments)
+            shard.planted_dedup = []
+            return real(shard, now_ms)
+
+        return act
+
+    replace(stack, Dedup, "remember", remember_later)
+    replace(stack, Shard, "_act", write)
+
+
+def late_progress(stack: ExitStack) -> None:
+    """How far a schedule is is written with the next turn but one: the turn before has the message."""
+
+    def save_later(real: Any) -> Any:
+        def save(schedule: Any, batch: Any, family: Any) -> None:
+            if schedule.progress.under_way_ms:
+                late.append((real, schedule))
+            else:
+                real(schedule, batch, family)
+
+        return save
+
+    def write(real: Any) -> Any:
+        def act(shard: Any, now_ms: int) -> Any:
+            kept = shard.__dict__.setdefault("planted_progress", [])
+            shard.planted_progress = [*late]
+            late.clear()
+            for save, schedule in kept:
+                if schedule.progress.under_way_ms:
+                    save(schedule, shard.batch, shard.store.families.state)
+            return real(shard, now_ms)
+
+        return act
+
+    late: list[Any] = []
+    replace(stack, Schedule, "save", save_later)
+    replace(stack, Shard, "_act", write)
+
+
+def token_counted_twice(stack: ExitStack) -> None:
+    """What comes into a bucket comes twice."""
+
+    def make(real: Any) -> Any:
+        def accrue(bucket: Any, now_ms: int) -> None:
+            before = bucket.level
+            real(bucket, now_ms)
+            bucket.level += max(0, min(bucket.level - before, bucket.room))
+
+        return accrue
+
+    replace(stack, Bucket, "accrue", make)
+
+
+def endless_turn(stack: ExitStack) -> None:
+    """A key whose turn is over goes on with the next one, as long as it has anything."""
+
+    def make(real: Any) -> Any:
+        def end_turn(ring: Any, key: Any) -> None:
+            key.credit += key.weight * MILLI
+            if key.credit > 0:
+                ring.current = key
+            else:
+                real(ring, key)
+
+        return end_turn
+
+    replace(stack, Ring, "end_turn", make)
+
+
+def early_burial(stack: ExitStack) -> None:
+    """A message has one attempt less than its queue allows."""
+
+    def make(real: Any) -> Any:
+        def reason(queue: Any, message: Any, attempt: Any, decision: Any) -> Any:
+            cap = queue.options.max_attempts
+            if cap is not None and message.record.attempts == cap - 1 and not queue.is_dead_letter:
+                return dead_letters.MAX_ATTEMPTS
+            return real(queue, message, attempt, decision)
+
+        return reason
+
+    replace(stack, failed_attempts, "_dead_letter_reason", make)
+
+
+def lost_letter(stack: ExitStack) -> None:
+    """A message that was failed leaves its queue and comes nowhere."""
+
+    def make(real: Any) -> Any:
+        def lay_down(shard: Any, target: Any, lane: Any, place: bytes, letter: Any) -> None:
+            if letter.extension.reason != dead_letters.FAILED:
+                real(shard, target, lane, place, letter)
+
+        return lay_down
+
+    replace(stack, dead_letters, "_lay_down", make)
+
+
+def counted_deferral(stack: ExitStack) -> None:
+    """A deferral counts as a failed attempt."""
+
+    def make(real: Any) -> Any:
+        def put_off(state: Any, lane: Any, key: bytes, stored: bytes, record: bytes, *due: Any, **options: Any) -> None:
+            if options.get("deferred"):
+                counted = unpack_record(record)
+                counted.attempts += 1
+                record = pack_record(counted)
+            real(state, lane, key, stored, record, *due, **options)
+
+        return put_off
+
+    replace(stack, failed_attempts, "_put_off", make)
+
+
+def late_timeout(stack: ExitStack) -> None:
+    """A call that has no answer ends a second after its time."""
+    replace(stack, Call, "ends_at", lambda real: property(lambda call: real.fget(call) + 1.0))
+
+
+def broken_sequence(stack: ExitStack) -> None:
+    """A chunk of a producer's messages is stored also if the chunk before it is not."""
+
+    def make(real: Any) -> Any:
+        def go_on(sequences: Any, call: Any, after: int) -> None:
+            with suppress(ShardUnavailableError):
+                real(sequences, call, after)
+
+        return go_on
+
+    replace(stack, Sequences, "go_on", make)
+
+
+def unheard_revocation(stack: ExitStack) -> None:
+    """A worker goes on with connections whose API key was revoked."""
+
+    def make(real: Any) -> Any:
+        def replace(ring: Any, records: Any) -> None:
+            earlier = list(ring)
+            real(ring, records)
+            for key in earlier:
+                key.ended = False
+
+        return replace
+
+    replace(stack, KeyRing, "replace", make)
+
+
+def any_kind_will_do(stack: ExitStack) -> None:
+    """Who may do anything with a queue may do everything with it."""
+    replace(stack, Permissions, "allow", lambda real: lambda permissions, kind, queue: any(
+        real(permissions, each, queue) for each in KINDS
+    ))  # fmt: skip
+
+
+def lost_arrival(stack: ExitStack) -> None:
+    """A worker opens a shard that was moved to it only if the router says so."""
+
+    def make(real: Any) -> Any:
+        def look(host: Any, *, asked: bool = False) -> None:
+            if asked:
+                real(host, asked=asked)
+
+        return look
+
+    replace(stack, ShardProcess, "look_for_arrivals", make)
+
+
+def old_number(stack: ExitStack) -> None:
+    """A message that comes back from another shard takes the number that its id has."""
+
+    def make(real: Any) -> Any:
+        def store(state: Any, queue: Any, message: Any, now_ms: int) -> Any:
+            record = message.record
+            if not message.number and state.is_own(queue, record.id_high, record.id_low):
+                message.number = sequence(record.id_low)
+            return real(state, queue, message, now_ms)
+
+        return store
+
+    replace(stack, insert, "store", make)
+
+
+def hasty_answer(stack: ExitStack) -> None:
+    """What a turn says leaves the process before its commit is confirmed."""
+    replace(stack, HeldEffects, "hold", lambda real: lambda held, store, effects, now_ms: effects)
+
+
+def dropped_update(stack: ExitStack) -> None:
+    """A message that would replace one that is leased or gone is confirmed, and not stored."""
+    replace(stack, replacing.Replacements, "replace", lambda real: lambda *arguments: real(*arguments) or True)
+
+
+def half_a_replacement(stack: ExitStack) -> None:
+    """A pending message that is replaced is replaced on the disk, and not in its line in memory."""
+
+    def make(real: Any) -> Any:
+        def rewrite(state: Any, lane: Any, key: bytes, old_bytes: int, record: bytes) -> None:
+            old = state.store.get(key, state.store.families.messages)
+            real(state, lane, key, old_bytes, record)
+            if old is not None:
+                state.buffers.remove(lane, {key})
+                state.line_up(lane, key, old)
+
+        return rewrite
+
+    replace(stack, replacing, "_rewrite", make)
+
+
+def idle_queue_kept(stack: ExitStack) -> None:
+    """A queue that a template makes is kept, however long it is idle."""
+
+    def make(real: Any) -> Any:
+        def made(state: Any, name: str, options: Any, *rest: Any) -> Any:
+            return real(state, name, msgspec.structs.replace(options, idle_expiry_ms=None), *rest)
+
+        return made
+
+    replace(stack, templates, "make_queue", make)
+
+
+def hasty_callback(stack: ExitStack) -> None:
+    """A sealed batch takes the first counts that it hears of a part for the last ones."""
+
+    def make(real: Any) -> Any:
+        def heard(owned: Any, batch: Any, report: Any, writes: Any) -> bool:
+            report.acked = report.added - report.dead - report.removed
+            return bool(real(owned, batch, report, writes))
+
+        return heard
+
+    replace(stack, OwnedBatches, "heard", make)
+
+
+BUGS: dict[str, Plant] = {
+    plant.__name__: plant
+    for plant in (
+        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
+        late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
+        broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
+        hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept,
+        *HOST_BUGS,
+    )
+}  # fmt: skip
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Have a bug in the product; None: have none."""
+    with ExitStack() as stack:
+        if name is not None:
+            BUGS[name](stack)
+        yield

@@ -1,1 +1,0 @@
-"""What :mod:`tests.support.kafka` is made of: the programs it needs, the kit that brokers run from, a broker, and the guard of processes."""

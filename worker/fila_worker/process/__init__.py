@@ -1,0 +1,1 @@
+"""The shards of one process: their turns, failures, comings and goings."""

@@ -1,0 +1,264 @@
+"""A shard's place in its host, and its failures."""
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fila_proto_zmq.commands import HostCopy, ShardOutage
+from fila_proto_zmq.errors import StorageError
+from fila_proto_zmq.outages import OPENING, QUARANTINED, WAITING
+from fila_worker.core.effects import Effect
+from fila_worker.core.hooks import HookCompiler
+from fila_worker.core.recovery import recover_in_steps
+from fila_worker.core.settings import ShardSettings
+from fila_worker.core.shard import Shard
+from fila_worker.core.store import DamageError, Store, UnfitStoreError
+from fila_worker.log.leadership import Proof
+from fila_worker.process.cron import CALENDAR
+from fila_worker.process.held import HeldEffects, is_confirmed
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a shard may fail. Times are in milliseconds."""
+
+    failures_max: int = 3
+    """Failures within ``window_ms`` without a command to blame.
+
+    After so many the shard is quarantined: recovery does not help.
+    """
+    window_ms: int = 60_000
+    retry_ms_min: int = 100
+    retry_ms_max: int = 5_000
+    """How long to wait after the disk refused: doubled with each failure within ``window_ms``."""
+
+
+Frame: TypeAlias = list[Any]
+"""``[client id, header, routing key, body]``: bytes; the body may be a memoryview."""
+
+Opener: TypeAlias = Callable[[], Store]
+"""Opens a shard's store; raises :class:`StorageError`."""
+
+
+def random_64() -> int:
+    """Return 64 random bits."""
+    return secrets.randbits(64)
+
+
+class Slot:
+    """One shard of a host. Invariants: ``shard`` is set exactly while it is open; ``outage`` exactly while it is not."""
+
+    def __init__(
+        self,
+        index: int,
+        shards_total: int,
+        settings: ShardSettings,
+        compile_hooks: HookCompiler,
+        open_store: Opener,
+        entropy: Callable[[], int] = random_64,
+    ) -> None:
+        """``entropy`` gives 64 random bits for each opening."""
+        self.index = index
+        self.shard: Shard | None = None
+        self.outage: ShardOutage | None = ShardOutage(index, OPENING, "it is being opened")
+        self.since_ms = 0
+        """When its opening began; 0: not yet."""
+        self.retry_at_ms = 0
+        self.opened_once = False
+        self.fence = 0
+        """The number of the offer after its last failure; 0: it has not failed.
+
+        Frames that come before their router has taken the offer were sent to the shard's earlier life, and that router has
+        answered them.
+        """
+        self.leaving = False
+        """Whether it takes in nothing more, because another worker is to host the shard."""
+        self.frames: list[Frame] = []
+        """The frames carried out since the last commit."""
+        self.answers: list[Effect] = []
+        """What the host itself answers for this shard; it goes with the effects of the shard's next commit."""
+        self.held = HeldEffects()
+        self.watches_log = True
+        """Whether to look at the log in each turn. False: when the last turn ended all was confirmed, and nothing was held."""
+        self.pauses = False
+        """Whether the shard has to end no turn for the moment, as of the last look at the log."""
+        self.log_full_ms: int | None = None
+        """For how long the log has had too much to confirm; None: it has not."""
+        self._shards_total = shards_total
+        self._settings = settings
+        self._compile_hooks = compile_hooks
+        self._open_store = open_store
+        self._entropy = entropy
+        self._store: Store | None = None
+        self._recovery: Generator[None, int | None, Shard] | None = None
+        self._recovered: Shard | None = None
+        """The shard while its new epoch is not confirmed."""
+        self._failures: deque[int] = deque()
+        self._log_full_since_ms = 0
+
+    @classmethod
+    def of(cls, shard: Shard) -> "Slot":
+        """Return the slot of a shard that is open, and whose store can be read again if it fails."""
+        slot = cls(shard.index, shard.shards, shard.settings, shard.compile_hooks, lambda: shard.store)
+        slot._store = shard.store
+        slot.enter(shard)
+        return slot
+
+    @property
+    def opening(self) -> bool:
+        """Whether there is a step to take, at once or later."""
+        return self.outage is not None and self.outage.state != QUARANTINED
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether its disk is being read, for as long as that takes."""
+        return self.opening
+
+    @property
+    def due_ms(self) -> int | None:
+        """How soon to take the next step of opening; None: when something arrives."""
+        return None if self.awaits_log else 0
+
+    @property
+    def awaits_log(self) -> bool:
+        """Whether the next step has to wait until the shard's epoch is confirmed."""
+        return self._recovered is not None and not is_confirmed(self._recovered.store)
+
+    def step(self, now_ms: int) -> Shard | None:
+        """Take one step of opening the shard; return the shard after the last one. Errors that prevent it are raised."""
+        self.since_ms = self.since_ms or now_ms
+        if self._store is None:
+            self._store = self._open_store()
+            return None
+        if self._recovered is None:
+            self._recovered = self._recover(now_ms)
+        self._store.push()
+        if self._store.failure is not None:
+            raise self._store.failure
+        return None if self._recovered is None or self.awaits_log else self._recovered
+
+    def _recover(self, now_ms: int) -> Shard | None:
+        assert self._store is not None
+        try:
+            if self._recovery is None:
+                self._recovery = recover_in_steps(
+                    self._store, self._settings, self._compile_hooks,
+                    index=self.index, shards=self._shards_total, now_ms=now_ms, entropy=self._entropy(),
+                    calendar=CALENDAR,
+                )  # fmt: skip
+                next(self._recovery)
+            else:
+                self._recovery.send(now_ms)
+        except StopIteration as done:
+            shard: Shard = done.value
+            return shard
+        return None
+
+    def enter(self, shard: Shard) -> None:
+        """Note that the shard is open."""
+        self.shard, self.outage, self.opened_once = shard, None, True
+        self._recovery = self._recovered = None
+        self.watches_log = True
+
+    def end_turn(self, effects: list[Effect], now_ms: int) -> list[Effect]:
+        """Have the turn's commits confirmed. Return the effects that may be sent now; hold the others."""
+        assert self.shard is not None
+        store = self.shard.store
+        if store.push() and not (self.watches_log and self.held):
+            self.watches_log, self.log_full_ms = False, None
+            return effects
+        self.watches_log = True
+        return self.held.hold(store, effects, now_ms)
+
+    def look_at_log(self, now_ms: int) -> None:
+        """See how much the log has yet to confirm. Call it at the beginning of a turn, if :attr:`watches_log`."""
+        if self.shard is None or not (self.shard.has_much_unconfirmed or self.pauses):
+            self.log_full_ms = None
+        elif self.log_full_ms is None:
+            self.log_full_ms, self._log_full_since_ms = 0, now_ms
+        else:
+            self.log_full_ms = now_ms - self._log_full_since_ms
+
+    @property
+    def log_trouble(self) -> str:
+        """What holds up the shard's commits, for people."""
+        assert self.shard is not None
+        if self.pauses:
+            return f"shard {self.index} writes its memory to files"
+        return f"the log of shard {self.index} has {self.shard.store.unconfirmed_bytes} bytes to confirm"
+
+    def tend(self, now_ms: int) -> str:
+        """Look at what the shard stands on, before each of its turns. Return why it must be put down; empty: it goes on."""
+        return ""
+
+    def put_down(self, reason: str) -> None:
+        """Drop the shard's memory, because :meth:`tend` said so."""
+        raise NotImplementedError
+
+    @property
+    def retires(self) -> bool:
+        """Whether the shard is being handed over."""
+        return False
+
+    def copy_view(self) -> HostCopy | None:
+        """Return what this host has of a shard on a replicated log; None: the shard has no such log."""
+        return None
+
+    def log_problem(self, now_ms: int) -> str:
+        """Return why no answer comes, if a replicated log has not confirmed what it depends on for long; empty: it has."""
+        return ""
+
+    def proof(self) -> Proof | None:
+        """Return the proof that this process leads the shard, by a log that others have too; None: it does not."""
+        return None
+
+    def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
+        """Drop the shard's memory, and decide how it goes on. ``blameless``: no command is to blame."""
+        refused = isinstance(error, StorageError)
+        self._forget()
+        if blameless or refused:
+            self._failures.append(now_ms)
+        while self._failures and self._failures[0] <= now_ms - patience.window_ms:
+            self._failures.popleft()
+        if isinstance(error, (DamageError, UnfitStoreError)) or (
+            not refused and len(self._failures) >= patience.failures_max
+        ):
+            state = QUARANTINED
+        else:
+            state = WAITING if refused else OPENING
+        if state != OPENING:
+            self.close()
+        self.retry_at_ms = self.since_ms = now_ms + (self._delay_ms(patience) if state == WAITING else 0)
+        self.outage = ShardOutage(self.index, state, reason)
+        return self.outage
+
+    def _delay_ms(self, patience: Patience) -> int:
+        return min(patience.retry_ms_max, patience.retry_ms_min << min(len(self._failures) - 1, 16))
+
+    def _forget(self) -> None:
+        """Drop the shard's memory, and what nobody may learn of it any more."""
+        self.shard = self._recovery = self._recovered = None
+        self.since_ms = 0
+        self.frames.clear()
+        self.answers.clear()
+        self.held.clear()
+
+    def forgive(self) -> None:
+        """Clear the failures: a command was to blame for them."""
+        self._failures.clear()
+
+    def leave(self) -> None:
+        """Close the shard for good: another worker hosts it from now on."""
+        self._forget()
+        self.outage = ShardOutage(self.index, WAITING, "another worker is about to open it")
+        self.close()
+
+    def close(self) -> None:
+        """Release the shard's store."""
+        store, self._store = self._store, None
+        if store is not None:
+            with suppress(Exception):  # a disk that refused a write may refuse this too
+                store.close()

@@ -1,0 +1,1 @@
+"""Shards on a replicated log: replicas, checkpoints, and who lends the token bank."""

@@ -1,0 +1,1 @@
+"""How frames come to a worker and leave it: links to routers, and a socket for clients."""

@@ -1,0 +1,421 @@
+"""The clients at a worker's own door: which client is on which connection, what is taken in, and the way of each answer.
+
+A client is the session that the router gave it, and proves it with the session's secret, as it does to a router. It may use both
+ways, one after the other: an answer goes the way on which its request came last, and the pushes of a shard go the way of the
+client's last Subscribe there.
+
+A worker serves its door only while it knows that its router counts it among the living (:meth:`DirectClients.trusted`). The router
+may take a silent worker for lost and go on without it, for example change the runtime config; such a worker must hear of that before
+it takes in anything from its door.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from fila_admission.acts import ACT_OPCODES, DONE, Audit
+from fila_admission.in_flight import InFlight, asks_page
+from fila_admission.keys import Key, KeyRing
+from fila_admission.limits import TRUST_MS
+from fila_admission.refusals import interrupted, overloaded, too_busy
+from fila_admission.requests import OF_A_QUEUE
+from fila_proto_zmq.clients import SESSION_BYTES, client_name, client_of
+from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
+from fila_proto_zmq.commands import (
+    PLATE,
+    ApiKey,
+    Hello,
+    Plate,
+    PutKeys,
+    Subscribe,
+    Welcome,
+)
+from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnauthenticatedError, UnsupportedVersionError
+from fila_proto_zmq.frames import HEADER_BYTES, VERSIONS, pack_header, unpack_header
+from fila_proto_zmq.version import VERSION
+from fila_worker.core.effects import Answer, Push
+from fila_worker.transport.limits import DEFAULTS, DoorLimits
+
+if TYPE_CHECKING:
+    from fila_worker.core.effects import Effect
+    from fila_worker.process.shard_process import ShardProcess
+    from fila_worker.process.slots import Frame, Slot
+
+SWEEP_MS: Final = 10_000
+"""How often to search for overdue requests."""
+
+QUIET_MS: Final = 250
+"""How long a retired door must be silent before it may be closed: a client that has not read for 50 ms reads before it sends, and the
+rest is for the network."""
+
+DOOR_BYTES: Final = 16
+"""The length of a door's name."""
+
+_HELLO: Final = pack_header(Hello.opcode)[:6]
+
+
+@dataclass(slots=True, eq=False)
+class DirectConnection:
+    """A connection of a client. ``client``: its identity once it has greeted.
+
+    ``outgoing``: frames that the door has yet to send. ``pushing``: the shards whose last Subscribe of this client came here.
+    """
+
+    name: bytes
+    heard_ms: int
+    address: str = ""
+    """Where it comes from; empty: through a socket file."""
+    client: bytes = b""
+    key: Key | None = None
+    """Its API key, if the cluster has authentication."""
+    pushing: set[int] = field(default_factory=set)
+    outgoing: list[list[bytes]] = field(default_factory=list)
+    unread: int = 0
+    """Bytes that the socket has not taken; the door keeps it up to date."""
+    open: bool = True
+
+
+class DirectClients:
+    """The connections at one door. ``door``: what its plate says."""
+
+    def __init__(
+        self,
+        host: "ShardProcess",
+        door: bytes,
+        consumer_timeout_ms: int,
+        max_payload_bytes: int,
+        shards: int,
+        limits: DoorLimits = DEFAULTS,
+        *,
+        auth: bool = False,
+    ) -> None:
+        self.door = door
+        self.limits = limits
+        self.connections: dict[bytes, DirectConnection] = {}
+        """Open connections by name, those without a frame for longest first."""
+        self.frames = 0
+        """Frames that passed this door, in both directions."""
+        self._host = host
+        self._welcome = Welcome(VERSIONS[0], VERSION, shards, consumer_timeout_ms, max_payload_bytes)
+        self._by_client: dict[bytes, DirectConnection] = {}
+        self._keys = KeyRing() if auth else None
+        self._knows_keys = not auth
+        self._keys_of: dict[int, PutKeys] = {}
+        """The API keys that each router has sent last, by its link."""
+        self._in_flight = InFlight(limits)
+        self.audit = Audit(limits.acts_max)
+        """Administrative acts that came here."""
+        self._made = 0
+        self._trusted_until_ms = 0
+        self._retired_ms: int | None = None
+        self._swept_ms = 0
+        self._to_close: list[DirectConnection] = []
+        host.heard_at_door = self._heard
+
+    # --- trust --------------------------------------------------------------------------------------------------------
+
+    def trust(self, asked_ms: int) -> None:
+        """Note that the router has answered a pulse that was sent at ``asked_ms``."""
+        self._trusted_until_ms = max(self._trusted_until_ms, asked_ms + TRUST_MS)
+
+    def trusted(self, now_ms: int) -> bool:
+        """Return whether frames may be taken in."""
+        return now_ms < self._trusted_until_ms and self._knows_keys
+
+    def put_keys(self, put: PutKeys, link: int = 0) -> None:
+        """Take over a router's API keys. A client whose key is not among them gets only refusals from now on.
+
+        Of several routers the keys count of those that have the latest version, and of each the keys of its host's own processes.
+        """
+        self._keys_of[link] = put
+        if self._keys is not None:
+            latest = max(each.stored for each in self._keys_of.values())
+            shared = [(link, put.keys) for link, put in self._keys_of.items() if put.stored == latest]
+            self._keys.replace(_joined([*shared, *((link, put.own) for link, put in self._keys_of.items())]))
+            self._knows_keys = True
+
+    def keys_version(self, link: int = 0) -> int:
+        """Return the version of the API keys that the router of a link has sent last; 0: it has sent none."""
+        put = self._keys_of.get(link)
+        return 0 if put is None else put.version
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    def connected(self, now_ms: int, address: str = "") -> DirectConnection | None:
+        """Return a new connection, with the plate to send on it; None if there is no room for one. ``address``: of its client."""
+        if len(self.connections) >= self.limits.connections_max and not self._make_room(now_ms):
+            return None
+        self._made += 1
+        connection = DirectConnection(self._made.to_bytes(8, "big"), now_ms, address)
+        connection.outgoing.append([pack_header(PLATE), b"", encode_body(Plate(self.door))])
+        self.connections[connection.name] = connection
+        return connection
+
+    def _make_room(self, now_ms: int) -> bool:
+        idlest = next(iter(self.connections.values()), None)
+        if idlest is None or now_ms - idlest.heard_ms < self.limits.spared_ms:
+            return False
+        self.close(idlest)
+        return True
+
+    def close(self, connection: DirectConnection) -> None:
+        """Have the door close a connection."""
+        self.closed(connection)
+        self._to_close.append(connection)
+
+    def closed(self, connection: DirectConnection) -> None:
+        """Note that a connection is gone. Its open requests are answered into the void; its client asks again."""
+        self._end(connection)
+        connection.outgoing.clear()
+
+    def _end(self, connection: DirectConnection) -> None:
+        """Take nothing more in from a connection, and send nothing more there than what is in its ``outgoing``."""
+        connection.open = False
+        self.connections.pop(connection.name, None)
+        self._disown(connection)
+
+    def _disown(self, connection: DirectConnection) -> None:
+        """Separate a connection from its client, if it has one."""
+        if self._by_client.get(connection.client) is connection:
+            del self._by_client[connection.client]
+        connection.pushing.clear()
+
+    def _heard(self, client: bytes) -> int:
+        connection = self._by_client.get(client)
+        return 0 if connection is None else connection.heard_ms
+
+    def end(self, client: bytes) -> None:
+        """Close the connection of a client whose session has ended, if it has one."""
+        connection = self._by_client.get(client)
+        if connection is not None:
+            self.close(connection)
+
+    def retire(self, now_ms: int) -> None:
+        """Ask all clients to send nothing more on their connections, and to close them once they have their answers."""
+        self._retired_ms = now_ms
+        for connection in self.connections.values():
+            connection.outgoing.append([pack_header(PLATE), b"", encode_body(Plate(b""))])
+
+    def quiet(self, now_ms: int) -> bool:
+        """Return whether no client uses a door that was retired: all answers are sent, and nothing has come for a while.
+
+        A client whose program does something else does not read that the door is retired; it reads before it sends again. Receives
+        that wait are asked again on another way.
+        """
+        retired_ms = self._retired_ms
+        return (
+            retired_ms is not None
+            and self.trusted(now_ms)
+            and not self._in_flight.at_work
+            and all(
+                now_ms - max(each.heard_ms, retired_ms) >= QUIET_MS and not each.unread and not each.outgoing
+                for each in self.connections.values()
+            )
+        )
+
+    def take_to_close(self) -> list[DirectConnection]:
+        """Return the connections to close, once."""
+        closing, self._to_close = self._to_close, []
+        return closing
+
+    @property
+    def clients(self) -> int:
+        """How many clients are connected."""
+        return len(self._by_client)
+
+    # --- frames in ----------------------------------------------------------------------------------------------------
+
+    def arrived(self, connection: DirectConnection, header: bytes, key: bytes, body: Any, now_ms: int) -> None:
+        """Take in one frame: the host carries it out, or it is refused. Frames that are none close the connection."""
+        self.frames += 1
+        connection.heard_ms = now_ms
+        self.connections[connection.name] = self.connections.pop(connection.name)  # the idlest stays in front
+        client = connection.client
+        if not client or header[:6] == _HELLO:
+            self._greet(connection, header, body, now_ms)
+            return
+        try:
+            if header[:6] not in OF_A_QUEUE:
+                raise InvalidFrameError(f"{header[:6].hex()} is no beginning of a request that a worker takes directly")
+            if header[3] in ACT_OPCODES:
+                caller = connection.key.name if connection.key else "", client_name(client), connection.address
+                self.audit.begin(client, header, key, caller, now_ms)
+            queue = str(key, "utf-8")
+            if connection.key is not None:
+                connection.key.check(header[3], queue, body, now_ms)
+            slot = self._host.slot_of(queue)
+            if not self._admit(connection, slot, header, key, len(body), now_ms):
+                return
+        except (FilaError, UnicodeDecodeError) as error:
+            refusal = error if isinstance(error, FilaError) else InvalidFrameError(f"a routing key is UTF-8: {error}")
+            self._refuse(connection, header, key, refusal)
+            return
+        if header[3] in ACT_OPCODES:
+            self.audit.read(client, header, body)
+        if header[3] == Subscribe.opcode:
+            connection.pushing.add(slot.index)
+        self._host.accept_direct([client, header, key, body], queue, slot, now_ms)
+
+    def _admit(
+        self, connection: DirectConnection, slot: "Slot", header: bytes, key: bytes, size_bytes: int, now_ms: int
+    ) -> bool:
+        """Note a request that is about to be carried out; False: it is open on this connection already."""
+        client, in_flight = connection.client, self._in_flight
+        if not in_flight.has_room(client, header[3]):
+            raise overloaded("the worker", in_flight, client, header[3])
+        if asks_page(header[3]) and in_flight.pages_of(client) >= self.limits.client_pages_max:
+            raise too_busy(f"{in_flight.pages_of(client)} pages are open for this client")
+        return in_flight.open(client, header, key, slot.index, size_bytes, connection.name, now_ms)
+
+    def _greet(self, connection: DirectConnection, header: bytes, body: Any, now_ms: int) -> None:
+        try:
+            hello = decode_command(unpack_header(header), body)
+            if not isinstance(hello, Hello) or len(hello.session) != SESSION_BYTES:
+                raise InvalidFrameError(
+                    "the first frame on a direct connection is Hello with the session that the router gave"
+                )
+            if not set(VERSIONS) & set(hello.versions):
+                raise UnsupportedVersionError(
+                    f"protocol versions {hello.versions[:10]} are not supported, only {list(VERSIONS)}"
+                )
+            api_key = None if self._keys is None else self._keys.find(hello.api_key, now_ms)
+        except FilaError as error:
+            self._refuse(connection, header, b"", error)
+            self._close_after_answer(connection)
+            return
+        client = client_of(hello.session, api_key.digest if api_key else b"")
+        earlier = self._by_client.get(client)
+        if earlier is not connection:
+            self._disown(connection)  # it has greeted for another session before
+            if earlier is not None:
+                self.close(earlier)
+        connection.client, connection.key = client, api_key
+        self._by_client[client] = connection
+        connection.outgoing.append(encode_reply(Hello.opcode, int.from_bytes(header[10:], "big"), self._welcome))
+
+    def _close_after_answer(self, connection: DirectConnection) -> None:
+        """Have the door close a connection once it has tried to send the last answer."""
+        self._end(connection)
+        self._to_close.append(connection)
+
+    def _refuse(self, connection: DirectConnection, header: bytes, key: bytes, error: FilaError) -> None:
+        readable = len(header) == HEADER_BYTES and header[:2] == _HELLO[:2]
+        opcode, request = (header[3], int.from_bytes(header[10:], "big")) if readable else (0, 0)
+        self._end_act(connection.client, header, error.code)
+        connection.outgoing.append(encode_error(opcode, request, error, str(key, "utf-8", "replace")))
+
+    def _end_act(self, client: bytes, header: bytes, result: str) -> None:
+        event = self.audit.end(client, header, result)
+        if event is not None:
+            self._host.notes.append(event)
+
+    # --- frames out ---------------------------------------------------------------------------------------------------
+
+    def came_by_router(self, frame: "Frame") -> None:
+        """Note a request of a client that came through the router: its answer, and pushes after a Subscribe, go back there."""
+        client, header, key, _ = frame
+        self._in_flight.drop(client, header)
+        self.audit.forget(client, header)
+        if header[3] == Subscribe.opcode:
+            connection = self._by_client.get(client)
+            if connection is not None:
+                with suppress(FilaError, UnicodeDecodeError):  # the host refuses such a name
+                    connection.pushing.discard(self._host.slot_of(str(key, "utf-8")).index)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer or a push may have to go out here."""
+        return bool(self._by_client) or bool(len(self._in_flight))
+
+    def send(self, effect: "Effect") -> DirectConnection | None:
+        """Put a frame of a client into its connection's ``outgoing``, and return the connection; None: it goes through the router.
+
+        An answer whose connection is gone is dropped with its request: the client asks again, on another connection.
+        """
+        client = effect.client
+        connection = self._by_client.get(client)
+        if isinstance(effect, Answer):
+            header = pack_header(effect.opcode, effect.call.request)
+            if not self._in_flight.close(client, header):
+                return None
+            if effect.opcode in ACT_OPCODES:
+                self._end_act(client, header, effect.reply.code if isinstance(effect.reply, FilaError) else DONE)
+        elif not isinstance(effect, Push) or connection is None or not self._pushes(connection, effect.queue):
+            return None
+        if connection is None:
+            return _NOWHERE
+        self.frames += 1
+        if connection.key is not None and connection.key.ended:
+            return self._withhold(connection, effect)
+        connection.outgoing.append(effect.frames())
+        return connection
+
+    def _withhold(self, connection: DirectConnection, effect: "Answer | Push") -> DirectConnection:
+        """Send a refusal instead of an answer, and nothing instead of a push: the client's API key has ended meanwhile."""
+        assert connection.key is not None
+        if isinstance(effect, Answer):
+            refusal = UnauthenticatedError(
+                f"the API key {connection.key.name!r} has ended: ask an administrator for another one"
+            )
+            connection.outgoing.append(encode_error(effect.opcode, effect.call.request, refusal, effect.call.queue))
+        return connection
+
+    def interrupt(self, shards: "frozenset[int]") -> list[DirectConnection]:
+        """Answer the open requests for shards that have failed. Return the connections that have something to send."""
+        changed = []
+        for client, header, key, shard, *_ in self._in_flight.take(shards):
+            connection, error = self._by_client.get(client), interrupted(shard)
+            self._end_act(client, header, error.code)
+            if connection is not None:
+                self._refuse(connection, header, key, error)
+                changed.append(connection)
+        return changed
+
+    def _pushes(self, connection: DirectConnection, queue: str) -> bool:
+        return bool(connection.pushing) and self._host.slot_of(queue).index in connection.pushing
+
+    def check(self) -> None:
+        """Check the invariants, for tests."""
+        for client, connection in self._by_client.items():
+            assert connection.client == client
+            assert self.connections.get(connection.name) is connection
+        assert all(each.open and (not each.pushing or each.client) for each in self.connections.values())
+        assert all(not each.client or self._by_client[each.client] is each for each in self.connections.values())
+        assert len(self.connections) <= self.limits.connections_max
+        self._in_flight.check()
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Close what is idle for too long, forget what no client waits for, and measure. Call it a few times a second."""
+        self._in_flight.measure(now_ms)
+        if now_ms - self._swept_ms >= SWEEP_MS:
+            self._swept_ms = now_ms
+            self._in_flight.forget_overdue(now_ms)
+            self._host.notes += self.audit.forget_overdue(now_ms)
+        for connection in list(self.connections.values()):
+            silent_ms = now_ms - connection.heard_ms
+            if silent_ms < self.limits.greeting_ms:
+                break  # those behind it were heard of later
+            if not connection.client or silent_ms >= self.limits.idle_ms:
+                self.close(connection)
+        for key in self._keys or ():
+            key.end_in_time(now_ms)
+
+
+_NOWHERE: Final = DirectConnection(b"", 0, open=False)
+
+
+def _joined(lists: list[tuple[int, list[ApiKey]]]) -> list[ApiKey]:
+    """Return all keys, each once. Where hosts gave their own keys the same name, the number of the link makes it another one."""
+    joined: dict[bytes, ApiKey] = {}
+    names: set[str] = set()
+    for link, keys in lists:
+        for key in keys:
+            if key.digest not in joined:
+                name = key.name if key.name not in names else f"{key.name}~{link}"
+                joined[key.digest] = replace(key, name=name)
+                names.add(name)
+    return list(joined.values())
