@@ -41,7 +41,7 @@ def test_a_worker_and_the_settings_of_a_log_on_kafka_do_without_its_library() ->
     ("part", "library"),
     [
         ("spark", "pyspark"),
-        ("dashboard", "nicegui"),
+        ("ops.dashboard", "nicegui"),
         ("outbox", "sqlalchemy"),
         ("celery", "kombu"),
         ("dramatiq", "dramatiq"),
@@ -51,7 +51,7 @@ def test_a_worker_and_the_settings_of_a_log_on_kafka_do_without_its_library() ->
 def test_what_an_extra_brings_is_imported_only_on_use(part: str, library: str) -> None:
     """At the top of a module by its own package alone; others import it where they run."""
     package = f"fila_cluster.{part}"
-    others = [file for file in sources(*PACKAGES.values()) if CLUSTER / part not in file.parents]
+    others = [file for file in sources(*PACKAGES.values()) if CLUSTER.joinpath(*part.split(".")) not in file.parents]
     top = {
         (name_of(file), name) for file in others for node in ast.parse(file.read_text()).body for name in imported_by(node)
     }

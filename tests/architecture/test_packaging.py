@@ -14,10 +14,10 @@ from tests.architecture.sources import PACKAGES, ROOT, imports_of, roots, source
 from tests.support.machine import leave_out
 
 SPARK = PACKAGES["fila_cluster"] / "spark"
-DASHBOARD = PACKAGES["fila_cluster"] / "dashboard"
-REMOTE = PACKAGES["fila_cluster"] / "backup" / "remote.py"
+DASHBOARD = PACKAGES["fila_cluster"] / "ops" / "dashboard"
+REMOTE = PACKAGES["fila_cluster"] / "run" / "backup" / "remote.py"
 KAFKA = PACKAGES["fila_worker"] / "log" / "kafka"
-RELOAD = PACKAGES["fila_cluster"] / "work" / "changes.py"
+RELOAD = PACKAGES["fila_cluster"] / "run" / "work" / "changes.py"
 OUTBOX = PACKAGES["fila_cluster"] / "outbox"
 OUTBOX_COMMANDS = PACKAGES["fila_cluster"] / "cli" / "queues" / "outbox.py"
 CELERY = PACKAGES["fila_cluster"] / "celery"

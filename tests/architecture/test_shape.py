@@ -15,7 +15,7 @@ SHAPED = {
     "fila_worker.core": PACKAGES["fila_worker"] / "core",
     "fila_router.core": PACKAGES["fila_router"] / "core",
     "fila_cluster.client": PACKAGES["fila_cluster"] / "client",
-    "fila_cluster.ops.dashboard": PACKAGES["fila_cluster"] / "dashboard",
+    "fila_cluster.ops.dashboard": PACKAGES["fila_cluster"] / "ops" / "dashboard",
 }
 
 

@@ -14,7 +14,7 @@ from tests.simulation.options import Options
 from tests.simulation.run import Result, run
 from tests.simulation.world.log import LogNature
 
-CASES = Path(__file__).parent / "cases"
+CASES = Path(__file__).parent
 
 
 def keep(result: Result, name: str, about: str, bug: str | None = None) -> Path:

@@ -1,1 +1,1 @@
-"""Shards on a replicated log: replicas, checkpoints, and who lends the token bank."""
+"""Shards on a replicated log: their slots, checkpoints, and who lends the token bank."""
