@@ -21,6 +21,7 @@ MODULES: Final = {
     "soak": "benchmarks.workloads.soak",
     "endurance": "benchmarks.workloads.endurance",
     "turns": "benchmarks.inside.turns",
+    "walks": "benchmarks.inside.walks",
     "long_turns": "benchmarks.inside.long_turns",
     "router_hop": "benchmarks.inside.router_hop",
     "chaos": "benchmarks.faults.chaos",

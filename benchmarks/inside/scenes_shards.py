@@ -4,13 +4,13 @@ from random import Random
 
 from benchmarks.inside.driver import BATCH, SMALL, Bench, driver, fill, question
 from fila_proto_zmq import commands as c
-from fila_proto_zmq.codec import encode_body
+from fila_proto_zmq.codec import encode_body, encode_command
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.limits import CONFIG_KEYS_MAX
 from fila_router.core.router import Router
-from fila_worker.core.effects import Answer, Call
 from fila_worker.core.settings import ShardSettings
 from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 
 
 def throttles(bench: Bench) -> None:
@@ -60,7 +60,7 @@ def configs(bench: Bench) -> None:
     with driver() as drive, driver(index=1) as empty:
         entries = {f"throttle:key-{number:06d}:rate": "5" for number in range(count)}
         others = {f"throttle:key-{number:06d}:rate": "0.5" for number in range(1, count)}
-        host = ShardProcess([drive.shard], 1, drive.now_ms)
+        host = ShardProcess([Slot.of(drive.shard)], 1, drive.now_ms)
         asked: list[tuple[str, list[c.Command]]] = [
             ("the whole comes", [*c.put_whole(1, entries)]),
             ("set one", [c.SetConfig("throttle:other:rate", "5")]),
@@ -74,7 +74,7 @@ def configs(bench: Bench) -> None:
         ]
         for what, commands in asked:
             bench.time_host(host, scene, what, *commands)
-        several = ShardProcess([drive.shard, empty.shard], 2, drive.now_ms)
+        several = ShardProcess(map(Slot.of, (drive.shard, empty.shard)), 2, drive.now_ms)
         bench.time_host(several, scene, "a shard without them begins to serve")
 
 
@@ -140,11 +140,12 @@ def queues(bench: Bench) -> None:
         for number in range(count):
             drive.turn(question(c.CreateQueue(c.QueueOptions()), f"queue-{number}"))
         scene = f"{2 * count:,} queues"
-        host = ShardProcess([drive.shard], 1, drive.now_ms)
+        host = ShardProcess([Slot.of(drive.shard)], 1, drive.now_ms)
         for what, command in (("list, one page", c.ListQueues()), ("metrics", c.GetMetrics())):
 
             def ask(command: c.Command = command) -> None:
-                call = Call(b"c", 1, "", drive.now_ms)
-                Answer(call, command.opcode, host._reply(call, command)).frames()
+                host.accept([b"", *encode_command(command, 1)], drive.now_ms)
+                for effect in host.held.take(host.shards.values()):
+                    effect.frames()
 
             bench.clock(scene, what, ask)

@@ -21,6 +21,7 @@ from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.lua import compile_hooks
 from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 from fila_worker.storage.rocks import RocksStore
 
 EMPTY_US_MAX, ENQUEUE_US_MAX = 25.0, 60.0
@@ -83,7 +84,7 @@ def driver(directory: Path) -> Iterator[Driver]:
     """Make a host with one queue."""
     now_ms, store = 1_800_000_000_000, RocksStore(directory)
     shard = recover(store, ShardSettings(), compile_hooks, index=0, shards=1, now_ms=now_ms)
-    drive = Driver(ShardProcess([shard], 1, now_ms), now_ms)
+    drive = Driver(ShardProcess([Slot.of(shard)], 1, now_ms), now_ms)
     drive.turn(c.CreateQueue(c.QueueOptions()))
     yield drive
     store.close()

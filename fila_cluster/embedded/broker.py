@@ -226,7 +226,7 @@ class Broker:
             now_ms = clock.now_ms()
             if now_ms >= look_at_ms:
                 look_at_ms = now_ms + LOOK_MS
-                joined.host.measured(shutil.disk_usage(self.path).free, time.process_time_ns() // 1_000_000, now_ms)
+                joined.host.metrics.measured(shutil.disk_usage(self.path).free, time.process_time_ns() // 1_000_000, now_ms)
             if now_ms - turned_ms > PAUSE_MS:
                 joined.host.paused(now_ms - turned_ms)
             turned_ms = now_ms

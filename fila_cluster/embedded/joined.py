@@ -134,7 +134,12 @@ class Joined:
     @property
     def is_ready(self) -> bool:
         """Whether all shards serve, and the router knows it."""
-        return not self.host.opening and not self.host.outages and not self._offers and self.host.offers == self._offered
+        return (
+            not self.host.slots.opening
+            and not self.host.slots.outages
+            and not self._offers
+            and self.host.offers == self._offered
+        )
 
     def close(self) -> None:
         """Flush and close the shards, and let go of their memory: connections may be kept for longer."""
@@ -225,7 +230,7 @@ class Joined:
         shards = [(shard.index, shard.epoch) for shard in host.shards.values()]
         offer = Register(self._worker.decode(), os.getpid(), VERSION, shards)
         offer.config_version, offer.config, offer.parks = host.config.version, host.config.values, host.config.parks()
-        offer.outages = host.outages
+        offer.outages = host.slots.outages
         self._offered = host.offers
         self._offers[self._requests + 1] = host.offers
         self._say(offer, now_ms)

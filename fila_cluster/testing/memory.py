@@ -55,12 +55,12 @@ class MemoryBroker:
         self._began_ms = self._now_ms = time.time_ns() // 1_000_000
         store = MemoryStore()
         slot = Slot(0, 1, settings, compile_hooks, lambda: store)
-        self._joined = Joined(ShardProcess([], 1, self._now_ms, WORKER, opening=[slot]), settings, 1, WORKER)
+        self._joined = Joined(ShardProcess([slot], 1, self._now_ms, WORKER), settings, 1, WORKER)
         self.story = Story(self._now_ms, lambda: self._now_ms)
         self._joined.watcher = self.story
         self.serve()
         if not self._joined.is_ready:
-            raise RuntimeError(f"the broker of memory://{name} does not serve: {self._joined.host.outages}")
+            raise RuntimeError(f"the broker of memory://{name} does not serve: {self._joined.host.slots.outages}")
         inside.enter(name, self)
 
     def close(self) -> None:

@@ -39,6 +39,7 @@ from fila_worker.core.recovery import recover
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.lua import compile_hooks
 from fila_worker.process.shard_process import Frame, ShardProcess
+from fila_worker.process.slots import Slot
 from fila_worker.storage.memory import MemoryStore
 from tests.fuzz.values import Known
 
@@ -123,7 +124,7 @@ class FuzzedBroker:
             recover(store, SETTINGS, compile_hooks, index=index, shards=SHARDS, now_ms=self.now_ms)
             for index, store in enumerate(self._stores)
         ]
-        return ShardProcess(shards, SHARDS, self.now_ms, WORKER.decode())
+        return ShardProcess(map(Slot.of, shards), SHARDS, self.now_ms, WORKER.decode())
 
     def register(self) -> None:
         """Let the worker make itself known."""

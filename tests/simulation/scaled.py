@@ -166,7 +166,7 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     CORE + "model.token_client.WANT_MESSAGES_MAX": (2, 10),
     CORE + "model.token_client.IDLE_THROTTLES_MAX": (0, 2),
     "fila_worker.transport.link.DRAIN_FRAMES_MAX": (1, 3, 128),
-    "fila_worker.process.shard_process.SHARD_CACHE_MAX": (1, 10),
+    "fila_worker.process.slots.SHARD_CACHE_MAX": (1, 10),
     "fila_router.loop.BURST_FRAMES": (1, 5, 500),
     "fila_router.loop.TICK_MS": (900,),
     "fila_router.core.routing.CACHED_KEYS_MAX": (1, 10),

@@ -8,7 +8,6 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,23 +25,22 @@ from fila_proto_zmq.events import (
     ProcessStopping,
     ShardElsewhere,
 )
-from fila_worker.core.effects import Effect
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.log.wakeup import Wakeup
 from fila_worker.lua import compile_hooks
 from fila_worker.process.backup_cuts import BackupCuts
 from fila_worker.process.departures import Departures
 from fila_worker.process.pauses import GAP_MS
-from fila_worker.process.shard_process import LOG_FULL_MS, HostAddress, ShardProcess
+from fila_worker.process.shard_process import LOG_FULL_MS, ShardProcess
 from fila_worker.process.slots import Opener, Slot
-from fila_worker.replication.replicated import MustEnd, replicated_shards
+from fila_worker.replication.replicated import MustEnd, ReplicatedShards, replicated_shards
 from fila_worker.settings import WorkerSettings
 from fila_worker.storage.made import mark_made, refuse_missing
 from fila_worker.storage.options import SharedMemory
 from fila_worker.storage.residence import Residence
 from fila_worker.storage.rocks import RocksStore
 from fila_worker.transport.client_socket import open_client_socket
-from fila_worker.transport.deferrals import Deferrals, parked_by
+from fila_worker.transport.deferrals import Deferrals
 from fila_worker.transport.direct_clients import DOOR_BYTES, DirectClients
 from fila_worker.transport.limits import limits_here
 from fila_worker.transport.router_links import PULSE_MS, RouterLinks
@@ -75,11 +73,9 @@ def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -
     They are the shards of the settings and those that were moved here, without those that were moved away. With a replicated log
     each is followed until this host leads it. ``wake``: called in any thread when commits are confirmed.
     """
-    links = 1 + len(settings.other_routers)
     if settings.replication is not None:
         replicated = replicated_shards(settings, settings.replication, wake)
-        place = HostAddress(settings.replication.host, settings.replication.address, settings.replication.standbys)
-        return ShardProcess([], settings.shards_total, now_ms, settings.name, replicated=replicated, place=place, links=links)
+        return ShardProcess(replicated.slots, settings.shards_total, now_ms, settings.name, [replicated])
     memory, data_dir = SharedMemory(), Path(settings.data_dir)
     residence = Residence(data_dir, settings.name, settings.shards_total)
 
@@ -88,16 +84,8 @@ def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -
         return Slot(index, settings.shards_total, settings.shard, compile_hooks, opener)
 
     hosted = residence.hosted(settings.shards)
-    host = ShardProcess(
-        [],
-        settings.shards_total,
-        now_ms,
-        settings.name,
-        opening=map(make_slot, hosted),
-        checkpoints=BackupCuts(data_dir, socket.gethostname(), hosted, now_ms),
-        departures=Departures(residence, make_slot),
-        links=links,
-    )
+    features = [Departures(residence, make_slot), BackupCuts(data_dir, socket.gethostname(), hosted, now_ms)]
+    host = ShardProcess(map(make_slot, hosted), settings.shards_total, now_ms, settings.name, features)
     for index in sorted({*settings.shards}.difference(hosted)):
         worker = residence.host_of(index) or ""
         host.notes.append(ShardElsewhere(index, worker, str(residence.file_of(index))))
@@ -184,7 +172,8 @@ class WorkerLoop:
         self._heartbeat = heartbeat
         self._wakeup = wakeup
         self._data_dir = Path(settings.data_dir)
-        self._finds_routers = settings.replication is not None and not settings.other_routers
+        self._replicated = next((feature for feature in host.features if isinstance(feature, ReplicatedShards)), None)
+        self._finds_routers = not settings.other_routers
         self._own_router = "" if settings.replication is None else settings.replication.router
         shard = settings.shard
         self._clients = DirectClients(
@@ -199,12 +188,13 @@ class WorkerLoop:
         address = settings.replication.address if settings.replication is not None else ""
         self._door = open_client_socket(settings.doors, self._clients, host, shard.max_payload_bytes, clock.now_ms, address)
         self._links = RouterLinks(settings, host, self._clients, self._door.endpoints, SteadyClock().now_ms)
-        self._deferrals = Deferrals()
+        self._deferrals = Deferrals(self._links)
+        host.add(self._deferrals, clock.now_ms())
         self._look_again_ms = 0
         self._apart = selectors.DefaultSelector()
-        """What is watched while the door may not be served."""
+        """The descriptors that are watched while the door may not be served."""
         self._unread = selectors.DefaultSelector()
-        """What is watched while no frames are read."""
+        """The descriptors that are watched while no frames are read."""
         for descriptor in (wakeup.descriptor, *stop.fds):
             self._unread.register(descriptor, selectors.EVENT_READ)
         for descriptor in (*self._links.descriptors, wakeup.descriptor, *stop.fds):
@@ -232,7 +222,7 @@ class WorkerLoop:
         turned_ms = self._clock.now_ms()
         while not stopping:
             now_ms = self._clock.now_ms()
-            started = started or not self._host.opening
+            started = started or not self._host.slots.opening
             if started:  # before that, RocksDB may replay its logs for as long as the disk takes
                 self._heartbeat.beat()
             if now_ms >= self._look_again_ms:
@@ -249,12 +239,10 @@ class WorkerLoop:
 
     def _look(self, now_ms: int) -> None:
         self._look_again_ms = now_ms + LOOK_MS
-        with suppress(StorageError):  # the next look follows in a second
-            self._host.look_for_arrivals()
-        self._host.measured(shutil.disk_usage(self._data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
+        self._host.metrics.measured(shutil.disk_usage(self._data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
         self._door.tick(now_ms)
-        if self._finds_routers:
-            for descriptor in self._links.join(self._host.routers - {self._own_router}, now_ms):
+        if self._replicated is not None and self._finds_routers:
+            for descriptor in self._links.join(self._replicated.routers - {self._own_router}, now_ms):
                 self._apart.register(descriptor, selectors.EVENT_READ)
                 self._door.watch(descriptor)
         if (apart := self._links.apart(now_ms)) != self._host.apart:
@@ -295,9 +283,9 @@ class WorkerLoop:
         if trusted and not self._door_first:
             door.receive(now_ms)
         drained = links.drained and (door.empty or (trusted and not door.has_more))
-        host.answers_wait = self._deferrals.waiting
         effects = host.turn(now_ms, drained=drained)
-        effects = self._after_parking(effects, now_ms)
+        if self._deferrals.acts:
+            effects = self._deferrals.sift(effects, now_ms)
         if effects:
             links.send([effect for effect in effects if not door.send(effect)] if self._clients.busy else effects, now_ms)
         if host.failed:  # after the answers of what was committed before the failure
@@ -308,26 +296,17 @@ class WorkerLoop:
         if host.dropped:
             host.dropped = False
             _spare_the_collector()
-        elif host.recovered and not host.opening:
+        elif host.recovered and not host.slots.opening:
             host.recovered = False
             gc.freeze()  # the recovered objects stay
         if host.notes:
             notes, host.notes = host.notes, []
             self._journal.tell(notes)
-        host.turn_ns.observe(time.perf_counter_ns() - started_ns)
+        host.metrics.turn_ns.observe(time.perf_counter_ns() - started_ns)
 
     def _has_left(self, now_ms: int) -> bool:
         answered = self._links.left(now_ms) and not self._host.holds_effects
         return answered and (self._door.empty or self._clients.quiet(now_ms))
-
-    def _after_parking(self, effects: list[Effect], now_ms: int) -> list[Effect]:
-        """Return what may be sent now: the answers to deferrals wait until all workers have parked their throttle keys."""
-        waits = self._deferrals.waiting
-        released = self._deferrals.release(self._links.take_confirmed(), now_ms) if waits else []
-        keys = parked_by(effects) if not self._host.is_alone else {}
-        if keys:
-            effects = self._deferrals.hold(effects, self._links.park(keys, now_ms), now_ms)
-        return released + effects if released else effects
 
     def _leave(self) -> None:
         """Answer all requests that were sent here before the router and the clients knew that this worker leaves."""
@@ -344,11 +323,11 @@ class WorkerLoop:
             now_ms = self._one_more_turn(now_ms)
 
     def _retire(self) -> None:
-        """Hand over what other hosts can lead, before the router and the clients know that this worker leaves."""
+        """Hand over the shards that other hosts can lead, before the router and the clients are asked to send nothing more."""
         self._host.retire()
         now_ms = self._clock.now_ms()
         give_up_ms = now_ms + RETIRE_MS
-        while self._host.retires and now_ms < give_up_ms:
+        while self._host.slots.retires and now_ms < give_up_ms:
             now_ms = self._one_more_turn(now_ms)
 
     def _one_more_turn(self, now_ms: int) -> int:
@@ -360,11 +339,11 @@ class WorkerLoop:
 
 
 def _spare_the_collector() -> None:
-    """Have the cyclic collector examine each new object once, and never all objects.
+    """Set the cyclic collector to examine each new object once, and never all objects.
 
     Queues of tuples make the collector slow, and they hold no cycles. Its work is part of a turn: 10,000 objects take some 3
     ms, and a second look at them would cost 5 % of an enqueue. A full collection takes more than a second for a million
-    fairness keys, so there is none except here. This function is called at the start, and when a shard was dropped after a
+    fairness keys, so only this function makes one. It is called at the start, and when a shard was dropped after a
     failure: that shard's memory is all cycles, and its iterators keep its store locked.
     """
     gc.unfreeze()

@@ -4,12 +4,13 @@ from contextlib import ExitStack
 from typing import Any
 
 from fila_router.core.keys.key_replication import KeyReplication
+from fila_worker.core.due_time import AT_ONCE
 from fila_worker.log.leadership import Leadership, State
 from fila_worker.log.leadership.answers import Answers
 from fila_worker.log.member import Member
 from fila_worker.log.records import Before, Kind
 from fila_worker.log.rule import Position, Writer
-from fila_worker.process.shard_process import BETWEEN_SHARDS, ShardProcess
+from fila_worker.process.shard_messages import BETWEEN_SHARDS, ShardMessages
 from tests.simulation.faults.planting import replace
 from tests.simulation.world.copies import SimCopy
 
@@ -81,15 +82,16 @@ def kept_letter(stack: ExitStack) -> None:
     """What is for a shard of which this host has a copy stays here, whoever leads it."""
 
     def make(real: Any) -> Any:
-        def stays(host: Any, effect: Any) -> bool:
-            if isinstance(effect.command, BETWEEN_SHARDS) and effect.command.to_shard in host.slots:
-                host._between.append(effect.command)
+        def stays(messages: Any, post: Any) -> bool:
+            if isinstance(post.command, BETWEEN_SHARDS) and post.command.to_shard in messages.process.slots:
+                messages.between.append(post.command)
+                messages.timer.due_ms = AT_ONCE
                 return True
-            return bool(real(host, effect))
+            return bool(real(messages, post))
 
         return stays
 
-    replace(stack, ShardProcess, "_stays", make)
+    replace(stack, ShardMessages, "on_post", make)
 
 
 def deaf_routers(stack: ExitStack) -> None:

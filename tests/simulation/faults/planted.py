@@ -30,8 +30,8 @@ from fila_worker.core.model.state import State
 from fila_worker.core.schedules.table import Schedule
 from fila_worker.core.settle import dead_letters, failed_attempts, settle
 from fila_worker.core.shard import Shard
+from fila_worker.process.departures import Departures
 from fila_worker.process.held import HeldEffects
-from fila_worker.process.shard_process import ShardProcess
 from tests.simulation.faults.host_bugs import HOST_BUGS
 from tests.simulation.faults.planting import Plant, replace
 
@@ -290,13 +290,13 @@ def lost_arrival(stack: ExitStack) -> None:
     """A worker opens a shard that was moved to it only if the router says so."""
 
     def make(real: Any) -> Any:
-        def look(host: Any, *, asked: bool = False) -> None:
+        def look(departures: Any, *, asked: bool = False) -> None:
             if asked:
-                real(host, asked=asked)
+                real(departures, asked=asked)
 
         return look
 
-    replace(stack, ShardProcess, "look_for_arrivals", make)
+    replace(stack, Departures, "look_for_arrivals", make)
 
 
 def old_number(stack: ExitStack) -> None:

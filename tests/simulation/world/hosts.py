@@ -96,7 +96,7 @@ class HostWorker(WorkerProcess):
     def put_draining(self, draining: bool) -> None:
         """Have it leave its shards to other hosts, or lead some again, as a router does."""
         if self.host is not None and self.resting:
-            self.host._heed(PutDraining(draining), self.now_ms())
+            self.host.features.messages[PutDraining](PutDraining(draining), self.now_ms())
 
     def noted(self, event: Event) -> None:
         """Take that another life of a shard has begun, or that one has ended."""

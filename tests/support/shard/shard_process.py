@@ -9,6 +9,7 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.lua import compile_hooks
 from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 from fila_worker.storage.memory import MemoryStore
 
 SHARDS_TOTAL = 4
@@ -27,7 +28,7 @@ class HostHarness:
 
     def __init__(self, *here: int) -> None:
         self.now_ms = 1_000_000
-        self.host = ShardProcess([recovered(index) for index in here or HERE], SHARDS_TOTAL)
+        self.host = ShardProcess([Slot.of(recovered(index)) for index in here or HERE], SHARDS_TOTAL)
         self.requests = 0
 
     def exchange(self, *frames: list[bytes]) -> list[list[bytes]]:

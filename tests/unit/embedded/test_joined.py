@@ -66,7 +66,7 @@ class Harness:
             Slot(number, shards, SETTINGS, compile_hooks, lambda store=store: store)
             for number, store in enumerate(self.stores)
         ]
-        self.joined = Joined(ShardProcess([], shards, self.now_ms, "worker-0", opening=slots), SETTINGS, shards, "worker-0")
+        self.joined = Joined(ShardProcess(slots, shards, self.now_ms, "worker-0"), SETTINGS, shards, "worker-0")
         self.rings: Counter[str] = Counter()
         self.requests = 0
         self.run()

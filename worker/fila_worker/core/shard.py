@@ -312,7 +312,10 @@ class Shard(State):
         ledger = self.ledger
         if ticked or self.effects or ledger.changed or ledger.changed_queues or len(self.batch):
             self.settle_writes()
-        cold_lanes.cool_down(self)
+        if len(self.lanes) > self.settings.limits.warm_small_lanes_max:
+            cold_lanes.cool_down(self)
+        else:
+            self.lanes.entered = 0
         self.jobs.left = self.settings.limits.turn_effort
         effects, self.effects = self.effects, []
         return effects

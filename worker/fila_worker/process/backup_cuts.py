@@ -1,10 +1,10 @@
 """BackupCuts of a worker's shards for a backup: made on request, kept while a client renews them, then removed.
 
-A client asks all workers for each step, through the router, and goes on when all have taken it::
+A client asks all workers for each step, through the router, and takes the next one when all have taken it::
 
     begin   transfers between shards rest, memtables are flushed     until all shards are ready
     cut     a checkpoint of each shard, one a turn                   until all shards are cut
-    keep    transfers go on; the client copies the files, and says how long to keep them
+    keep    transfers continue; the client copies the files, and says how long to keep them
 
 Each step may be repeated, so no single frame matters. A worker may be restarted: a shard that was opened again has not ``rested``,
 and then the client begins another backup. Only one backup is open at a time. A backup that is not renewed ends by itself, so the
@@ -17,18 +17,23 @@ Those that were being made or removed have another name, and are removed.
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 
 from fila_proto_zmq import outages
 from fila_proto_zmq.commands import BackupParts, BeginBackup, CutBackup, KeepBackup, ShardCut
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, ShardUnavailableError, StorageError
+from fila_worker.core.due_time import AT_ONCE
+from fila_worker.core.effects import Call
 from fila_worker.core.shard import Shard
-from fila_worker.process.slots import Slot
+from fila_worker.process.feature import ProcessFeature
+
+if TYPE_CHECKING:
+    from fila_worker.process.shard_process import ShardProcess
 
 FOLDER: Final = "checkpoints"
 """Below the data directory: ``checkpoints/BACKUP/shard-NNNN``."""
@@ -40,6 +45,9 @@ FOUND_MS: Final = 30_000
 """How long checkpoints of an earlier process are kept, unless a client renews them."""
 BUFFERED_BYTES_MAX: Final = 2 * 1024 * 1024
 """Smaller memtables are not flushed before the cut begins. Each flush makes files that RocksDB merges with others soon."""
+
+LOOK_MS: Final = 2
+"""How often to check whether a shard to be cut is flushed."""
 
 DRAFT: Final = ".tmp"
 """The end of the name of a checkpoint that RocksDB is making, or that is being removed here."""
@@ -54,7 +62,7 @@ class Checkpointed(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """What a checkpoint would have to flush."""
+        """The bytes that a checkpoint would have to flush."""
 
     @property
     def flushing(self) -> bool:
@@ -99,10 +107,12 @@ class _Part:
         return ShardCut(self.index, self.epoch, self.ready, self.rested, path, self.size_bytes or 0)
 
 
-class BackupCuts:
+class BackupCuts(ProcessFeature):
     """The backup that is open at this worker, if there is one. ``host``: the name of this machine."""
 
     def __init__(self, data_dir: Path, host: str, shards: Iterable[int], now_ms: int) -> None:
+        super().__init__()
+        self.commands = dict.fromkeys((BeginBackup, CutBackup, KeepBackup), self._carry_out)
         self._folder = data_dir / FOLDER
         self._host = host
         self._removing: Thread | None = None
@@ -115,34 +125,36 @@ class BackupCuts:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def carry_out(self, command: BackupCommand, slots: Mapping[int, Slot], now_ms: int) -> BackupParts:
+    def _carry_out(self, call: Call, command: BackupCommand) -> BackupParts:
         """Take a step of a backup. Raise the error that refuses it."""
+        now_ms = call.now_ms
         if not _NAME.fullmatch(command.backup):
-            raise InvalidArgumentError(f"{command.backup[:80]!r} is no name of a backup: use 8 to 64 of A-Z a-z 0-9 -")
+            raise InvalidArgumentError(f"{command.backup[:80]!r} is not a name of a backup: use 8 to 64 of A-Z a-z 0-9 -")
         if isinstance(command, BeginBackup):
-            self._begin(command, slots, now_ms)
+            self._begin(command, now_ms)
         elif isinstance(command, CutBackup):
-            self._cut(command, slots, now_ms)
+            self._cut(command, now_ms)
         else:
-            self._keep(command, slots, now_ms)
+            self._keep(command, now_ms)
+        self._look_soon()
         return BackupParts([part.wire() for part in self._parts.values()], [self._host])
 
-    def _begin(self, command: BeginBackup, slots: Mapping[int, Slot], now_ms: int) -> None:
+    def _begin(self, command: BeginBackup, now_ms: int) -> None:
         if self._backup not in {None, command.backup}:
             left_s = max(0, self._until_ms - now_ms) / 1000
             raise OverloadedError(f"backup {self._backup} is under way: wait until it is done", retry_after=left_s)
         if self._backup is None:
-            self._open(command.backup, slots, now_ms)
+            self._open(command.backup, now_ms)
         elif not self._resting:
             raise _ended(command.backup)
-        self._rest_on(slots, now_ms)
-        for part, shard in self._alive(slots):
+        self._rest_on(now_ms)
+        for part, shard in self._alive():
             assert isinstance(shard.store, Checkpointed)
             part.prepare(shard.store)
 
-    def _open(self, backup: str, slots: Mapping[int, Slot], now_ms: int) -> None:
+    def _open(self, backup: str, now_ms: int) -> None:
         parts = {}
-        for slot in slots.values():
+        for slot in self.process.slots.values():
             if slot.shard is None:
                 assert slot.outage is not None
                 raise outages.unavailable(slot.outage)
@@ -154,21 +166,21 @@ class BackupCuts:
         self._backup, self._parts = backup, parts
         self._cutting, self._resting, self._failure = False, True, None
 
-    def _cut(self, command: CutBackup, slots: Mapping[int, Slot], now_ms: int) -> None:
+    def _cut(self, command: CutBackup, now_ms: int) -> None:
         self._check_open(command.backup)
         if self._resting:  # else the request is repeated, and a later step has begun
             self._cutting = True
-            self._rest_on(slots, now_ms)
+            self._rest_on(now_ms)
 
-    def _keep(self, command: KeepBackup, slots: Mapping[int, Slot], now_ms: int) -> None:
+    def _keep(self, command: KeepBackup, now_ms: int) -> None:
         if not 0 <= command.for_ms <= KEEP_MS_MAX:
             raise InvalidArgumentError(f"for_ms is {command.for_ms}: use 0 to {KEEP_MS_MAX}")
         if command.for_ms == 0:
             if self._backup == command.backup:  # else it was removed already
-                self._end(slots, now_ms)
+                self._end(now_ms)
             return
         self._check_open(command.backup)
-        self._go_on(slots, now_ms)
+        self._go_on(now_ms)
         self._until_ms = now_ms + command.for_ms
 
     def _check_open(self, backup: str) -> None:
@@ -179,43 +191,55 @@ class BackupCuts:
 
     # --- the rest of transfers ----------------------------------------------------------------------------------------
 
-    def _alive(self, slots: Mapping[int, Slot]) -> Iterator[tuple[_Part, Shard]]:
+    def _alive(self) -> Iterator[tuple[_Part, Shard]]:
         """Yield the parts whose shard was not opened again since the backup began. Note that the others have not rested."""
         for part in self._parts.values():
-            shard = slots[part.index].shard if part.index in slots else None
+            shard = self.process.shards.get(part.index)
             if shard is not None and shard.epoch == part.epoch:
                 yield part, shard
             else:
                 part.rested = False
 
-    def _rest_on(self, slots: Mapping[int, Slot], now_ms: int) -> None:
-        """Let transfers rest for longer. A part whose rest ended in between has not rested."""
+    def _rest_on(self, now_ms: int) -> None:
+        """Extend the rest of transfers. A part whose rest ended in between has not rested."""
         self._until_ms = now_ms + REST_MS
-        for part, shard in self._alive(slots):
+        for part, shard in self._alive():
             part.rested = part.rested and shard.transfers_rest(now_ms)
             shard.rest_transfers(self._until_ms)
 
-    def _go_on(self, slots: Mapping[int, Slot], now_ms: int) -> None:
-        """Let transfers go on, once."""
+    def _go_on(self, now_ms: int) -> None:
+        """End the rest of transfers, once."""
         if self._resting:
             self._resting = self._cutting = False
-            for part, shard in self._alive(slots):
+            for part, shard in self._alive():
                 part.rested = part.rested and shard.transfers_rest(now_ms)
                 shard.rest_transfers(0)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    def turn(self, slots: Mapping[int, Slot], now_ms: int) -> None:
-        """Cut a shard if one is to be cut, or end a backup that was not renewed. Call it after the turns of the shards."""
-        if self._backup is None:
-            return
-        if now_ms >= self._until_ms:
-            self._end(slots, now_ms)
-        elif self._cutting:
-            self._cut_next(slots)
+    def attach(self, process: "ShardProcess", now_ms: int) -> None:
+        """Keep the checkpoints that were found for a while."""
+        super().attach(process, now_ms)
+        self._look_soon()
 
-    def _cut_next(self, slots: Mapping[int, Slot]) -> None:
-        uncut = ((part, shard) for part, shard in self._alive(slots) if part.size_bytes is None and part.rested)
+    def _look_soon(self) -> None:
+        """Set the timer after a request."""
+        if self._backup is not None:
+            self.timer.due_ms = AT_ONCE if self._cutting else self._until_ms
+
+    def turn(self, now_ms: int) -> int | None:
+        """Cut a shard if one is to be cut, as of its last commit, or end a backup that was not renewed."""
+        if self._backup is None:
+            return None
+        if now_ms >= self._until_ms:
+            self._end(now_ms)
+            return None
+        if self._cutting:
+            self._cut_next()
+        return now_ms + LOOK_MS if self._cutting else self._until_ms
+
+    def _cut_next(self) -> None:
+        uncut = ((part, shard) for part, shard in self._alive() if part.size_bytes is None and part.rested)
         found = next(uncut, None)
         if found is None:
             self._cutting = False
@@ -238,15 +262,10 @@ class BackupCuts:
             self._failure = StorageError(f"no checkpoint of shard {part.index} in {part.path}: {error}")
             self._cutting = False
 
-    @property
-    def looks_again(self) -> bool:
-        """Whether a shard is to be cut: look again soon."""
-        return self._cutting
-
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _end(self, slots: Mapping[int, Slot], now_ms: int) -> None:
-        self._go_on(slots, now_ms)
+    def _end(self, now_ms: int) -> None:
+        self._go_on(now_ms)
         paths = [part.path for part in self._parts.values()]
         self._backup, self._parts = None, {}
         self._remove(paths)

@@ -1,4 +1,4 @@
-"""What clients have at this worker, for the list of connections. It only reads, so no shard can fail because of it."""
+"""The work of clients at this worker, for the list of connections. This only reads, so no shard can fail because of it."""
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
@@ -22,7 +22,7 @@ QUEUES_SHOWN_MAX: Final = 10
 def work_of(clients: list[bytes], shards: Collection[Shard], heard_at_door: Callable[[bytes], int]) -> list[ClientWork]:
     """Return what each of the clients has here. Clients that have nothing are left out.
 
-    ``heard_at_door``: when a client was last heard of at the worker's own door, Unix ms; 0: it is not connected there.
+    ``heard_at_door``: returns when the last frame of a client came to the worker's own door, Unix ms; 0: it is not connected there.
     """
     work, left = [], LEASES_COUNTED_MAX
     for client in clients:

@@ -1,19 +1,22 @@
-"""The runtime config of a worker's shards: each has a copy of its own, and all of them are brought to the latest one."""
+"""The runtime config of a worker's shards: each has a copy of its own, and all of them are brought to the latest one.
+
+Shard 0 checks and numbers the changes, and keeps the API keys of the cluster, too.
+"""
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, get_args
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 from fila_proto_zmq import outages, runtime_config
 from fila_proto_zmq.commands import (
     ChangesConfig,
-    Command,
-    ConfigChange,
+    ConfigTaken,
     ConfigValues,
     FetchKeys,
     GetConfig,
     GetTemplate,
     ListConfig,
+    ListConfigHistory,
     ListTemplates,
     PutConfig,
     Registered,
@@ -25,31 +28,37 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.templates import Templates
+from fila_worker.core.due_time import AT_ONCE
+from fila_worker.core.effects import Call, answer
 from fila_worker.core.shard import Shard
+from fila_worker.process.feature import IN_PASSING, ProcessFeature
 from fila_worker.process.slots import Slot
+
+if TYPE_CHECKING:
+    from fila_worker.process.shard_process import ShardProcess
+
+_Reply = TypeVar("_Reply", bound=Reply)
 
 CONFIG_OWNER: Final = 0
 """The shard that checks and numbers changes of the runtime config."""
-
-OF_THE_CONFIG: Final = (*get_args(ChangesConfig), GetConfig, ListConfig, GetTemplate, ListTemplates, StoreKeys, FetchKeys)
-"""Commands that :meth:`ConfigCopies.reply` answers."""
 
 TEMPLATES_PAGE_BYTES: Final = 512 * 1024
 """The bytes of one page of templates, and of one more template."""
 
 TEMPLATE_BYTES: Final = 256
-"""What a template without scripts counts as."""
-
-Guarded: TypeAlias = Callable[[Slot, int, Callable[[Shard], Any]], Any]
-"""Lets a shard do something and returns the result. The result is None if the shard is not open, or fails."""
+"""The bytes that a template counts as, without its scripts."""
 
 
-class ConfigCopies:
-    """The copies of the shards in some slots. ``guarded``: keeps the failure of one shard from the others."""
+class ConfigCopies(ProcessFeature):
+    """The copies of the shards of one process."""
 
-    def __init__(self, slots: Mapping[int, Slot], guarded: Guarded) -> None:
-        self._slots = slots
-        self._guarded = guarded
+    def __init__(self) -> None:
+        super().__init__()
+        self.commands = {
+            PutConfig: self._take, ListConfig: self._list, ListConfigHistory: lambda call, command: self._owner(),
+            GetConfig: self._get, GetTemplate: self._templates, ListTemplates: self._templates,
+            StoreKeys: self._keep_keys, FetchKeys: self._keep_keys, **dict.fromkeys(get_args(ChangesConfig), self._change),
+        }  # fmt: skip
         self.pages: deque[tuple[Slot, PutConfig]] = deque()
         """A large config for shards that lack it, a page for each turn. No frames are read until it is empty."""
         self.page_read = False
@@ -58,11 +67,16 @@ class ConfigCopies:
         self._made = (0, 0)
         """The epoch of the owner when the last change was made here, and the number of the commit with it."""
 
+    def attach(self, process: "ShardProcess", now_ms: int) -> None:
+        """Bring the shards that are open to the latest config."""
+        super().attach(process, now_ms)
+        self.level(now_ms)
+
     # --- what it is ---------------------------------------------------------------------------------------------------
 
     @property
     def _open(self) -> list[Shard]:
-        return [slot.shard for slot in self._slots.values() if slot.shard is not None]
+        return list(self.process.shards.values())
 
     @property
     def version(self) -> int:
@@ -85,23 +99,26 @@ class ConfigCopies:
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    def reply(self, command: Command, now_ms: int) -> Reply:
-        """Answer a command about the config, or about the API keys, which the owner of the config keeps, too.
+    def _take(self, call: Call, put: PutConfig) -> Reply | None:
+        """Apply a change that the router passes on, or a page of one."""
+        if not self.put(put, call.now_ms):
+            return None
+        if put.page and self._open and self.version < put.version:
+            self.process.offers += 1  # a page was lost: the router sends all again when it sees what is registered
+            return None
+        return ConfigTaken(self.having(put.version))
 
-        A list comes here only if no shard is open.
-        """
-        if isinstance(command, ChangesConfig):
-            return self._set(command, now_ms)
-        if isinstance(command, (StoreKeys, FetchKeys)):
-            return self._have_owner(now_ms, lambda shard: shard.keep_keys(command))
-        if isinstance(command, (GetTemplate, ListTemplates)):
-            return self._templates(command)
-        if not isinstance(command, GetConfig) or runtime_config.is_template(command.key):
+    def _list(self, call: Call, command: ListConfig) -> Slot | Reply:
+        shards = self.process.shards
+        return self.process.slots[min(shards)] if shards else ConfigValues({})  # the router sent it to that shard
+
+    def _get(self, call: Call, command: GetConfig) -> Reply:
+        if runtime_config.is_template(command.key):
             return ConfigValues({})
         value = runtime_config.read(command.key, self.values)
         return ConfigValues({} if value is None else {command.key: value})
 
-    def _templates(self, command: GetTemplate | ListTemplates) -> TemplateList:
+    def _templates(self, call: Call, command: GetTemplate | ListTemplates) -> TemplateList:
         """Return a template, or a page of them."""
         shards = self._open
         known = max(shards, key=lambda shard: shard.config_version).templates if shards else Templates()
@@ -118,39 +135,42 @@ class ConfigCopies:
             room_bytes -= TEMPLATE_BYTES + len(options.on_enqueue or "") + len(options.on_failure or "")
         return page
 
-    def owner(self) -> Slot:
+    def _owner(self) -> Slot:
         """Return the slot of the shard that numbers the changes. Raise :class:`ShardUnavailableError` if it is not here."""
-        owner = self._slots.get(CONFIG_OWNER)
+        owner = self.process.slots.get(CONFIG_OWNER)
         if owner is None:
             raise ShardUnavailableError(f"the config is set on shard {CONFIG_OWNER}, which is not here")
         return owner
 
     @property
     def keys_version(self) -> int:
-        """The version of the API keys that are kept here; 0: none, or another worker keeps them."""
-        owner = self._slots.get(CONFIG_OWNER)
+        """The version of the API keys that are kept here; 0: there are none, or another worker keeps them."""
+        owner = self.process.slots.get(CONFIG_OWNER)
         return 0 if owner is None or owner.shard is None else owner.shard.keys_version
 
     @property
     def unsettled(self) -> bool:
-        """Whether the owner's log has yet to confirm a change. Until then it may be lost, so nothing outside of the shard may hear of it."""
+        """Whether the owner's log has yet to confirm a change. Until then it may be lost, so it must not leave the shard."""
         epoch, number = self._made
-        owner = self._slots.get(CONFIG_OWNER)
+        owner = self.process.slots.get(CONFIG_OWNER)
         shard = None if owner is None else owner.shard
         return shard is not None and shard.epoch == epoch and shard.store.confirmed < number
 
-    def _set(self, command: ChangesConfig, now_ms: int) -> Reply:
-        change = self._have_owner(now_ms, lambda shard: shard.set_config(command, now_ms))
-        assert isinstance(change, ConfigChange)
+    def _change(self, call: Call, command: ChangesConfig) -> None:
+        owner, now_ms = self._owner(), call.now_ms
+        change = self._on_owner(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
         if change.changes:  # else there is no commit with it
-            shard = self.owner().shard
-            assert shard is not None
-            self._made = shard.epoch, shard.store.committed + 1
-        return change
+            assert owner.shard is not None
+            self._made = owner.shard.epoch, owner.shard.store.committed + 1
+        owner.answers.append(answer(call, command, change))
 
-    def _have_owner(self, now_ms: int, action: Callable[[Shard], Reply]) -> Reply:
-        owner = self.owner()
-        reply: Reply | None = self._guarded(owner, now_ms, action)
+    def _keep_keys(self, call: Call, command: StoreKeys | FetchKeys) -> None:
+        owner = self._owner()
+        reply = self._on_owner(owner, call.now_ms, lambda shard: shard.keep_keys(command))
+        owner.answers.append(answer(call, command, reply))
+
+    def _on_owner(self, owner: Slot, now_ms: int, action: Callable[[Shard], _Reply]) -> _Reply:
+        reply = self.process.guarded(owner, now_ms, action)
         if reply is None:
             assert owner.outage is not None
             raise outages.unavailable(owner.outage)
@@ -158,9 +178,10 @@ class ConfigCopies:
 
     def put(self, put: PutConfig, now_ms: int) -> bool:
         """Apply a change, or a page of one. Return whether it is complete, so that it is answered."""
-        for slot in self._slots.values():
+        for slot in self.process.slots.values():
             self._put(slot, put, now_ms)
         self.page_read = put.page > 0 or put.more
+        self._wait_for_turn()
         if put.more:
             return False
         if put.page and len({shard.config_version for shard in self._open}) > 1:
@@ -172,19 +193,19 @@ class ConfigCopies:
         return sorted(shard.index for shard in self._open if shard.config_version >= version)
 
     def _put(self, slot: Slot, put: PutConfig, now_ms: int) -> None:
-        self._guarded(slot, now_ms, lambda shard: shard.put_config(put, now_ms))
+        self.process.guarded(slot, now_ms, lambda shard: shard.put_config(put, now_ms))
 
     def registered(self, reply: Registered, now_ms: int) -> None:
         """Take over the config and the parks with which the router answers a registration."""
         if reply.config is not None:
             put = PutConfig(reply.config_version, {**reply.config}, whole=True)
-            for slot in self._slots.values():
+            for slot in self.process.slots.values():
                 self._put(slot, put, now_ms)
         self._park(reply.parks, now_ms)
 
     def _park(self, parks: dict[str, int], now_ms: int) -> None:
-        for slot in self._slots.values():
-            self._guarded(slot, now_ms, lambda shard: shard.park(parks, now_ms))
+        for slot in self.process.slots.values():
+            self.process.guarded(slot, now_ms, lambda shard: shard.park(parks, now_ms))
 
     # --- the same for all ---------------------------------------------------------------------------------------------
 
@@ -194,13 +215,16 @@ class ConfigCopies:
         ``newcomer``: the only shard that may have another config of the same version. While a change waits to be confirmed, this waits, too.
         """
         self._to_be_leveled = self.unsettled
-        if self._to_be_leveled:
-            return
+        if not self._to_be_leveled:
+            self._level(now_ms, newcomer)
+        self._wait_for_turn()
+
+    def _level(self, now_ms: int, newcomer: Shard | None) -> None:
         version, config, parks = self.version, self.values, self.parks()
         self._park(parks, now_ms)
         self.pages.clear()
         behind = [
-            slot for slot in self._slots.values()
+            slot for slot in self.process.slots.values()
             if (shard := slot.shard) is not None
             and (shard.config_version != version or (newcomer in (None, shard) and shard.config != config))
         ]  # fmt: skip
@@ -212,13 +236,26 @@ class ConfigCopies:
         if len(whole) == 1:
             self._send_page(now_ms)
 
-    def begin_turn(self, now_ms: int) -> None:
+    def on_open(self, shard: Shard, now_ms: int) -> None:
+        """Bring a shard to the latest config, or the others to its."""
+        self.level(now_ms, shard)
+
+    def turn(self, now_ms: int) -> int | None:
         """Send the next page to all shards that lack it."""
         self.page_read = False
         if self._to_be_leveled:
             self.level(now_ms)
         if self.pages:
             self._send_page(now_ms)
+        self._wait_for_turn()
+        return None
+
+    def _wait_for_turn(self) -> None:
+        """Set the timer. Pages cause a turn; for the rest it is enough that each turn looks at it."""
+        if self.pages:
+            self.timer.due_ms = AT_ONCE
+        elif self.page_read or self._to_be_leveled:
+            self.timer.due_ms = IN_PASSING
 
     def _send_page(self, now_ms: int) -> None:
         pages = self.pages

@@ -6,18 +6,31 @@ has, the next worker is named on disk and the database is closed. Receives that 
 ask again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq import outages
-from fila_proto_zmq.commands import Done, PrepareShard, ReleaseShard
-from fila_proto_zmq.errors import FilaError, InvalidArgumentError
+from fila_proto_zmq.commands import AdoptShards, Done, PrepareShard, ReleaseShard
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, StorageError
+from fila_proto_zmq.events import ShardReleased
+from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.effects import Answer, Call, Effect, answer
 from fila_worker.core.shard import Shard
 from fila_worker.process.backup_cuts import BUFFERED_BYTES_MAX, Checkpointed
+from fila_worker.process.feature import ProcessFeature
 from fila_worker.process.slots import Slot
 from fila_worker.storage.residence import Residence
+
+if TYPE_CHECKING:
+    from fila_worker.process.shard_process import ShardProcess
+
+ARRIVALS_MS: Final = 1000
+"""How often to look for shards that were moved here."""
+
+LOOK_MS: Final = 2
+"""How often to check whether a leaving shard is flushed, or has done its work."""
 
 WORK_MS_MAX: Final = 2_000
 """How long a leaving shard may work on the requests that it has. Longer work is dropped, as at a restart."""
@@ -33,115 +46,124 @@ class _Departure:
     turned: bool = False
 
 
-class Departures:
-    """The shards of one host that come and go. ``make_slot``: returns the slot of a shard that was moved here."""
+class Departures(ProcessFeature):
+    """The shards of one process that come and go. ``make_slot``: returns the slot of a shard that was moved here."""
 
     def __init__(self, residence: Residence, make_slot: Callable[[int], Slot]) -> None:
+        super().__init__()
+        self.commands = {PrepareShard: self._prepare, ReleaseShard: self._release}
+        self.messages = {AdoptShards: lambda command, now_ms: self.look_for_arrivals(asked=True)}
         self._residence = residence
         self._make_slot = make_slot
         self._named: set[int] = set()
-        """The shards that were moved here, as of the last call of :meth:`arrivals`."""
+        """The shards that were moved here, as of the last look for arrivals."""
+        self._look_ms = 0
+        """When to look for arrivals again."""
         self._flushing: dict[int, tuple[Call, PrepareShard]] = {}
         self._leaving: dict[int, _Departure] = {}
         self._left: list[Effect] = []
         """Answers for the shards that were closed in the last turn. They are sent a turn later, because RocksDB's lock is held as long
         as an object in memory refers to the database. The owner frees those objects at the end of the turn."""
 
-    @property
-    def home(self) -> str:
-        """The name of the data directory, as in :attr:`Residence.home`."""
-        return self._residence.home
+    def attach(self, process: "ShardProcess", now_ms: int) -> None:
+        """Name the data directory, and look for arrivals from the first turn on."""
+        super().attach(process, now_ms)
+        process.home = self._residence.home
+        self.timer.due_ms = AT_ONCE
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, call: Call, command: PrepareShard, slots: Mapping[int, Slot]) -> None:
-        """Begin to flush a shard. :meth:`flushed` has the answer. Raise the error that refuses it."""
-        store = _checkpointed(_open_shard(slots, command.shard))
+    def _prepare(self, call: Call, command: PrepareShard) -> None:
+        """Begin to flush a shard. The answer comes when that is done. Raise the error that refuses it."""
+        store = _checkpointed(self._open_shard(command.shard))
         if store is not None and not store.flushing and store.buffered_bytes > BUFFERED_BYTES_MAX:
             store.flush()
         self._flushing[command.shard] = call, command
+        self.timer.due_ms = AT_ONCE
 
-    def release(self, call: Call, command: ReleaseShard, slots: Mapping[int, Slot], now_ms: int) -> None:
-        """Let a shard take in no more requests, and have it closed soon. :meth:`left` has the answer. Raise the error that refuses it."""
-        _open_shard(slots, command.shard)
-        slots[command.shard].leaving = True
-        self._leaving[command.shard] = _Departure(call, command, now_ms + WORK_MS_MAX)
+    def _release(self, call: Call, command: ReleaseShard) -> None:
+        """Take in no more requests for a shard, and close it soon. The answer comes then. Raise the error that refuses it."""
+        self._open_shard(command.shard)
+        self.process.slots[command.shard].leaving = True
+        self._leaving[command.shard] = _Departure(call, command, call.now_ms + WORK_MS_MAX)
+        self.timer.due_ms = AT_ONCE
+
+    def _open_shard(self, index: int) -> Shard:
+        slot = self.process.slots.get(index)
+        if slot is None:
+            raise InvalidArgumentError(f"shard {index} is not here")
+        if slot.shard is None:
+            assert slot.outage is not None
+            raise outages.unavailable(slot.outage)
+        return slot.shard
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    def arrivals(self, slots: Mapping[int, Slot], *, asked: bool) -> list[Slot]:
-        """Return slots for the shards that were moved here and have none yet. Raise :class:`StorageError`.
+    def turn(self, now_ms: int) -> int | None:
+        """Look for arrivals once a second, and close the shards that are to leave and have done their work."""
+        if now_ms >= self._look_ms:
+            self._look_ms = now_ms + ARRIVALS_MS
+            with suppress(StorageError):  # the next look follows in a second
+                self.look_for_arrivals()
+        if self._left:  # the router gets them with the next registration, too
+            self.process.held.at_once += self._left
+            self._left = []
+            self.process.offers += 1
+        if self._flushing:
+            self._answer_flushed()
+        if self._leaving:
+            self._close_ready(now_ms)
+        return now_ms + LOOK_MS if self._flushing or self._leaving or self._left else self._look_ms
+
+    def look_for_arrivals(self, *, asked: bool = False) -> None:
+        """Begin to open the shards that other workers have released for this one. Raise :class:`StorageError`.
 
         ``asked``: the router asks for it, because their last hosts have closed them. Otherwise only those are taken that the last
-        call has found as well, so that their last hosts had the time to close them.
+        look has found as well, so that their last hosts had the time to close them. A request may be lost, so both are needed.
         """
         named_before, self._named = self._named, set(self._residence.arrived())
         ready = self._named if asked else self._named & named_before
-        return [self._make_slot(shard) for shard in sorted(ready) if shard not in slots]
+        for index in sorted(ready.difference(self.process.slots)):
+            self.process.enter(self._make_slot(index))
 
-    def flushed(self, slots: Mapping[int, Slot]) -> list[Effect]:
-        """Return the answers for the shards that are flushed."""
-        answers: list[Effect] = []
+    def _answer_flushed(self) -> None:
+        """Answer for the shards that are flushed."""
         for index, (call, command) in list(self._flushing.items()):
-            slot = slots.get(index)
-            store = None if slot is None or slot.shard is None else _checkpointed(slot.shard)
+            shard = self.process.shards.get(index)
+            store = None if shard is None else _checkpointed(shard)
             if store is None or not store.flushing:
                 del self._flushing[index]
-                answers.append(answer(call, command, Done()))
-        return answers
+                self.process.held.at_once.append(answer(call, command, Done()))
 
-    def ready(self, slots: Mapping[int, Slot], now_ms: int, *, answers_wait: bool) -> list[tuple[Slot, Call, ReleaseShard]]:
-        """Return the shards to close now. Call it before the shards' turns, when the effects of the last turn were sent.
-
-        ``answers_wait``: whether answers of earlier turns were not sent yet.
-        """
-        done = []
+    def _close_ready(self, now_ms: int) -> None:
+        """Close the shards that have done their work. All effects of the last turn were sent."""
         for index, departure in list(self._leaving.items()):
-            shard = slots[index].shard
-            unsent = answers_wait or bool(slots[index].held)
-            busy = shard is not None and (shard.jobs.open > 0 or unsent) and now_ms < departure.until_ms
+            slot = self.process.slots[index]
+            unsent = self.process.answers_wait or bool(slot.held)
+            busy = slot.shard is not None and (slot.shard.jobs.open > 0 or unsent) and now_ms < departure.until_ms
             if departure.turned and not busy:
                 del self._leaving[index]
-                done.append((slots[index], departure.call, departure.command))
+                self._close(slot, departure.call, departure.command)
             departure.turned = True
-        return done
 
-    def close(self, slot: Slot, call: Call, command: ReleaseShard) -> bool:
-        """Name a shard's next host and close it; :meth:`left` has the answer. Return False if it stays here."""
-        slot.leaving = False
+    def _close(self, slot: Slot, call: Call, command: ReleaseShard) -> None:
+        """Name a shard's next host and close it, unless it has failed meanwhile: then it stays here."""
+        slot.leaving, shard = False, slot.shard
         try:
-            if slot.outage is not None:  # it has failed meanwhile
+            if slot.outage is not None:
                 raise outages.unavailable(slot.outage)
             self._residence.give(slot.index, command.worker)
         except FilaError as error:
             self._left.append(Answer(call, command.opcode, error))
-            return False
+            return
+        assert shard is not None
         slot.leave()
         self._left.append(answer(call, command, Done()))
-        return True
-
-    def left(self) -> list[Effect]:
-        """Return the answers for the shards that were closed in the last turn, once."""
-        left, self._left = self._left, []
-        return left
-
-    @property
-    def looks_again(self) -> bool:
-        """Whether there is something to look at soon."""
-        return bool(self._flushing or self._leaving or self._left)
+        self.process.remove(slot)
+        self.process.notes.append(ShardReleased(slot.index, shard.epoch, command.worker))
 
 
 def _checkpointed(shard: Shard) -> Checkpointed | None:
     """Return the store of a shard if it has memtables to flush."""
     store: object = shard.store
     return store if isinstance(store, Checkpointed) else None
-
-
-def _open_shard(slots: Mapping[int, Slot], index: int) -> Shard:
-    slot = slots.get(index)
-    if slot is None:
-        raise InvalidArgumentError(f"shard {index} is not here")
-    if slot.shard is None:
-        assert slot.outage is not None
-        raise outages.unavailable(slot.outage)
-    return slot.shard

@@ -1,6 +1,6 @@
 """Effects that are held until the commits that they depend on are confirmed.
 
-What leaves the process must not depend on a commit that may still be lost: no answer, no delivery, no message to another shard. A
+An effect that leaves the process must not depend on a commit that may still be lost: no answer, no delivery, no message to another shard. A
 read-only answer may show what is not confirmed, so it waits for the shard's last commit, too.
 """
 
@@ -66,10 +66,21 @@ class HeldEffects:
 
 
 class HeldForAll:
-    """Effects that depend on all shards of a host, in order."""
+    """Answers of a process itself. They may depend on any of its shards."""
 
     def __init__(self) -> None:
+        self.answers: list[Effect] = []
+        """Those of this turn. They wait until all that was committed by its end is confirmed."""
+        self.at_once: list[Effect] = []
+        """Those that wait for nothing: figures, and refusals of what no shard has begun."""
         self.entries: deque[tuple[list[tuple[Shard, int]], list[Effect]]] = deque()
+        """Those of earlier turns, in order, each with the commits that they wait for."""
+
+    def take(self, shards: Iterable[Shard]) -> list[Effect]:
+        """Return the answers of this turn that may be sent at its end; hold the others."""
+        answers, self.answers = self.answers, []
+        at_once, self.at_once = self.at_once, []
+        return at_once + self.hold(shards, answers) if answers else at_once
 
     def hold(self, shards: Iterable[Shard], effects: list[Effect]) -> list[Effect]:
         """Return effects if they may be sent now, else hold them until all that the shards have committed is confirmed."""
@@ -82,7 +93,7 @@ class HeldForAll:
     def release(self, shards: Iterable[Shard]) -> list[Effect]:
         """Return the effects that may be sent by now. ``shards``: those that are open; nothing waits for another one.
 
-        What such another shard had committed may be lost, and nobody will know here: an answer that may show it becomes an error, and what says that
+        The commits of another shard may be lost, and this process cannot find out: an answer that may show them becomes an error, and what says that
         its log has something is dropped.
         """
         released: list[Effect] = []

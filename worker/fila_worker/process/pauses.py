@@ -22,7 +22,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self.forgiving = False
-        """Whether older frames than a turn's time tells may still be unread."""
+        """Whether frames that came during a pause may still be unread."""
         self._until_ms = 0
 
     def begin_turn(self, now_ms: int, gap_ms: int) -> None:

@@ -1,14 +1,16 @@
-"""A shard's place in its host, and its failures."""
+"""The slots of a process: each is a shard's place in it, with the shard's opening and its failures."""
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from fila_admission.refusals import moved
 from fila_proto_zmq.commands import HostCopy, ShardOutage
-from fila_proto_zmq.errors import StorageError
+from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError, StorageError
+from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_proto_zmq.outages import OPENING, QUARANTINED, WAITING
 from fila_worker.core.effects import Effect
 from fila_worker.core.hooks import HookCompiler
@@ -19,6 +21,9 @@ from fila_worker.core.store import DamageError, Store, UnfitStoreError
 from fila_worker.log.leadership import Proof
 from fila_worker.process.cron import CALENDAR
 from fila_worker.process.held import HeldEffects, is_confirmed
+
+SHARD_CACHE_MAX: Final = 100_000
+"""Queue names whose shard is cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class Slot:
         self.frames: list[Frame] = []
         """The frames carried out since the last commit."""
         self.answers: list[Effect] = []
-        """What the host itself answers for this shard; it goes with the effects of the shard's next commit."""
+        """Answers of the process for this shard. They are sent with the effects of the shard's next commit."""
         self.held = HeldEffects()
         self.watches_log = True
         """Whether to look at the log in each turn. False: when the last turn ended all was confirmed, and nothing was held."""
@@ -164,7 +169,7 @@ class Slot:
         self.watches_log = True
 
     def end_turn(self, effects: list[Effect], now_ms: int) -> list[Effect]:
-        """Have the turn's commits confirmed. Return the effects that may be sent now; hold the others."""
+        """Push the turn's commits to the log. Return the effects that may be sent now; hold the others."""
         assert self.shard is not None
         store = self.shard.store
         if store.push() and not (self.watches_log and self.held):
@@ -184,19 +189,11 @@ class Slot:
 
     @property
     def log_trouble(self) -> str:
-        """What holds up the shard's commits, for people."""
+        """The reason why the shard's commits wait, for people."""
         assert self.shard is not None
         if self.pauses:
             return f"shard {self.index} writes its memory to files"
         return f"the log of shard {self.index} has {self.shard.store.unconfirmed_bytes} bytes to confirm"
-
-    def tend(self, now_ms: int) -> str:
-        """Look at what the shard stands on, before each of its turns. Return why it must be put down; empty: it goes on."""
-        return ""
-
-    def put_down(self, reason: str) -> None:
-        """Drop the shard's memory, because :meth:`tend` said so."""
-        raise NotImplementedError
 
     @property
     def retires(self) -> bool:
@@ -216,7 +213,7 @@ class Slot:
         return None
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
-        """Drop the shard's memory, and decide how it goes on. ``blameless``: no command is to blame."""
+        """Drop the shard's memory, and decide when it is opened again, or that it is not. ``blameless``: no command is to blame."""
         refused = isinstance(error, StorageError)
         self._forget()
         if blameless or refused:
@@ -239,7 +236,7 @@ class Slot:
         return min(patience.retry_ms_max, patience.retry_ms_min << min(len(self._failures) - 1, 16))
 
     def _forget(self) -> None:
-        """Drop the shard's memory, and what nobody may learn of it any more."""
+        """Drop the shard's memory, and the effects that may not be sent any more."""
         self.shard = self._recovery = self._recovered = None
         self.since_ms = 0
         self.frames.clear()
@@ -262,3 +259,63 @@ class Slot:
         if store is not None:
             with suppress(Exception):  # a disk that refused a write may refuse this too
                 store.close()
+
+
+class Slots(dict[int, Slot]):
+    """The slots of a process, by index."""
+
+    def __init__(self, slots: Iterable[Slot], shards_total: int) -> None:
+        super().__init__((slot.index, slot) for slot in slots)
+        self._shards_total = shards_total
+        self._by_queue: dict[str, Slot] = {}
+
+    def find(self, queue: str) -> Slot:
+        """Return the slot of a queue's shard. Raise :class:`ShardUnavailableError` if the shard is not here."""
+        slot = self._by_queue.get(queue)
+        if slot is None:
+            if not queue:
+                raise InvalidArgumentError("a command on a queue needs the queue's name as its routing key")
+            index = shard_of(queue, self._shards_total)
+            if index not in self:
+                raise ShardUnavailableError(
+                    f"queue {queue!r} is on shard {index}, which is not here", details={"refused": True}
+                )
+            slot = self[index]
+            if len(self._by_queue) >= SHARD_CACHE_MAX:
+                self._by_queue.clear()
+            self._by_queue[queue] = slot
+        return slot
+
+    def find_direct(self, queue: str) -> Slot:
+        """Return the slot of a queue's shard, for a client that came without the router.
+
+        Raise :class:`InvalidArgumentError` for a name that no queue can have, or :class:`ShardUnavailableError` with the hint to ask
+        the router where the shard is.
+        """
+        slot = self._by_queue.get(queue)
+        if slot is None:
+            index = shard_of(check_queue_name(queue), self._shards_total)
+            if index not in self:
+                raise moved(index)
+            slot = self.find(queue)
+        return slot
+
+    def remove(self, slot: Slot) -> None:
+        """Remove the slot of a shard that was closed for good."""
+        del self[slot.index]
+        self._by_queue.clear()
+
+    @property
+    def outages(self) -> list[ShardOutage]:
+        """The outages of the shards that do not serve."""
+        return [slot.outage for slot in self.values() if slot.outage is not None]
+
+    @property
+    def opening(self) -> bool:
+        """Whether a shard's disk is being read."""
+        return any(slot.is_starting for slot in self.values())
+
+    @property
+    def retires(self) -> bool:
+        """Whether shards are being handed over to other hosts."""
+        return any(slot.retires for slot in self.values())

@@ -13,7 +13,7 @@ from fila_worker.core.effects import Call
 from fila_worker.process.slots import Slot
 
 Name: TypeAlias = bytes
-"""What identifies a command."""
+"""Identifies a command."""
 
 SUSPECTS_MAX: Final = 1024
 """Above this the oldest are forgotten: at worst they make their shard fail twice once more."""
@@ -43,7 +43,7 @@ class Suspects:
         self._refuse_ms = refuse_ms
         self.files: OrderedDict[Name, _File] = OrderedDict()
         self.on_trial: dict[Name, tuple[Slot, Call]] = {}
-        """Those that were carried out and go on in later turns."""
+        """Those whose work continues in later turns."""
 
     def __contains__(self, name: Name) -> bool:
         return name in self.files

@@ -23,7 +23,7 @@ LEASE_MS: Final = 2000
 MARGIN_MS: Final = 1000
 """How much earlier than any claim of another host all leases have ended: clocks may differ by a few percent."""
 DRIFT_MS: Final = 200
-"""What a lender waits besides, before another router gets the bank."""
+"""How much longer a lender waits before another router gets the bank."""
 HOLDERS_BITS: Final = 16
 """Epochs between two offsets of the log. A reign has a new holder more seldom than a new record."""
 

@@ -10,12 +10,12 @@ A copy that can't follow the log begins anew: from a checkpoint, or with the log
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fila_proto_zmq.commands import HostCopy, ShardOutage
+from fila_proto_zmq.commands import HostCopy, HostWorker, ShardOutage
 from fila_proto_zmq.commands.hosts import BEGINS
 from fila_proto_zmq.errors import StorageError
-from fila_proto_zmq.events import CheckpointFailed
+from fila_proto_zmq.events import CheckpointFailed, ShardFollowed
 from fila_proto_zmq.outages import BEGINNING, FOLLOWING, NO_QUORUM, OPENING, QUARANTINED, WAITING
 from fila_worker.core.effects import Effect
 from fila_worker.core.hooks import HookCompiler
@@ -30,6 +30,7 @@ from fila_worker.log.partition import TrimmedError
 from fila_worker.log.placement import Placing
 from fila_worker.log.view import CAUSES, copy_view, has_proof, problem
 from fila_worker.lua import compile_hooks
+from fila_worker.process.feature import ProcessFeature
 from fila_worker.process.held import is_confirmed
 from fila_worker.process.slots import Patience, Slot, random_64
 from fila_worker.replication.log_checkpoints.beginning import Beginning
@@ -38,6 +39,9 @@ from fila_worker.replication.log_checkpoints.exchange import Exchange
 from fila_worker.settings import Replication, WorkerSettings
 from fila_worker.storage.options import SharedMemory
 from fila_worker.storage.replica import DivergedError, Replica
+
+if TYPE_CHECKING:
+    from fila_worker.process.shard_process import ShardProcess
 
 FOLLOW_MS: Final = 20
 """How often a copy looks for what has arrived in the log."""
@@ -60,7 +64,7 @@ class NameTakenError(UnfitStoreError):
 class ReplicatedSlot(Slot):
     """One shard of a host.
 
-    ``make_member`` opens the copy; ``steady_ms`` is a clock that nobody sets. ``make_cutting`` is called with each open copy; None: no checkpoints
+    ``make_member`` opens the copy; ``steady_ms`` is a clock that is never set. ``make_cutting`` is called with each open copy; None: no checkpoints
     are made.
     """
 
@@ -152,7 +156,7 @@ class ReplicatedSlot(Slot):
                 self.shard.notes.append(CheckpointFailed(self.index, type(error).__name__, str(error)))
 
     def tend(self, now_ms: int) -> str:
-        """Take in what the log has confirmed. Return why the shard must be put down; empty: it goes on."""
+        """Take in what the log has confirmed. Return why the shard must be put down; empty: it need not."""
         if self.member is None or self.shard is None:
             return ""
         member = self._moved_on()
@@ -192,7 +196,7 @@ class ReplicatedSlot(Slot):
             self.member.stopped(self._steady_ms())
 
     def _say_why(self, state: str, reason: str) -> None:
-        """Say why the shard is not served here. The text has no figures, because each change is told to the routers."""
+        """Set why the shard is not served here. The text has no figures, because each change is sent to the routers."""
         if self.outage is None or self.outage.state != state:
             self.outage = ShardOutage(self.index, state, reason)
 
@@ -213,7 +217,7 @@ class ReplicatedSlot(Slot):
         return problem(self.member, self._steady_ms()) or "the log takes longer than a second to confirm"
 
     def _moved_on(self) -> Member:
-        """Let the member take a step. Raise :class:`MustEnd`, or :class:`StorageError`."""
+        """Return the member after its next step. Raise :class:`MustEnd`, or :class:`StorageError`."""
         member = self.member
         assert member is not None
         member.step(self._steady_ms())
@@ -224,7 +228,7 @@ class ReplicatedSlot(Slot):
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
         """Follow again, with a copy that begins anew if this one can't follow."""
         diverged = isinstance(error, DivergedError)
-        if diverged:  # what nobody was promised; the log has the rest
+        if diverged:  # it was never confirmed; the log has the rest
             self._beginning.drop()
             error = StorageError(str(error))
         outage = super().fail(error, reason, patience, now_ms, blameless=blameless)
@@ -255,7 +259,17 @@ class ReplicatedSlot(Slot):
             member.close()
 
 
-class ReplicatedShards:
+class Place(NamedTuple):
+    """A host among others."""
+
+    host: str
+    address: str
+    """Where the others reach it."""
+    standbys: int = 1
+    """How many of the others should be ready to take over each of its shards."""
+
+
+class ReplicatedShards(ProcessFeature):
     """All replicated shards of a process, and their placement among the hosts."""
 
     def __init__(
@@ -267,11 +281,15 @@ class ReplicatedShards:
         look_at_log: Callable[[], None],
         health: DiskHealth | None = None,
         log_problem: Callable[[], str] = lambda: "",
+        place: Place | None = None,
     ) -> None:
         """A slot's members have to join the placing; ``make_placing`` gets a function that returns those that are open.
 
-        ``look_at_log``: called in each turn, to learn of the log's own copies. ``log_problem``: which setting of the log is unsafe.
+        ``look_at_log``: called in each turn, for the state of the log's own copies. ``log_problem``: which setting of the log is unsafe.
+        ``place``: of this host.
         """
+        super().__init__()
+        self._place = place
         self._health, self._log_problem = health or DiskHealth(0), log_problem
         self._steady_ms, self._look_at_log = steady_ms, look_at_log
         self._placing = make_placing(self._members)
@@ -280,13 +298,38 @@ class ReplicatedShards:
     def _members(self) -> dict[int, Member]:
         return {slot.index: slot.member for slot in self.slots if slot.member is not None}
 
-    def tend(self, *, drains: bool, apart: bool, free_disk_bytes: int | None = None) -> None:
-        """Take part in the placement. Call it in each turn. ``drains``: all shards are to be led by other hosts.
+    def attach(self, process: "ShardProcess", now_ms: int) -> None:
+        """Add the host's copies to the figures of its process."""
+        super().attach(process, now_ms)
+        if self._place is not None:
+            process.metrics.hosted = self._hosted
 
-        ``apart``: no router of another host is reached. Raise :class:`NameTakenError` if another host has the name of this one.
+    def begin_turn(self, now_ms: int) -> None:
+        """Take part in the placement, and apply what the log has confirmed.
+
+        Raise :class:`NameTakenError` if another host has the name of this one.
         """
+        self._step()
+        for slot in self.slots:
+            if slot.shard is not None:
+                self._tend(slot, slot.shard, now_ms)
+
+    def _tend(self, slot: ReplicatedSlot, shard: Shard, now_ms: int) -> None:
+        process = self.process
+        try:
+            reason = slot.tend(now_ms)
+        except Exception as error:
+            process.failures.fail(slot, error, now_ms)
+            return
+        if reason:
+            slot.put_down(reason)
+            process.put_down(slot)
+            process.notes.append(ShardFollowed(slot.index, shard.epoch, reason))
+
+    def _step(self) -> None:
+        drains, apart = self.process.draining, self.process.apart
         self._look_at_log()
-        self._see_disk(free_disk_bytes)
+        self._see_disk(self.process.metrics.free_disk_bytes)
         self._placing.failing = bool(self.problem)
         self._placing.drains, self._placing.apart = drains, apart
         self._placing.step(self._steady_ms())
@@ -306,18 +349,34 @@ class ReplicatedShards:
 
     @property
     def problem(self) -> str:
-        """What is wrong with this host's disk, for people; empty: nothing."""
+        """The problem with this host's disk, for people; empty: there is none."""
         return self._health.problem(self._steady_ms())
 
     @property
     def log_problem(self) -> str:
-        """Which setting of the log may lose what was confirmed, for people; empty: none, as far as is known."""
+        """Which setting of the log may lose what was confirmed, for people; empty: none was found."""
         return self._log_problem()
 
     @property
     def routers(self) -> set[str]:
-        """Where the routers of all hosts that are heard listen for workers."""
+        """The endpoints at which the routers of all hosts in touch listen for workers."""
         return self._placing.routers
+
+    def _hosted(self) -> HostWorker | None:
+        """Return this process's copies of shards."""
+        place, metrics = self._place, self.process.metrics
+        assert place is not None
+        copies = [copy for slot in self.process.slots.values() if (copy := slot.copy_view()) is not None]
+        return HostWorker(
+            place.host,
+            metrics.name,
+            place.address,
+            copies,
+            self.process.draining,
+            place.standbys,
+            self.problem,
+            self.log_problem,
+        )
 
     def retire(self) -> None:
         """Leave all shards to other hosts: the process is about to end."""
@@ -374,6 +433,7 @@ def replicated_shards(settings: WorkerSettings, replication: Replication, wake: 
         return ReplicatedSlot(index, shards, settings.shard, compile_hooks, make_member, steady_ms, beginning, cutter)
 
     health = DiskHealth(settings.shard.min_free_disk_bytes)
+    place = Place(replication.host, replication.address, replication.standbys)
     return ReplicatedShards(
-        settings.shards, make_slot, make_placing, steady_ms, partitions.look, health, lambda: partitions.problem
+        settings.shards, make_slot, make_placing, steady_ms, partitions.look, health, lambda: partitions.problem, place
     )

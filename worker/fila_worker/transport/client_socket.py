@@ -1,7 +1,7 @@
 """A worker's own door: listening sockets, connections and their bytes.
 
 Rejected: a ZeroMQ ROUTER. A round trip costs three times the CPU time (13–19 µs against 38–53 µs of the client's alone), wakes an
-I/O thread on each side, and does not say how much a client has read; a plain socket says exactly what it took.
+I/O thread on each side, and does not show how much a client has read; a plain socket shows exactly how much it took.
 """
 
 import errno
@@ -33,13 +33,13 @@ SLICE_FRAMES: Final = 32
 ACCEPTED_MAX: Final = 64
 """New connections taken in one turn."""
 NOT_BODY_BYTES_MAX: Final = HEADER_BYTES + 2 + QUEUE_NAME_BYTES_MAX + len(DEAD_LETTER_SUFFIX)
-"""What a frame's length counts beside its body. A larger body is cut off at the router, too."""
+"""The bytes in a frame's length beside its body. A larger body is cut off at the router, too."""
 
 _IPC: Final = "ipc://"
 _ANY: Final = frozenset({"0.0.0.0", "::"})
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _ELSEWHERE: Final = object()
-"""What the selector knows of descriptors that are not the door's own."""
+"""The data in the selector of descriptors that are not the door's own."""
 
 
 class _Wire:
@@ -63,7 +63,7 @@ class ClientSocket:
     def __init__(
         self, clients: DirectClients, host: ShardProcess, max_payload_bytes: int, clock: Callable[[], int], address: str = ""
     ) -> None:
-        """``clock``: the worker's time, ms. ``address``: what clients are told instead of a TCP endpoint's own host."""
+        """``clock``: the worker's time, ms. ``address``: shown to clients instead of a TCP endpoint's own host."""
         self._clients = clients
         self._address = address
         self._clock = clock
@@ -93,11 +93,11 @@ class ClientSocket:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def watch(self, descriptor: int) -> None:
-        """Let something else wake the worker while it waits here: one system call looks at all there is."""
+        """Add a descriptor that wakes the worker while it waits here: one system call looks at all descriptors."""
         self._selector.register(descriptor, _READ, _ELSEWHERE)
 
     def watch_no_more(self, descriptor: int) -> None:
-        """Let it wake the worker no more."""
+        """Remove a descriptor that was added."""
         self._selector.unregister(descriptor)
 
     def wait(self, timeout_ms: int) -> list[int]:
@@ -136,7 +136,7 @@ class ClientSocket:
         for _ in range(ACCEPTED_MAX):
             try:
                 sock, address = listening.accept()
-            except OSError:  # none waits, or it has gone already, or no descriptor is left: the client goes another way
+            except OSError:  # no client waits, or it has gone, or no descriptor is left: the client takes another way
                 return
             self._take_in(sock, address[0] if sock.family != socket.AF_UNIX else "", now_ms)
 

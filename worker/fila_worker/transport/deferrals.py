@@ -1,15 +1,17 @@
 """The answers to deferrals, which wait until all workers have parked the throttle keys.
 
 A deferral stops its throttle keys in the whole cluster. Its answer must not be faster than that, or the client could get a message
-with one of these keys from another worker after it. A worker hears of parked keys through the router, and of its clients directly,
-and nothing orders the two; so a router confirms when all have heard, and a client may be at any router.
+with one of these keys from another worker after it. Parked keys come to a worker through the router, and requests of
+clients come directly, so they have no order. Therefore a router confirms when all its workers have parked the keys, and all routers are
+asked: a client may be at any of them.
 """
 
 from collections.abc import Collection
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from fila_proto_zmq.commands import Park, Settle
 from fila_worker.core.effects import Answer, Effect, Post
+from fila_worker.process.feature import ProcessFeature
 
 WAIT_MS_MAX: Final = 1000
 """How long an answer waits. A router may be away; the keys are then parked elsewhere when this worker registers again."""
@@ -26,16 +28,43 @@ class _Waiting(NamedTuple):
     answers: list[Effect]
 
 
-class Deferrals:
+class Routers(Protocol):
+    """The links to all routers."""
+
+    def park(self, parks: dict[str, int], now_ms: int) -> set[Asked]:
+        """Ask all routers to have throttle keys parked everywhere. Return the requests that they are to confirm."""
+
+    def take_confirmed(self) -> list[Asked]:
+        """Return the requests to park that were confirmed, once."""
+
+
+class Deferrals(ProcessFeature):
     """Answers that wait for the routers, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, routers: Routers) -> None:
+        super().__init__()
+        self._routers = routers
         self._waiting: list[_Waiting] = []
+        self._parked: dict[str, int] = {}
+        """The throttle keys that this turn parks on all shards, each until when, Unix ms."""
+        self.acts = False
+        """Whether the effects of this turn have to pass through :meth:`sift`."""
 
-    @property
-    def waiting(self) -> bool:
-        """Whether answers wait."""
-        return bool(self._waiting)
+    def on_post(self, post: Post) -> bool:
+        """Note what is parked on all shards, if other workers have some of them."""
+        if isinstance(post.command, Park) and not self.process.is_alone:
+            self._parked |= post.command.parks
+            self.acts = True
+        return False
+
+    def sift(self, effects: list[Effect], now_ms: int) -> list[Effect]:
+        """Return the effects of a turn and of earlier turns that may be sent now; hold the others."""
+        released = self.release(self._routers.take_confirmed(), now_ms) if self._waiting else []
+        if self._parked:
+            parked, self._parked = self._parked, {}
+            effects = self.hold(effects, self._routers.park(parked, now_ms), now_ms)
+        self.acts = self.process.answers_wait = bool(self._waiting)
+        return released + effects
 
     def hold(self, effects: list[Effect], awaited: set[Asked], now_ms: int) -> list[Effect]:
         """Keep the answers to settlements among a turn's effects, and the parking itself; return the others.
@@ -54,8 +83,6 @@ class Deferrals:
 
     def release(self, confirmed: Collection[Asked], now_ms: int) -> list[Effect]:
         """Return the answers that may go: those that all routers have confirmed, and those that have waited for too long."""
-        if not self._waiting:
-            return []
         left: list[_Waiting] = []
         released: list[Effect] = []
         for waiting in self._waiting:
@@ -66,12 +93,3 @@ class Deferrals:
                 released += waiting.answers
         self._waiting = left
         return released
-
-
-def parked_by(effects: list[Effect]) -> dict[str, int]:
-    """Return the throttle keys that a turn parks on all shards, each until when, Unix ms."""
-    keys: dict[str, int] = {}
-    for effect in effects:
-        if isinstance(effect, Post) and isinstance(effect.command, Park):
-            keys |= effect.command.parks
-    return keys

@@ -4,9 +4,9 @@ A client is the session that the router gave it, and proves it with the session'
 ways, one after the other: an answer goes the way on which its request came last, and the pushes of a shard go the way of the
 client's last Subscribe there.
 
-A worker serves its door only while it knows that its router counts it among the living (:meth:`DirectClients.trusted`). The router
-may take a silent worker for lost and go on without it, for example change the runtime config; such a worker must hear of that before
-it takes in anything from its door.
+A worker serves its door only while its router has confirmed a moment ago that it counts this worker among the living
+(:meth:`DirectClients.trusted`). A router that takes a silent worker for lost may, for example, change the runtime config without it. Such a
+worker must get that change before it takes in anything from its door.
 """
 
 from contextlib import suppress
@@ -78,7 +78,7 @@ class DirectConnection:
 
 
 class DirectClients:
-    """The connections at one door. ``door``: what its plate says."""
+    """The connections at one door. ``door``: the name on its plate."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class DirectClients:
         return True
 
     def close(self, connection: DirectConnection) -> None:
-        """Have the door close a connection."""
+        """Close a connection. The door closes its socket."""
         self.closed(connection)
         self._to_close.append(connection)
 
@@ -228,7 +228,7 @@ class DirectClients:
     # --- frames in ----------------------------------------------------------------------------------------------------
 
     def arrived(self, connection: DirectConnection, header: bytes, key: bytes, body: Any, now_ms: int) -> None:
-        """Take in one frame: the host carries it out, or it is refused. Frames that are none close the connection."""
+        """Take in one frame: the host carries it out, or it is refused. Invalid frames close the connection."""
         self.frames += 1
         connection.heard_ms = now_ms
         self.connections[connection.name] = self.connections.pop(connection.name)  # the idlest stays in front
@@ -245,7 +245,7 @@ class DirectClients:
             queue = str(key, "utf-8")
             if connection.key is not None:
                 connection.key.check(header[3], queue, body, now_ms)
-            slot = self._host.slot_of(queue)
+            slot = self._host.slots.find_direct(queue)
             if not self._admit(connection, slot, header, key, len(body), now_ms):
                 return
         except (FilaError, UnicodeDecodeError) as error:
@@ -296,7 +296,7 @@ class DirectClients:
         connection.outgoing.append(encode_reply(Hello.opcode, int.from_bytes(header[10:], "big"), self._welcome))
 
     def _close_after_answer(self, connection: DirectConnection) -> None:
-        """Have the door close a connection once it has tried to send the last answer."""
+        """Close a connection once the door has tried to send the last answer."""
         self._end(connection)
         self._to_close.append(connection)
 
@@ -322,7 +322,7 @@ class DirectClients:
             connection = self._by_client.get(client)
             if connection is not None:
                 with suppress(FilaError, UnicodeDecodeError):  # the host refuses such a name
-                    connection.pushing.discard(self._host.slot_of(str(key, "utf-8")).index)
+                    connection.pushing.discard(self._host.slots.find_direct(str(key, "utf-8")).index)
 
     @property
     def busy(self) -> bool:
@@ -374,7 +374,7 @@ class DirectClients:
         return changed
 
     def _pushes(self, connection: DirectConnection, queue: str) -> bool:
-        return bool(connection.pushing) and self._host.slot_of(queue).index in connection.pushing
+        return bool(connection.pushing) and self._host.slots.find_direct(queue).index in connection.pushing
 
     def check(self) -> None:
         """Check the invariants, for tests."""
@@ -398,7 +398,7 @@ class DirectClients:
         for connection in list(self.connections.values()):
             silent_ms = now_ms - connection.heard_ms
             if silent_ms < self.limits.greeting_ms:
-                break  # those behind it were heard of later
+                break  # the frames of those behind it came later
             if not connection.client or silent_ms >= self.limits.idle_ms:
                 self.close(connection)
         for key in self._keys or ():

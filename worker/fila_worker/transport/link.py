@@ -1,6 +1,6 @@
 """The link to one router: one DEALER socket that registers this worker, shows that it lives, and carries frames.
 
-The worker's own frames (Register, Pulse, Leave) carry an empty client id. When the router does not know the worker, because
+The worker's own frames (Register, Pulse, Leave) carry an empty client id. When the router has no entry of the worker, because
 it was restarted, it answers a pulse with an error, and the worker registers again; ZeroMQ reconnects by itself.
 
 A registration, or its answer, may be lost with a connection while the router knows the worker from an earlier one. Links keep
@@ -53,16 +53,16 @@ COPY_BYTES_MAX: Final = 16 * 1024
 FRAME_PARTS: Final = 4
 """Client, header, routing key, body."""
 PULSES_MAX: Final = 16
-"""Unanswered pulses that are remembered: a later answer says more than an earlier one."""
+"""Unanswered pulses that are remembered: only the latest answers matter."""
 SILENT_MS: Final = 2000
-"""A router that was not heard for so long is taken for lost until it is heard again. It answers pulses, and knocks a few times a second."""
+"""A router without a frame for so long is taken for lost until its next frame. It answers pulses, and knocks a few times a second."""
 _POLLIN: Final = int(zmq.POLLIN)
 _POLLOUT: Final = int(zmq.POLLOUT)
 
 
 @dataclass(slots=True)
 class Intake:
-    """What may still be read in a turn, from all links together."""
+    """The frames and bytes that may still be read in a turn, from all links together."""
 
     frames: int = 0
     size_bytes: int = 0
@@ -110,11 +110,11 @@ class RouterLink:
         self._admitted = False
         """Whether the router has answered a registration of this process."""
         self._heard_ms = 0
-        """When the router itself was last heard."""
+        """When the last frame of the router itself came."""
         self._unsent = False
         """Whether a frame was dropped because there is no connection: the router lacks something."""
         self.ready = True
-        """Whether a frame may wait; the owner knows it from its wait, which is cheaper than asking the socket."""
+        """Whether a frame may wait. The owner sets it after its wait, which is cheaper than to ask the socket."""
         self.drained = False
         """Whether no more frames waited when frames were last received."""
         self._used = False
@@ -122,32 +122,7 @@ class RouterLink:
         self.left = False
         """Whether the router has confirmed that it sends nothing more here."""
         self._flags = int(zmq.NOBLOCK) if self._several else 0
-        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        for option, value in (
-            (zmq.IDENTITY, settings.name.encode()),
-            (zmq.LINGER, 1000),
-            (zmq.SNDHWM, 0),
-            (zmq.RCVHWM, 0),
-            (zmq.SNDBUF, 1 << 20),
-            (zmq.RCVBUF, 1 << 20),
-            (zmq.RECONNECT_IVL, 20),
-            (zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX),
-            (zmq.TCP_KEEPALIVE, 1),
-            (zmq.IPV6, int("[" in self._endpoint)),
-            (zmq.IMMEDIATE, int(self._several)),  # of several routers one may be away for long: nothing is kept for it
-            (zmq.HEARTBEAT_IVL, HEARTBEAT_MS if self._several else 0),
-            (zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS),
-            (zmq.CONNECT_TIMEOUT, CONNECT_MS_MAX if self._several else 0),
-        ):
-            self.socket.setsockopt(option, value)
-        if settings.keys is not None:
-            for key, text in (
-                (zmq.CURVE_SERVERKEY, settings.keys.server_key),
-                (zmq.CURVE_PUBLICKEY, settings.keys.public_key),
-                (zmq.CURVE_SECRETKEY, settings.keys.secret_key),
-            ):
-                self.socket.setsockopt(key, text.encode())
-        self.socket.connect(self._endpoint)
+        self.socket = _connect(settings, self._endpoint, several=self._several)
         self.descriptor = int(self.socket.getsockopt(zmq.FD))
         """Readable when something has happened at the socket. It shows each arrival once: see :attr:`has_more`."""
 
@@ -163,11 +138,11 @@ class RouterLink:
         return not self.drained
 
     def lives(self, now_ms: int) -> bool:
-        """Return whether the router routes to this worker and was heard a moment ago."""
+        """Return whether the router routes to this worker and has sent a frame a moment ago."""
         return self._admitted and now_ms - self._heard_ms < SILENT_MS
 
     def register(self, now_ms: int) -> None:
-        """Offer this worker's shards to the router, with the cluster's config as the worker knows it.
+        """Offer this worker's shards to the router, with the cluster's config as of the worker's latest copy.
 
         While a change of the config waits to be confirmed, the offer waits, too: a router would spread what may be lost.
         """
@@ -180,7 +155,7 @@ class RouterLink:
         self.pulsed = Pulsed(0, self.pulsed.bank)
         offer = Register(self._settings.name, os.getpid(), VERSION, shards)
         offer.config_version, offer.config, offer.parks = host.config.version, host.config.values, host.config.parks()
-        offer.outages = host.outages
+        offer.outages = host.slots.outages
         offer.home, offer.draining = host.home, host.draining
         if self._doors:
             offer.door, offer.endpoints = self._clients.door, self._doors
@@ -293,7 +268,7 @@ class RouterLink:
         return False
 
     def _heed_answer(self, header: Header, now_ms: int) -> None:
-        """Register again if the router does not know the last offer; once, however many pulses waited for its return."""
+        """Register again if the router lacks the last offer; once, however many pulses waited for its return."""
         offered = max(self._offers, default=0)
         self._note_answer(header)
         unknown = header.flags & ERROR and (header.request == 0 or offered < header.request)
@@ -327,3 +302,34 @@ class RouterLink:
     def close(self) -> None:
         """Send what waits, for a second at most, and close the socket."""
         self.socket.close()
+
+
+def _connect(settings: WorkerSettings, endpoint: str, *, several: bool) -> "zmq.Socket[bytes]":
+    """Return a socket that connects to a router. ``several``: whether it is one of many."""
+    made: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    for option, value in (
+        (zmq.IDENTITY, settings.name.encode()),
+        (zmq.LINGER, 1000),
+        (zmq.SNDHWM, 0),
+        (zmq.RCVHWM, 0),
+        (zmq.SNDBUF, 1 << 20),
+        (zmq.RCVBUF, 1 << 20),
+        (zmq.RECONNECT_IVL, 20),
+        (zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX),
+        (zmq.TCP_KEEPALIVE, 1),
+        (zmq.IPV6, int("[" in endpoint)),
+        (zmq.IMMEDIATE, int(several)),  # of several routers one may be away for long: nothing is kept for it
+        (zmq.HEARTBEAT_IVL, HEARTBEAT_MS if several else 0),
+        (zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS),
+        (zmq.CONNECT_TIMEOUT, CONNECT_MS_MAX if several else 0),
+    ):
+        made.setsockopt(option, value)
+    if settings.keys is not None:
+        for key, text in (
+            (zmq.CURVE_SERVERKEY, settings.keys.server_key),
+            (zmq.CURVE_PUBLICKEY, settings.keys.public_key),
+            (zmq.CURVE_SECRETKEY, settings.keys.secret_key),
+        ):
+            made.setsockopt(key, text.encode())
+    made.connect(endpoint)
+    return made

@@ -1,7 +1,7 @@
 """The links to all routers of a cluster, and the way that each frame takes.
 
 An answer goes by the link of its request, and a delivery by that of its subscription. Tokens are asked from the router that holds the token
-bank. What shards say to each other goes by one link, whose router passes it on: the own host's, or the next one that lives. A router that is
+bank. Messages between shards go by one link, whose router passes it on: the own host's, or the next one that lives. A router that is
 away costs nothing: frames for it are dropped, and the worker registers there when it is back.
 """
 
@@ -15,6 +15,8 @@ import psutil
 from fila_proto_zmq.commands import BankLease, ChangesConfig, Park, Pulse, Tokens
 from fila_proto_zmq.errors import FilaError
 from fila_worker.core.effects import ANY_LINK, Answer, Effect, Post
+from fila_worker.log.leadership import Proof
+from fila_worker.process.config_copies import CONFIG_OWNER
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.replication.bank_lender import BankLender, RouterView
 from fila_worker.settings import WorkerSettings
@@ -52,12 +54,14 @@ class RouterLinks:
         alone = len(self.all) == 1 and settings.replication is None
         self._one = self.all[0] if alone else None
         """The only link; None also on a replicated log, where a router that is alone now may get company, and holds the bank only while it is lent."""
+        for _ in self.all[1:]:
+            host.add_link()
         self._host = host
         self._clients = clients
         self._process = psutil.Process()
         self._next_pulse_ms = 0
         self._pulsed_keys = 0
-        """The version of the API keys of shard 0 in the last pulse. Routers are to hear of a change at once."""
+        """The version of the API keys of shard 0 in the last pulse. A change is sent to the routers at once."""
         self._turns = 0
         self.intake = Intake()
         self._bank: RouterLink | None = self._one
@@ -67,7 +71,7 @@ class RouterLinks:
         silence_ms = None if settings.replication is None else settings.replication.leadership.silence_ms
         self._lender = None if silence_ms is None else BankLender(silence_ms)
         self._alone_since_ms: int | None = None
-        """Since when no router of another host is heard, by the clock that is never set."""
+        """Since when no router of another host has sent a frame, by the clock that is never set."""
         if self._one is not None:
             self._one.has_bank = True
 
@@ -85,7 +89,7 @@ class RouterLinks:
         return descriptors
 
     def apart(self, now_ms: int) -> bool:
-        """Return whether no router of another host was heard for long, although there are some. Call it once a second."""
+        """Return whether no router of another host has sent a frame for long, although there are some. Call it once a second."""
         others = self.all[1:]
         if not others or any(link.lives(now_ms) for link in others):
             self._alone_since_ms = None
@@ -145,7 +149,7 @@ class RouterLinks:
         """Whether no more frames waited when frames were last received."""
         return self._one.drained if self._one is not None else all(link.drained for link in self.all)
 
-    # --- what the worker itself says ----------------------------------------------------------------------------------
+    # --- frames of the worker itself ----------------------------------------------------------------------------------
 
     def register(self, now_ms: int) -> None:
         """Offer this worker's shards to all routers."""
@@ -180,10 +184,10 @@ class RouterLinks:
             return None
         routers = [RouterView(link.lives(now_ms), link.pulsed.at_ms, link.pulsed.bank) for link in self.all]
         steady_ms = self._steady_ms()  # before the proof's age, which so is never taken for younger than it is
-        return self._lender.lend(self._host.bank_proof(), routers, steady_ms)
+        return self._lender.lend(bank_proof(self._host), routers, steady_ms)
 
     def _look_for_bank(self, now_ms: int) -> None:
-        """Begin a new session with the bank when another router holds it, or none: what was granted before is void."""
+        """Begin a new session with the bank when another router holds it, or no router does: all earlier grants are void."""
         bank: RouterLink | None = None
         for link in self.all:
             if link.pulsed.bank > (0 if bank is None else bank.pulsed.bank) and link.lives(now_ms):
@@ -246,7 +250,7 @@ class RouterLinks:
         return self.all if number == ANY_LINK else [self.all[number]]
 
     def _tell_others(self, change: Answer) -> None:
-        """Tell the other routers of a change of the runtime config, as if they had asked for it."""
+        """Send a change of the runtime config to the other routers, as if they had asked for it."""
         told = Answer(replace(change.call, request=0), change.opcode, change.reply)
         for link in self.all:
             if link.number != change.call.link:
@@ -256,3 +260,9 @@ class RouterLinks:
         """Send what waits, for a second at most, and close the sockets."""
         for link in self.all:
             link.close()
+
+
+def bank_proof(host: ShardProcess) -> Proof | None:
+    """Return the proof that this process may lend the token bank: that it leads shard 0, if that stands on a replicated log."""
+    slot = host.slots.get(CONFIG_OWNER)
+    return None if slot is None else slot.proof()

@@ -193,7 +193,7 @@ def test_levels_and_traffic_of_keys_without_a_limit_are_forgotten(shard: ShardHa
     put(shard, 4, NEW)
     throttling = shard.shard.token_client
     assert throttling.levels.keys() <= LIMITS.keys()
-    assert throttling.tokens_in("12", LIMITS["12"], shard.now_ms + 1000) <= LIMITS["12"].burst_micro
+    assert throttling.levels.tokens_in("12", LIMITS["12"], shard.now_ms + 1000) <= LIMITS["12"].burst_micro
 
 
 @pytest.mark.parametrize(

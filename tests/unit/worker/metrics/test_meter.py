@@ -22,6 +22,7 @@ from fila_worker.core.metrics import meter
 from fila_worker.core.metrics.meter import report
 from fila_worker.core.settings import ShardSettings
 from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 from tests.support.shard.cluster_of_shards import ClusterOfShards
 from tests.support.shard.shard import SHARDS, ShardHarness
 from tests.unit.worker.metrics.reports import metrics_of, report_of
@@ -286,9 +287,9 @@ def test_a_store_counts_commits_and_their_changes(shard: ShardHarness):
 
 def test_a_host_answers_for_all_its_shards():
     shards = [ShardHarness(index=index) for index in (1, 3)]
-    host = ShardProcess([each.shard for each in shards], SHARDS, 5, "worker-7")
-    host.measured(0, cpu_ms=77)
-    host.turn_ns.observe(1000)
+    host = ShardProcess([Slot.of(each.shard) for each in shards], SHARDS, 5, "worker-7")
+    host.metrics.measured(0, cpu_ms=77)
+    host.metrics.turn_ns.observe(1000)
     host.accept([b"", pack_header(GetMetrics.opcode, 9), b"", b"\x90"], 10)
     (answer,) = host.turn(10)
     assert answer.client == b""

@@ -4,6 +4,7 @@ import pytest
 
 from fila_proto_zmq.commands import Delivered, Goodbye, Heartbeat, Receive, Subscribe, Unsubscribe, Verb
 from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 from tests.support.shard.shard import SHARDS, Got, ShardHarness
 
 TIMEOUT_MS = 15_000
@@ -180,7 +181,7 @@ def test_clients_that_come_and_go_are_forgotten(shard: ShardHarness) -> None:
 def test_frames_that_waited_while_the_process_was_paused_are_no_silence(shard: ShardHarness) -> None:
     shard.enqueue(b"x")
     shard.receive()
-    host = ShardProcess([shard.shard], SHARDS)
+    host = ShardProcess([Slot.of(shard.shard)], SHARDS)
     shard.now_ms += 60_000
     host.paused(60_000)
     assert shard.shard.consumers.next_loss() == shard.now_ms + shard.settings.consumer_timeout_ms

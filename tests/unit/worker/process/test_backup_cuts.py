@@ -13,6 +13,7 @@ from fila_worker.core.shard import Shard
 from fila_worker.lua import compile_hooks
 from fila_worker.process.backup_cuts import KEEP_MS_MAX, REST_MS, BackupCuts
 from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 from fila_worker.storage.rocks import RocksStore
 from tests.support.cluster.cluster import eventually
 from tests.support.shard.shard_process import SHARDS_TOTAL, HostHarness
@@ -33,8 +34,8 @@ class Worker(HostHarness):
         self.data_dir = data_dir
         self.stores = {index: RocksStore(data_dir / f"shard-{index:04d}") for index in HERE}
         checkpoints = BackupCuts(data_dir, "here", HERE, self.now_ms)
-        shards = [opened(store, index) for index, store in self.stores.items()]
-        self.host = ShardProcess(shards, SHARDS_TOTAL, self.now_ms, checkpoints=checkpoints)
+        slots = [Slot.of(opened(store, index)) for index, store in self.stores.items()]
+        self.host = ShardProcess(slots, SHARDS_TOTAL, self.now_ms, features=[checkpoints])
 
     def step(self, command: BeginBackup | CutBackup | KeepBackup) -> list[ShardCut]:
         answer = self.ask(command, "")
@@ -145,7 +146,7 @@ def test_one_backup_at_a_time(worker: Worker) -> None:
 
 @pytest.mark.parametrize("name", ["", "short", "../../../etc", "a" * 65, "backup/1", "bäckup-12"])
 def test_a_name_cannot_lead_elsewhere(worker: Worker, name: str) -> None:
-    assert "is no name of a backup" in worker.fault(BeginBackup(name))
+    assert "is not a name of a backup" in worker.fault(BeginBackup(name))
 
 
 @pytest.mark.parametrize("for_ms", [-1, KEEP_MS_MAX + 1])

@@ -29,7 +29,7 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.loop import open_host
 from fila_worker.lua import compile_hooks
-from fila_worker.process.departures import WORK_MS_MAX, Departures
+from fila_worker.process.departures import ARRIVALS_MS, LOOK_MS, WORK_MS_MAX, Departures
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.process.slots import Slot
 from fila_worker.settings import WorkerSettings
@@ -53,12 +53,16 @@ class Worker(HostHarness):
         def make_slot(index: int) -> Slot:
             return Slot(index, SHARDS_TOTAL, ShardSettings(), compile_hooks, lambda: stores[index])
 
-        departures = Departures(self.residence, make_slot)
-        self.host = ShardProcess([], SHARDS_TOTAL, self.now_ms, name, opening=map(make_slot, shards), departures=departures)
+        self.departures = Departures(self.residence, make_slot)
+        self.host = ShardProcess(map(make_slot, shards), SHARDS_TOTAL, self.now_ms, name, [self.departures])
         self.settle()
 
+    def exchange(self, *frames: list[bytes]) -> list[list[bytes]]:
+        self.now_ms += LOOK_MS
+        return super().exchange(*frames)
+
     def settle(self) -> None:
-        while self.host.opening:
+        while self.host.slots.opening:
             self.exchange()
 
     def order(self, command: PrepareShard | ReleaseShard) -> list[Reply | Fault]:
@@ -94,7 +98,7 @@ def test_a_shard_goes_with_all_it_has(workers: tuple[Worker, Worker]) -> None:
     assert isinstance(refused, Fault)
     assert refused.details["refused"] is True
     with pytest.raises(ShardUnavailableError) as moved:
-        one.host.slot_of(queue)
+        one.host.slots.find_direct(queue)
     assert moved.value.details["moved"] is True
     two.tell(AdoptShards())
     assert two.host.shards[1].epoch > epoch
@@ -154,9 +158,22 @@ def test_what_is_not_here_or_does_not_serve_is_refused(workers: tuple[Worker, Wo
 def test_a_shard_is_found_without_a_word_once_its_last_host_had_the_time_to_close_it(workers: tuple[Worker, Worker]) -> None:
     one, two = workers
     one.order(ReleaseShard(1, "two"))
-    two.host.look_for_arrivals()
+    two.departures.look_for_arrivals()
     assert sorted(two.host.slots) == [2]
-    two.host.look_for_arrivals()
+    two.departures.look_for_arrivals()
+    assert sorted(two.host.slots) == [1, 2]
+
+
+def test_it_is_looked_for_once_a_second(workers: tuple[Worker, Worker]) -> None:
+    one, two = workers
+    one.order(ReleaseShard(1, "two"))
+    for _ in range(2):
+        assert sorted(two.host.slots) == [2]
+        due_ms = two.host.next_due(two.now_ms)
+        assert due_ms is not None
+        assert due_ms <= ARRIVALS_MS
+        two.now_ms += ARRIVALS_MS
+        two.exchange()
     assert sorted(two.host.slots) == [1, 2]
 
 
@@ -206,7 +223,7 @@ def test_a_database_that_its_last_host_has_not_closed_yet_is_waited_for(tmp_path
         WorkerSettings(name="two", router="ipc://r", data_dir=str(tmp_path), shards=[], shards_total=2), 1, ignore
     )
     host.turn(1)
-    (outage,) = host.outages
+    (outage,) = host.slots.outages
     assert (outage.state, "is in use" in outage.reason) == ("waiting", True)
     held.close()
     for now_ms in range(0, 2000, 100):

@@ -82,7 +82,7 @@ class Bench:
             recover(store, settings, compile_hooks, index=index, shards=SHARDS_TOTAL, now_ms=0)
             for index, store in enumerate(self.stores)
         ]
-        self.host = ShardProcess(shards, SHARDS_TOTAL, self.now_ms)
+        self.host = ShardProcess(map(Slot.of, shards), SHARDS_TOTAL, self.now_ms)
         self.answers: dict[int, Reply | Fault] = {}
         self._commands: dict[int, Command] = {}
         for request, name in ((1, NAMES[0]), (2, NAMES[1])):
@@ -208,7 +208,7 @@ def test_a_log_that_fails_takes_its_shard_and_what_was_held_with_it() -> None:
     listed = bench.answers[12]
     assert isinstance(listed, Fault), "it waits for the other shards only, and would show what may be lost"
     assert (listed.code, listed.details["shard"], bench.new()) == ("SHARD_UNAVAILABLE", 0, [12])
-    assert [(outage.shard, outage.state) for outage in bench.host.outages] == [(0, "waiting")]
+    assert [(outage.shard, outage.state) for outage in bench.host.slots.outages] == [(0, "waiting")]
     assert bench.host.failed == [0]
     assert not bench.host.holds_effects
     bench.stores[0].broken = None
@@ -261,7 +261,7 @@ def test_a_shard_serves_once_its_epoch_is_confirmed() -> None:
     store = SlowStore()
     store.slow = True
     slot = Slot(0, SHARDS_TOTAL, ShardSettings(), compile_hooks, lambda: store)
-    host = ShardProcess([], SHARDS_TOTAL, 0, opening=[slot])
+    host = ShardProcess([slot], SHARDS_TOTAL, 0)
     for now_ms in range(20):
         host.turn(now_ms)
     assert (sorted(host.shards), host.next_due(20)) == ([], None)

@@ -43,6 +43,7 @@ from fila_worker.core.effects import Call
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import Batch
 from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard.hooked import hooked, on_enqueue, on_failure, send, update
 from tests.support.shard.shard import SHARDS, ShardHarness
@@ -247,10 +248,10 @@ class SlowStore(MemoryStore):
 def test_slow_storage_is_noted_once_until_it_is_fast_again() -> None:
     store = SlowStore()
     shard = ShardHarness(store)
-    host = ShardProcess([shard.shard], SHARDS)
+    host = ShardProcess([Slot.of(shard.shard)], SHARDS)
     for slow in (False, True, True, False, False):
         store.slow = slow
-        host.measured(1 << 40)
+        host.metrics.measured(1 << 40)
         host.turn(shard.now_ms)
     assert host.notes == [StorageStalled(3), StorageRecovered(3)]
 
@@ -258,7 +259,7 @@ def test_slow_storage_is_noted_once_until_it_is_fast_again() -> None:
 def test_what_was_not_committed_is_not_noted() -> None:
     store = SlowStore()
     shard = ShardHarness(store)
-    host = ShardProcess([shard.shard], SHARDS)
+    host = ShardProcess([Slot.of(shard.shard)], SHARDS)
     store.broken = True
     shard.shard.apply(Call(b"c1", 1, "q", shard.now_ms), CreateQueue(QueueOptions()))
     host.turn(shard.now_ms)

@@ -11,6 +11,7 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.lua import compile_hooks
 from fila_worker.process.pauses import CATCH_UP_MS, GAP_MS, Pauses
 from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 from fila_worker.storage.memory import MemoryStore
 
 QUEUE = next(f"q{number}" for number in range(99) if shard_of(f"q{number}", 2) == 1)
@@ -24,7 +25,7 @@ class Worker:
         self.now_ms = 1_000_000
         settings = ShardSettings(consumer_timeout_ms=20_000)
         shard = recover(MemoryStore(), settings, compile_hooks, index=1, shards=2, now_ms=self.now_ms)
-        self.host = ShardProcess([shard], 2, self.now_ms)
+        self.host = ShardProcess([Slot.of(shard)], 2, self.now_ms)
         self.shard = shard
         self.turn(CreateQueue(QueueOptions(visibility_timeout_ms=LEASE_MS)))
         self.turn(Enqueue([seal_envelope(b"x")]))

@@ -65,6 +65,7 @@ from fila_worker.core.manage.config import PAGES_WAIT_MS
 from fila_worker.core.model.shard_transfers import stream_of
 from fila_worker.process import client_work
 from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 from tests.support.shard.shard_process import CLIENT, HERE, NAMES, SHARDS_TOTAL, HostHarness, answer_of, recovered
 from tests.unit.protocol.vectors import BODIES
 
@@ -302,7 +303,7 @@ def test_shards_that_were_apart_are_brought_to_one_config_and_one_set_of_parks()
     ahead.park({"api": 5_000}, 0)
     behind.put_config(PutConfig(2, {"a": "0", "old": "x"}, whole=True), 0)
     behind.park({"api": 9_000, "sms": 7_000}, 0)
-    host = ShardProcess([ahead, behind], SHARDS_TOTAL, 0)
+    host = ShardProcess(map(Slot.of, (ahead, behind)), SHARDS_TOTAL, 0)
     assert (host.config.version, host.config.values) == (4, {"a": "1"})
     assert behind.config == {"a": "1"}
     assert ahead.parks() == behind.parks() == host.config.parks() == {"api": 9_000, "sms": 7_000}
@@ -347,7 +348,7 @@ def test_a_shard_that_lacks_a_large_config_of_the_others_gets_it_a_page_a_turn(m
     ahead, behind = (recovered(index) for index in (0, 2))
     entries: dict[str, str | None] = {f"key-{number}": "1" for number in range(9)}
     ahead.put_config(PutConfig(4, entries, whole=True), 0)
-    host = ShardProcess([ahead, behind], SHARDS_TOTAL, 0)
+    host = ShardProcess(map(Slot.of, (ahead, behind)), SHARDS_TOTAL, 0)
     for _ in range(5):
         assert host.full, "no frame is read that may rely on it"
         assert host.next_due(0) == 0
@@ -447,7 +448,7 @@ def test_tokens_are_asked_for_spent_and_reported(host: HostHarness) -> None:
 
 
 def test_the_room_on_the_disk_is_every_shard_s(host: HostHarness) -> None:
-    host.host.measured(12_345)
+    host.host.metrics.measured(12_345)
     assert {shard.free_disk_bytes for shard in host.host.shards.values()} == {12_345}
 
 

@@ -29,6 +29,7 @@ from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import DamageError, InUseError
 from fila_worker.lua import compile_hooks
+from fila_worker.process.failures import Failures
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.process.slots import Patience, Slot
 from fila_worker.process.suspects import Suspects, name_of
@@ -81,7 +82,7 @@ def settle(host: HostHarness) -> list[list[bytes]]:
     """Turns until no shard has a step to take, and the router's word that it knows."""
     sent: list[list[bytes]] = []
     for _ in range(100):
-        if host.host.opening and host.host.next_due(host.now_ms) == 0:
+        if host.host.slots.opening and host.host.next_due(host.now_ms) == 0:
             sent += host.exchange()
     host.host.registered(Registered(host.host.config.version), host.now_ms)
     return sent
@@ -226,11 +227,11 @@ def test_a_suspect_is_acquitted_with_its_last_step(host: HostHarness, slowly_poi
     settle(host)
     slowly_poisoned.clear()
     host.exchange([CLIENT, *encode_command(PurgeQueue(), 90, HURT)])
-    assert host.host._suspects, "it may yet fail"
+    assert host.host.failures.suspects.files, "it may yet fail"
     sent: list[list[bytes]] = []
     while not sent:
         sent = host.exchange()
-    assert not host.host._suspects.files
+    assert not host.host.failures.suspects.files
 
 
 def test_a_shard_is_not_quarantined_for_commands_that_fail_in_steps(host: HostHarness, slowly_poisoned: list[str]) -> None:
@@ -260,7 +261,7 @@ def test_a_shard_that_fails_again_and_again_by_itself_is_quarantined(
     host.host.registered(Registered(), host.now_ms)
     assert len(notes(host, ShardFailed)) == 3
     (told,) = notes(host, ShardQuarantined)
-    (outage,) = host.host.outages
+    (outage,) = host.host.slots.outages
     assert (outage.shard, outage.state) == (2, "quarantined")
     assert told.failure in outage.reason
     fault = refusal(host)
@@ -277,7 +278,7 @@ def test_failures_far_apart_do_not_quarantine(host: HostHarness, monkeypatch: py
         settle(host)
         host.now_ms += 30_000
     assert len(notes(host, ShardFailed)) == 6
-    assert host.host.outages == []
+    assert host.host.slots.outages == []
 
 
 def test_damage_quarantines_at_once_closes_the_store_and_writes_nothing(
@@ -316,7 +317,7 @@ def test_a_full_disk_is_waited_for_with_growing_pauses(host: HostHarness, monkey
     assert pauses == sorted(pauses)
     assert (pauses[0] <= 250, 5000 <= pauses[-1] <= 5300) == (True, True)
     assert len(notes(host, StorageFailed)) == 1, "told once"
-    assert [outage.state for outage in host.host.outages] == ["waiting"]
+    assert [outage.state for outage in host.host.slots.outages] == ["waiting"]
     host.now_ms += 5_000
     settle(host)
     assert pending(host, HURT) == 1
@@ -337,8 +338,8 @@ def damaged() -> MemoryStore:
 
 def test_a_shard_that_opens_knows_the_room_on_the_disk() -> None:
     """Else it takes messages in until the next look, on a full disk, too."""
-    host = ShardProcess([], SHARDS_TOTAL, 1, opening=[opening(0, MemoryStore)])
-    host.measured(12_345)
+    host = ShardProcess([opening(0, MemoryStore)], SHARDS_TOTAL, 1)
+    host.metrics.measured(12_345)
     while not host.shards:
         host.turn(1_000)
     assert host.shards[0].free_disk_bytes == 12_345
@@ -346,8 +347,8 @@ def test_a_shard_that_opens_knows_the_room_on_the_disk() -> None:
 
 def test_shards_are_opened_turn_by_turn_and_a_damaged_one_does_not_keep_the_others() -> None:
     host = HostHarness(0)
-    host.host = ShardProcess([], SHARDS_TOTAL, 1, opening=[opening(0, MemoryStore), opening(2, damaged)])
-    assert [outage.state for outage in host.host.outages] == ["opening", "opening"]
+    host.host = ShardProcess([opening(0, MemoryStore), opening(2, damaged)], SHARDS_TOTAL, 1)
+    assert [outage.state for outage in host.host.slots.outages] == ["opening", "opening"]
     assert refusal(host).details["state"] == "opening"
     settle(host)
     assert list(host.host.shards) == [0]
@@ -358,18 +359,18 @@ def test_a_store_that_another_process_has_ends_the_start() -> None:
     def in_use() -> MemoryStore:
         raise InUseError("in use")
 
-    host = ShardProcess([], SHARDS_TOTAL, 1, opening=[opening(0, in_use)])
+    host = ShardProcess([opening(0, in_use)], SHARDS_TOTAL, 1)
     with pytest.raises(InUseError):
         host.turn(1)
 
 
 def test_how_often_a_shard_may_fail_is_a_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = ShardProcess([], SHARDS_TOTAL, 1, opening=[opening(0, MemoryStore)], patience=Patience(failures_max=1))
+    host = ShardProcess([opening(0, MemoryStore)], SHARDS_TOTAL, 1, failures=Failures(Patience(failures_max=1)))
     for _ in range(20):
         host.turn(1)
     monkeypatch.setattr(host.shards[0], "turn", broken)
     host.turn(1)
-    assert [outage.state for outage in host.outages] == ["quarantined"]
+    assert [outage.state for outage in host.slots.outages] == ["quarantined"]
 
 
 def test_only_so_many_suspects_are_remembered() -> None:

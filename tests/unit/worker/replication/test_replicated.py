@@ -46,12 +46,13 @@ from fila_worker.log.member import Member
 from fila_worker.log.memory import MemoryLog, MemoryPartition
 from fila_worker.log.placement import PlacementLimits, Placing
 from fila_worker.log.records import Kind, Record, decode
-from fila_worker.process.shard_process import HostAddress, ShardProcess
+from fila_worker.process.shard_process import ShardProcess
 from fila_worker.replication.log_checkpoints.beginning import Beginning
 from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings, Cutting
 from fila_worker.replication.log_checkpoints.exchange import Exchange
-from fila_worker.replication.replicated import FOLLOW_MS, MustEnd, ReplicatedShards, ReplicatedSlot
+from fila_worker.replication.replicated import FOLLOW_MS, MustEnd, Place, ReplicatedShards, ReplicatedSlot
 from fila_worker.storage.replica import Replica
+from fila_worker.transport.router_links import bank_proof
 from tests.support.shard.shard_process import CLIENT, NAMES, SHARDS_TOTAL, compile_hooks
 
 QUEUE = NAMES[0]
@@ -82,9 +83,11 @@ class Machine:
             town = self.town
             return Placing(self._node, len(self.partitions), members, self.control, town.clock(), town.placement)
 
-        shards = ReplicatedShards(range(len(self.partitions)), self._slot, make_placing, self.town.clock, lambda: None)
-        place = HostAddress(self.name, f"{self.name}.example")
-        self.host = ShardProcess([], SHARDS_TOTAL, self.town.clock(), self.name, replicated=shards, place=place)
+        shards = ReplicatedShards(
+            range(len(self.partitions)), self._slot, make_placing, self.town.clock, lambda: None,
+            place=Place(self.name, f"{self.name}.example"),
+        )  # fmt: skip
+        self.host = ShardProcess(shards.slots, SHARDS_TOTAL, self.town.clock(), self.name, [shards])
 
     def _slot(self, index: int, placing: Placing) -> ReplicatedSlot:
         partition, exchange, settings = self.partitions[index], self.exchanges[index], self.town.checkpoints
@@ -119,7 +122,7 @@ class Machine:
 
         if self.host.offers != self._offered:  # the router takes its new offer
             self._offered = self.host.offers
-            self.told += [outage.state for outage in self.host.outages]
+            self.told += [outage.state for outage in self.host.slots.outages]
             self.host.registered(Registered(self.host.config.version), self.town.clock())
 
     def posts(self, told: Command) -> list[Command]:
@@ -206,10 +209,10 @@ def pending(machine: Machine) -> int:
 
 def test_the_router_hears_when_a_copy_is_open(tmp_path: Path) -> None:
     host = Town(tmp_path).one.host
-    assert [outage.state for outage in host.outages] == [OPENING, OPENING]
+    assert [outage.state for outage in host.slots.outages] == [OPENING, OPENING]
     before = host.offers
     host.turn(1_000_000)
-    assert [outage.state for outage in host.outages] == [FOLLOWING, FOLLOWING]
+    assert [outage.state for outage in host.slots.outages] == [FOLLOWING, FOLLOWING]
     assert host.offers > before
     before = host.offers
     host.turn(1_000_020)
@@ -219,8 +222,8 @@ def test_the_router_hears_when_a_copy_is_open(tmp_path: Path) -> None:
 
 def test_one_host_serves_and_the_other_one_follows_and_says_so(town: Town) -> None:
     assert (town.one.serves, town.two.serves) == ([0, 1], [])
-    assert [(outage.shard, outage.state) for outage in town.two.host.outages] == [(0, "following"), (1, "following")]
-    assert not town.two.host.opening, "it has started"
+    assert [(outage.shard, outage.state) for outage in town.two.host.slots.outages] == [(0, "following"), (1, "following")]
+    assert not town.two.host.slots.opening, "it has started"
     refused = town.two.ask(GetQueueStats())
     assert isinstance(refused, Fault)
     assert (refused.code, refused.details["refused"], refused.details["state"]) == ("SHARD_UNAVAILABLE", True, "following")
@@ -330,8 +333,8 @@ def test_a_copy_of_an_earlier_topic_neither_follows_nor_leads(town: Town, tmp_pa
     for _ in range(60):
         town.one.ask(enqueue(b"confirmed"))
     town.pass_ms(1000)
-    assert [outage.state for outage in town.two.host.outages] == [QUARANTINED] * 2
-    assert "is a copy of the log fila.test-1, and the shard's log is fila.test-2" in town.two.host.outages[0].reason
+    assert [outage.state for outage in town.two.host.slots.outages] == [QUARANTINED] * 2
+    assert "is a copy of the log fila.test-1, and the shard's log is fila.test-2" in town.two.host.slots.outages[0].reason
     town.one.end()
     town.pass_ms(20_000, town.two)
     assert town.two.serves == [], "it does not lead"
@@ -481,7 +484,7 @@ def test_hosts_are_shown_at_once_while_the_log_does_not_confirm_and_say_what_is_
     town.until(lambda: town.one.serves == [])
     town.pass_ms(200)
     assert copy_of(town.one).role == "waits"
-    assert {outage.state for outage in town.one.host.outages} == {"no_quorum"}
+    assert {outage.state for outage in town.one.host.slots.outages} == {"no_quorum"}
     assert copy_of(town.two).problem.startswith("the log's partition has not answered for ")
     for log in town.logs:
         log.reachable = True
@@ -554,14 +557,14 @@ def test_what_a_shard_says_to_one_that_another_host_leads_leaves_the_process(tow
 
 
 def test_only_a_leader_can_prove_that_it_leads(town: Town) -> None:
-    proof = town.one.host.bank_proof()
+    proof = bank_proof(town.one.host)
     assert proof is not None
     assert (proof.epoch, proof.age_ms <= 1100, proof.alone_ms >= 1000) == (0, True, True)
-    assert town.two.host.bank_proof() is None
+    assert bank_proof(town.two.host) is None
     town.one.host.retire()
     town.until(lambda: 0 in town.two.serves)
-    assert town.one.host.bank_proof() is None
-    later = town.two.host.bank_proof()
+    assert bank_proof(town.one.host) is None
+    later = bank_proof(town.two.host)
     assert later is not None
     assert later.epoch > 0
     assert later.alone_ms < 1500, "it has just read the other one's last record"

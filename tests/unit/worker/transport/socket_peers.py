@@ -23,6 +23,7 @@ from fila_proto_zmq.frames import ERROR, epoch_tag, pack_header, unpack_header
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.slots import Slot
 from fila_worker.transport.direct_clients import DirectClients, DirectConnection
 from fila_worker.transport.limits import DoorLimits
 from tests.support.shard.shard_process import HERE, NAMES, SHARDS_TOTAL, recovered
@@ -46,7 +47,7 @@ class Porch:
 
     def __init__(self, limits: DoorLimits | None = None) -> None:
         self.now_ms = 1_000_000
-        self.host = ShardProcess([recovered(index) for index in HERE], SHARDS_TOTAL)
+        self.host = ShardProcess([Slot.of(recovered(index)) for index in HERE], SHARDS_TOTAL)
         self.clients = DirectClients(self.host, DOOR, 15_000, 1 << 24, SHARDS_TOTAL, limits or DoorLimits())
         self.clients.trust(self.now_ms)
         self.requests = 100

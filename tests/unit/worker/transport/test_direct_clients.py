@@ -440,7 +440,7 @@ def test_what_was_committed_before_a_failure_is_answered_with_its_result(porch: 
     connection = porch.connect()
     request = porch.say(connection, enqueue(), QUEUE)
     slot = porch.host.slots[0]
-    porch.host._turn_of(slot, porch.now_ms, porch.host._effects)  # as before the turn of a suspect
+    porch.host.end_turn(slot, porch.now_ms, porch.host.held.answers)  # as before the turn of a suspect
     break_shard(porch)
     porch.turn()
     ((_, answered, content),) = porch.got(connection)
@@ -630,7 +630,7 @@ def test_an_act_that_goes_on_through_the_router_is_noted_there(porch: Porch) -> 
 def test_an_act_that_fails_with_its_shard(porch: Porch) -> None:
     connection = porch.connect()
     porch.say(connection, Pause(), QUEUE)
-    break_shard(porch, porch.host.slot_of(QUEUE).index)
+    break_shard(porch, porch.host.slots.find_direct(QUEUE).index)
     porch.turn()
     assert acts(porch) == [("queue.pause", QUEUE, "SHARD_UNAVAILABLE")]
 

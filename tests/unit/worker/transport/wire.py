@@ -12,7 +12,7 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.lua import compile_hooks
 from fila_worker.process.shard_process import ShardProcess
-from fila_worker.process.slots import Frame
+from fila_worker.process.slots import Frame, Slot
 from fila_worker.settings import Replication, WorkerSettings
 from fila_worker.storage.memory import MemoryStore
 from fila_worker.transport.direct_clients import DirectClients
@@ -93,7 +93,7 @@ class Worker:
             replication=Replication(kafka=kafka, host="a") if replicated else None,
         )  # fmt: skip
         shard = recover(MemoryStore(), ShardSettings(), compile_hooks, index=2, shards=4, now_ms=0)
-        self.host = ShardProcess([shard], 4, links=len(wires))
+        self.host = ShardProcess([Slot.of(shard)], 4)
         self.shard = self.host.shards[2]
         self.clients = DirectClients(self.host, bytes(16), 15_000, 1 << 24, 4)
         self.links = RouterLinks(settings, self.host, self.clients, doors or [], lambda: 0)

@@ -122,9 +122,8 @@ def pick(state: "State", queue: "Queue", count: int, now_ms: int) -> PickedBatch
     They have at most :data:`DELIVERY_BYTES_MAX` and one message more. This is the hot loop of a delivery, over locals, for
     the usual key that has one lane and nothing that could block it.
     """
-    parcel, ring = PickedBatch(), queue.ring
+    parcel, ring, released = PickedBatch(), queue.ring, 0
     members, records, keys, room_bytes = parcel.members, parcel.records, parcel.keys, parcel.room_bytes
-    released = 0
     while count > 0 and room_bytes > 0 and (key := ring.current or ring.begin_turn()):
         lane = key.only_lane
         if lane is None and (key.cold is None or (lane := warm_up_next(state, queue, key)) is None):

@@ -9,7 +9,7 @@ id twice or that replace others, numbers of attempts of their own, costs, a batc
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from fila_proto_zmq.commands import Grants
     from fila_worker.core.effects import Call
     from fila_worker.core.jobs import Work
+    from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
 
@@ -301,34 +302,26 @@ def _accept(
 ) -> Faults:
     """Take in a batch of messages that are due at once, the usual case. Return the faults by index.
 
-    ``numbers.sequence`` grows by the number of accepted messages. All columns were checked at once, and a known key's name
-    when it was opened. So only the envelope of each message is left to check.
+    ``numbers.sequence`` grows by the number of accepted messages. All columns, and the names of known keys, were checked before.
     """
     faults: Faults = []
-    payload_max, messages, count = state.settings.max_payload_bytes, state.store.families.messages, len(command.envelopes)
-    unquestioned = min(payload_max, HEADERS_BYTES_MAX)
+    messages, columns = state.store.families.messages, _columns(command)
+    unquestioned = min(state.settings.max_payload_bytes, HEADERS_BYTES_MAX)
     keys, put, buffers, ledger = queue.keys, state.batch.put, state.buffers, state.ledger
     sequence = first = numbers.sequence
     room, buffered, size_bytes = buffers.room_bytes, 0, 0
-    columns = [  # usually each is one value: then spread() is only a call
-        policy.spread(column, count) if type(column) is list else repeat(column, count)
-        for column in (command.fairness_key, command.weight, command.priority)
-    ]
-    rows = zip(command.envelopes, *columns, throttle_sets, strict=False)
-    for envelope, name, weight, priority, throttle_keys in rows:
+    for envelope, name, weight, priority, throttle_keys in zip(command.envelopes, *columns, throttle_sets, strict=False):
         key = keys.get(name)
         lane = key.only_lane if key else None
         if key and (lane is None or lane.throttle_keys is not throttle_keys):  # the usual lane without the look-up
             lane = key.lanes.get(throttle_keys)
-        headers_bytes = from_bytes(envelope[:4], "big")
         size = len(envelope)
-        if lane is None or headers_bytes > size - 4 or size > unquestioned:
-            try:
-                check_message(envelope, name, payload_max)
-                lane = lane or quotas.open_lane(state, queue, name, throttle_keys, now_ms)
-            except FilaError as error:
-                faults.append((sequence - first + len(faults), to_fault(error)))
+        if lane is None or from_bytes(envelope[:4], "big") > size - 4 or size > unquestioned:
+            place = _checked_lane(state, queue, lane, (envelope, name, throttle_keys), now_ms)
+            if isinstance(place, FilaError):
+                faults.append((sequence - first + len(faults), to_fault(place)))
                 continue
+            lane = place
         if weight and weight != lane.key.weight:
             state.set_weight(lane.key, weight)
         sequence += 1
@@ -357,6 +350,24 @@ def _accept(
     queue.count_enqueued(sequence - first, size_bytes + (sequence - first) * FIXED_BYTES)
     ledger.touch_queue(queue)
     return faults
+
+
+def _columns(command: Enqueue) -> list[Iterable[Any]]:
+    """Return the fairness key, weight and priority of each message. Usually each column is one value for all of them."""
+    count, columns = len(command.envelopes), (command.fairness_key, command.weight, command.priority)
+    return [policy.spread(column, count) if type(column) is list else repeat(column, count) for column in columns]
+
+
+def _checked_lane(
+    state: "State", queue: "Queue", lane: "Lane | None", message: tuple[bytes, str, ThrottleKeys], now_ms: int
+) -> "Lane | FilaError":
+    """Return the lane of a message, ``(envelope, key's name, throttle keys)``, that is new or unusual; or why it is refused."""
+    envelope, name, throttle_keys = message
+    try:
+        check_message(envelope, name, state.settings.max_payload_bytes)
+        return lane or quotas.open_lane(state, queue, name, throttle_keys, now_ms)
+    except FilaError as error:
+        return error
 
 
 def _accept_new(

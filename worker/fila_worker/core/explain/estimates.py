@@ -75,13 +75,13 @@ def tokens_come_ms(state: "State", lane: "Lane", ahead: int, cost_milli: int, no
     throttling = state.token_client
     if lane.throttle is None:
         return now_ms
-    latest = max(now_ms, throttling.parked_until(lane.throttle_keys))
+    latest = max(now_ms, throttling.parks.until(lane.throttle_keys))
     for name in lane.throttle_keys:
         limit = throttling.limits.get(name)
         if limit is None:
             continue
         cost = cost_milli * MICRO_PER_MILLI
-        missing = ahead * cost + limit.level_for(cost) - lane.tokens - throttling.tokens_in(name, limit, now_ms)
+        missing = ahead * cost + limit.level_for(cost) - lane.tokens - throttling.levels.tokens_in(name, limit, now_ms)
         if missing > 0:
             if not limit.rate_milli:
                 return None

@@ -1,7 +1,7 @@
 """Which tokens a lane's messages lack: the bucket that keeps them longest, what is in it, and when it will have enough.
 
 A shard knows the last level of a bucket that the router's bank sent, and adds what comes in since at the bucket's rate
-(:meth:`TokenClient.tokens_in`). It does not see what other shards take meanwhile: a time in an answer is the earliest one.
+(:meth:`BucketLevels.tokens_in`). It does not see what other shards take meanwhile: a time in an answer is the earliest one.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +27,7 @@ def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -
     throttling = state.token_client
     if lane.throttle is None:
         return None
-    parked_until_ms = throttling.parked_until(lane.throttle_keys)
+    parked_until_ms = throttling.parks.until(lane.throttle_keys)
     if parked_until_ms > now_ms:
         name = max(lane.throttle_keys, key=lambda each: throttling.parks.get(each, 0))
         remaining_ms = parked_until_ms - now_ms
@@ -64,7 +64,7 @@ class _Lack(NamedTuple):
     @classmethod
     def of(cls, state: "State", name: str, need: int, now_ms: int) -> "_Lack":
         limit = state.token_client.limits[name]
-        level = state.token_client.tokens_in(name, limit, now_ms)
+        level = state.token_client.levels.tokens_in(name, limit, now_ms)
         return cls(name, need, level, limit)
 
     @property

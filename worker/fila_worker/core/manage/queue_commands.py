@@ -243,7 +243,7 @@ def _throttle_stats(state: "State", lanes: "list[Lane]", now_ms: int) -> list[Th
     stats = []
     for name in state.token_client.used_by(lanes):
         limit = state.runtime.limits[name]
-        tokens = state.token_client.tokens_in(name, limit, now_ms)
+        tokens = state.token_client.levels.tokens_in(name, limit, now_ms)
         stats.append(ThrottleStats(name, limit.rate_milli / 1000, limit.burst_micro / 1e6, tokens / 1e6))
     return stats
 

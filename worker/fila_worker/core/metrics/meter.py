@@ -146,7 +146,7 @@ def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:
     shown = []
     for _, key, traffic in nlargest(THROTTLES_SHOWN, busy, key=itemgetter(0)):
         limit = limits[key]
-        tokens = throttling.tokens_in(key, limit, now_ms)
+        tokens = throttling.levels.tokens_in(key, limit, now_ms)
         shown.append(
             ThrottleMetrics(key, limit.rate_milli / 1000, limit.burst_micro / 1e6, tokens / 1e6, traffic.passes, traffic.hits)
         )

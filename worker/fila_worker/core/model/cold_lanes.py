@@ -192,14 +192,12 @@ def warm_up_next(state: "State", queue: "Queue", key: "FairnessKey") -> Lane | N
 
 
 def cool_down(state: "State") -> None:
-    """Move the clock's hand some steps, if too many lanes are warm. Everything must be committed.
+    """Move the clock's hand some steps, because many lanes are warm. Everything must be committed.
 
     The hand goes two steps for each lane that became warm, to keep pace with new lanes, and a few more.
     """
     warm, limits = state.lanes, state.settings.limits
     entered, warm.entered = warm.entered, 0
-    if len(warm) <= limits.warm_small_lanes_max:
-        return
     for lane in list(islice(warm.values(), limits.cool_steps_min + 2 * entered)):
         most = limits.warm_small_lanes_max if lane.stored + lane.delayed == 1 else limits.warm_lanes_max
         if len(warm) > most and _may_cool(state, lane):

@@ -6,11 +6,13 @@ served does not matter. A lane without tokens for its next message waits in line
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from fila_proto_zmq.runtime_config import Limit
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
 
@@ -31,6 +33,55 @@ class Traffic:
 
     def __init__(self) -> None:
         self.passes = self.hits = 0
+
+
+class BucketLevels(dict[str, tuple[int, int, int, int]]):
+    """The last state of each bucket, by throttle key: time, level, rate a ms and burst, in millionths."""
+
+    def tokens_in(self, key: str, limit: "Limit", now_ms: int) -> int:
+        """Return the level of a bucket, in millionths. A bucket never asked for is full."""
+        then_ms, level, rate, burst = self.get(key, (now_ms, limit.burst_micro, 0, limit.burst_micro))
+        return min(burst, limit.burst_micro, level + (now_ms - then_ms) * rate)
+
+    def follow(self, key: str, limit: "Limit | None", now_ms: int) -> None:
+        """Follow a changed limit. A changed bucket keeps its tokens; an unused or new one is full."""
+        if limit is None:
+            self.pop(key, None)
+        elif key in self:
+            now_ms = max(now_ms, self[key][0])  # the bank's level may be newer
+            level = min(self.tokens_in(key, limit, now_ms), limit.burst_micro)
+            self[key] = (now_ms, level, limit.rate_milli, limit.burst_micro)
+
+
+class Parks(dict[str, int]):
+    """The parked throttle keys, which deliver nothing, and when each park ends, Unix ms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[tuple[int, str]] = []
+        """A heap of the keys by the end of their parks. An entry that differs from the park is stale."""
+
+    def add(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
+        """Park keys until a time. Return the parks that are new: a known later end stays."""
+        news = {key: until_ms for key, until_ms in parks.items() if until_ms > max(now_ms, self.get(key, 0))}
+        for key, until_ms in news.items():
+            self[key] = until_ms
+            heappush(self.ends, (until_ms, key))
+        return news
+
+    def until(self, keys: Iterable[str]) -> int:
+        """Return until when a set of throttle keys delivers nothing."""
+        return max((self.get(key, 0) for key in keys), default=0)
+
+    def end(self, now_ms: int) -> list[str]:
+        """End the parks whose time is up. Return their keys."""
+        ended: list[str] = []
+        while self.ends and self.ends[0][0] <= now_ms:
+            _, key = heappop(self.ends)
+            if self.get(key, now_ms + 1) <= now_ms:
+                del self[key]
+                ended.append(key)
+        return ended
 
 
 class LaneTokens:

@@ -70,6 +70,8 @@ class State:
         self.batch = store.new_batch()
         self.calendar: Calendar = NoCalendar()
         """Dates for schedules, given by the owner of the shard before its recovery."""
+        self.wrote = False
+        """Whether something was committed since the owner last had it confirmed; the owner resets this."""
         self.to_be_synced = False
         """Whether the batch has a change that a power cut must not undo, whatever the durability."""
         self.effects: list[Effect] = []
@@ -143,6 +145,7 @@ class State:
         if len(self.batch):
             batch, self.batch = self.batch, self.store.new_batch()
             sync, self.to_be_synced = self.to_be_synced, False
+            self.wrote = True
             self.store.commit(batch, sync=sync)
 
     # --- lanes --------------------------------------------------------------------------------------------------------

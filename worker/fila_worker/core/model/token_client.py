@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Grants, TokenWant
 from fila_worker.core.due_time import AT_ONCE, DueTime
-from fila_worker.core.model.lane_tokens import DISMISSED_MAX, LaneTokens, Traffic
+from fila_worker.core.model.lane_tokens import DISMISSED_MAX, BucketLevels, LaneTokens, Parks, Traffic
 
 if TYPE_CHECKING:
     from fila_proto_zmq.runtime_config import Limit
@@ -85,15 +85,10 @@ class TokenClient:
         """The limits of the throttle keys that have a rate. Change them with :meth:`limit` or :meth:`replace`."""
         self.held = False
         """Whether no message with throttle keys is delivered, because new limits are coming and are not known yet."""
-        self.parks: dict[str, int] = {}
-        """The parked keys, and when each park ends, Unix ms."""
-        self.levels: dict[str, tuple[int, int, int, int]] = {}
-        """The last state of each bucket, from the bank or the config: time, level, rate a ms and burst, in millionths."""
+        self.parks, self.levels = Parks(), BucketLevels()
         self._shards = shards
         self._idle: dict[LaneTokens, None] = {}
         """Throttles without lanes. The one that lost its last lane first is in front."""
-        self._parked: list[tuple[int, str]] = []
-        """A heap of parked keys by the end of their parks. An entry that differs from ``parks`` is stale."""
         self._holds: list[tuple[int, int, Lane]] = []
         """When to check the tokens of a lane: one entry for each lane that has or had some. It may be too early."""
         self._repeats: list[tuple[int, int, LaneTokens]] = []
@@ -382,7 +377,7 @@ class TokenClient:
         """Let the level and counters of a key follow its limit. Return the throttles that have the key. None: all."""
         if key is None:
             return list(self.throttles.values())
-        self._follow_level(key, self.limits.get(key), now_ms)
+        self.levels.follow(key, self.limits.get(key), now_ms)
         self._forget_traffic(key)
         return list(self.by_key.get(key, ()))
 
@@ -398,7 +393,7 @@ class TokenClient:
             _heard(throttle)
         bursts = [self.limits[key].burst_micro for key in throttle.keys if key in self.limits]
         limited, burst = bool(bursts), min(bursts, default=0)
-        parked_until_ms = NEVER_MS if self.held else self.parked_until(throttle.keys)
+        parked_until_ms = NEVER_MS if self.held else self.parks.until(throttle.keys)
         if (limited, burst) != (throttle.limited, throttle.burst) or parked_until_ms > throttle.parked_until_ms:
             throttle.give_back_all()  # tokens granted under other limits are not spent under these
         throttle.version, throttle.limited, throttle.burst = self._version, limited, burst
@@ -438,60 +433,37 @@ class TokenClient:
         self.limits = limits
         self._version += 1
         self._follow_later([None])
-        self.levels = {key: level for key, level in self.levels.items() if key in limits}
+        for key in self.levels.keys() - limits.keys():
+            del self.levels[key]
         self.traffic = {key: each for key, each in self.traffic.items() if key in limits or key in self.by_key}
-
-    def _follow_level(self, key: str, limit: "Limit | None", now_ms: int) -> None:
-        """Let the level of a bucket follow its limit. A changed bucket keeps its tokens; an unused or new one is full."""
-        if limit is None:
-            self.levels.pop(key, None)
-        elif key in self.levels:
-            now_ms = max(now_ms, self.levels[key][0])  # the bank's level may be newer
-            level = min(self.tokens_in(key, limit, now_ms), limit.burst_micro)
-            self.levels[key] = (now_ms, level, limit.rate_milli, limit.burst_micro)
 
     def park(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
         """Let throttle keys deliver nothing until a time. Return the parks that are new: a known later end stays."""
-        news = {key: until_ms for key, until_ms in parks.items() if until_ms > max(now_ms, self.parks.get(key, 0))}
+        news = self.parks.add(parks, now_ms)
         for key, until_ms in news.items():
-            self.parks[key] = until_ms
             self._follow_later([key])
-            heappush(self._parked, (until_ms, key))
             self.idleness.by(until_ms)
         if news:
             self._version += 1
             self._visit_at_once(now_ms)
         return news
 
-    def parked_until(self, keys: Iterable[str]) -> int:
-        """Return until when a set of throttle keys delivers nothing, Unix ms."""
-        return max((self.parks.get(key, 0) for key in keys), default=0)
-
     def unpark(self, now_ms: int) -> tuple[list[str], list[LaneTokens]]:
         """End parks whose time is up. Return their keys, and throttles that may have waited; with many, the first ones."""
-        ended: list[str] = []
-        while self._parked and self._parked[0][0] <= now_ms:
-            _, key = heappop(self._parked)
-            if self.parks.get(key, now_ms + 1) <= now_ms:
-                del self.parks[key]
-                ended.append(key)
-                self._follow_later([key])  # their lanes may ask for tokens again
+        ended = self.parks.end(now_ms)
+        if ended:
+            self._follow_later(ended)  # their lanes may ask for tokens again
         return ended, self._visit_at_once(now_ms) if ended else []
 
     def next_idle(self) -> int | None:
         """Return when a park ends, or when tokens are to be checked for idleness, Unix ms."""
-        return min((heap[0][0] for heap in (self._parked, self._holds) if heap), default=None)
+        return min((heap[0][0] for heap in (self.parks.ends, self._holds) if heap), default=None)
 
     def next_settling(self) -> int | None:
         """Return when throttles are to be settled, or a want is to be repeated, Unix ms."""
         if self._changed or self.catching_up:
             return AT_ONCE
         return self._repeats[0][0] if self._repeats else None
-
-    def tokens_in(self, key: str, limit: "Limit", now_ms: int) -> int:
-        """Return the level of a bucket, in millionths, by the bank's last report. A bucket never asked for is full."""
-        then_ms, level, rate, burst = self.levels.get(key, (now_ms, limit.burst_micro, 0, limit.burst_micro))
-        return min(burst, limit.burst_micro, level + (now_ms - then_ms) * rate)
 
     def used_by(self, lanes: "Iterable[Lane]") -> list[str]:
         """Return the throttle keys with a limit that these lanes use, by name."""

@@ -293,7 +293,7 @@ def test_a_host_with_an_empty_disk_begins_from_a_checkpoint_and_leads(world: Wor
     fresh = world.fresh("three")
     world.until_asked(fresh)
     assert "it waits for a checkpoint" in state_of(fresh)[1]
-    assert not fresh.host.opening, "the process has started"
+    assert not fresh.host.slots.opening, "the process has started"
     assert [note.shard for note in fresh.host.notes if isinstance(note, CopyBeginning)] == [SHARD]
     brought = bring(fresh.exchanges[SHARD], world.target)
     assert brought is not None
