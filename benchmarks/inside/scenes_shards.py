@@ -7,6 +7,7 @@ from fila_proto_zmq import commands as c
 from fila_proto_zmq.codec import encode_body, encode_command
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.limits import CONFIG_KEYS_MAX
+from fila_router.core.feature import ClusterSettings
 from fila_router.core.router import Router
 from fila_worker.core.settings import ShardSettings
 from fila_worker.process.shard_process import ShardProcess
@@ -82,7 +83,7 @@ def router_configs(bench: Bench) -> None:
     """Give such a config to a router."""
     count = min(CONFIG_KEYS_MAX - 10, bench.keys // 2)
     entries = {f"throttle:key-{number:06d}:rate": "5" for number in range(count)}
-    router = Router(1, 15_000, 1 << 24, "", entropy=Random(7).randbytes)
+    router = Router(ClusterSettings(1, 15_000, 1 << 24, ""), entropy=Random(7).randbytes)
     header = pack_header(c.Register.opcode, 1)
     for epoch, (what, version, config) in enumerate(
         (

@@ -25,9 +25,10 @@ from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_proto_zmq.version import VERSION
+from fila_router.core.feature import ClusterSettings
 from fila_router.core.limits import DEFAULTS
 from fila_router.core.router import Router
-from fila_router.core.unread import Connection
+from fila_router.core.unread import ClientConnection
 from fila_worker.core.settings import ShardSettings
 from fila_worker.process.shard_process import LOG_FULL_MS, ShardProcess
 
@@ -78,9 +79,8 @@ class Joined:
     def __init__(self, host: ShardProcess, settings: ShardSettings, shards: int, name: str) -> None:
         """``host``: all ``shards`` shards, with these settings. ``name``: the worker's."""
         self.host = host
-        self.router = Router(
-            shards, settings.consumer_timeout_ms, settings.max_payload_bytes, VERSION, entropy=secrets.token_bytes
-        )
+        cluster = ClusterSettings(shards, settings.consumer_timeout_ms, settings.max_payload_bytes, VERSION)
+        self.router = Router(cluster, entropy=secrets.token_bytes)
         self.arrived: deque[tuple[Joint, list[bytes]]] = deque()
         """Frames of clients, in order."""
         self.closed: deque[Joint] = deque()
@@ -174,13 +174,13 @@ class Joined:
                     self.watcher.asked(way[1], header, key, body)
                 host.accept([way[1], header, key, body], now_ms)
 
-    def _to_client(self, connection: Connection, parts: list[bytes], now_ms: int) -> None:
+    def _to_client(self, connection: ClientConnection, parts: list[bytes], now_ms: int) -> None:
         if connection.held or not self._takes(connection):
             self.router.unread.hold(connection, parts, now_ms)
         else:
             self._put(connection, parts)
 
-    def _takes(self, connection: Connection) -> bool:
+    def _takes(self, connection: ClientConnection) -> bool:
         """Return whether there is room for a frame; False, too, if the client is gone."""
         joint = self._joints.get(connection.name)
         if joint is None:
@@ -188,7 +188,7 @@ class Joined:
             return False
         return len(joint.arrived) < DEFAULTS.pipe_frames
 
-    def _put(self, connection: Connection, parts: list[bytes]) -> None:
+    def _put(self, connection: ClientConnection, parts: list[bytes]) -> None:
         joint = self._joints[connection.name]
         joint.arrived.append(parts)
         self._rung[joint] = None

@@ -17,11 +17,12 @@ from fila_process.parent import STDIN, Heartbeat, StopRequests, read_settings
 from fila_proto_zmq.commands import ApiKey
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, RouterListening
 from fila_proto_zmq.version import VERSION
+from fila_router.core.feature import ClusterSettings
 from fila_router.core.keys.access import Access
 from fila_router.core.limits import DEFAULTS
 from fila_router.core.router import Router
 from fila_router.key_file import AUTH_DIR, AuthFileError, load_keys, load_version, save_keys
-from fila_router.loop import Loop
+from fila_router.loop import RouterLoop
 from fila_router.settings import AuthSettings, RouterSettings
 from fila_router.sockets import CannotListenError, checked_workers, open_back, open_front
 
@@ -40,15 +41,10 @@ def serve(settings: RouterSettings) -> int:
     stop = StopRequests(STDIN)
     allow_many_connections()
     journal = Journal("router", settings.log)
-    core = Router(
-        settings.shards_total,
-        settings.consumer_timeout_ms,
-        settings.max_payload_bytes,
-        VERSION,
-        entropy=secrets.token_bytes,
-        access=_access(settings),
-        several=settings.several,
+    cluster = ClusterSettings(
+        settings.shards_total, settings.consumer_timeout_ms, settings.max_payload_bytes, VERSION, settings.several
     )
+    core = Router(cluster, entropy=secrets.token_bytes, access=_access(settings))
     with (
         zmq.Context() as context,
         checked_workers(context, settings),
@@ -56,7 +52,7 @@ def serve(settings: RouterSettings) -> int:
         open_back(context, settings) as back,
     ):
         journal.tell([RouterListening(VERSION, settings.listen, settings.worker_listen, settings.shards_total)])
-        loop = Loop(core, front, back, stop, journal, Heartbeat(STDIN), _saver(settings.auth))
+        loop = RouterLoop(core, front, back, stop, journal, Heartbeat(STDIN), _saver(settings.auth))
         listening_at = time.monotonic()
         gc.freeze()
         try:
@@ -70,7 +66,7 @@ def serve(settings: RouterSettings) -> int:
 
 
 def _access(settings: RouterSettings) -> Access | None:
-    """Return who may ask for what; None: everyone for everything. Raise :class:`AuthFileError`."""
+    """Return the API keys; None: without authentication. Raise :class:`AuthFileError`."""
     auth = settings.auth
     if auth is None:
         return None
@@ -80,7 +76,7 @@ def _access(settings: RouterSettings) -> Access | None:
 
 
 def _saver(settings: AuthSettings | None) -> Callable[[list[ApiKey], int], None]:
-    """Return how API keys are stored."""
+    """Return the function that stores API keys."""
     return partial(save_keys, Path(settings.directory if settings else AUTH_DIR))
 
 

@@ -1,8 +1,9 @@
 """The files of a cluster with authentication, in ``auth`` of its data directory: the server's key pair, and the API keys.
 
-``server.json`` has the CurveZMQ pairs of the server and of workers on other hosts. Only ``auth rotate-server-key`` changes it.
-``keys.json`` has the API keys, as hashes. Both are private. Only the router writes ``keys.json`` while the cluster runs: whole or not
-at all, and on disk before a change is confirmed. With several routers the log of shard 0 has the keys, and each router's file is a copy.
+``server.json`` has the CurveZMQ pairs of the server and of workers on other hosts. Only ``auth rotate-server-key`` changes
+it. ``keys.json`` has the API keys, as hashes. Both are private. Only the router writes ``keys.json`` while the cluster runs:
+whole or not at all, and on disk before a change is confirmed. With several routers the log of shard 0 has the keys, and each
+router's file is a copy.
 """
 
 from pathlib import Path
@@ -44,7 +45,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
     next_server: Pair | None = None
     """The pair that the server is to have next, while clients learn its public key."""
     workers_server: Pair | None = None
-    """The pair whose public key workers on other hosts pin. None: the pair of the server, because that was never replaced."""
+    """The pair whose public key workers on other hosts pin. None: the pair of the server, which was never replaced."""
 
 
 class StoredKey(msgspec.Struct, kw_only=True):
@@ -87,7 +88,7 @@ def load_keys(directory: Path) -> list[ApiKey]:
 
 
 def load_version(directory: Path) -> int:
-    """Return which version of the keys in the log of shard 0 the API keys are; 0: they are not from there.
+    """Return the version that the stored API keys have in the log of shard 0; 0: they are not from there.
 
     Raise :class:`AuthFileError`.
     """
@@ -121,7 +122,8 @@ def _load(path: Path, kind: type[File]) -> File:
         file = msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         raise AuthFileError(
-            f"there is no {path}: run `fila-cluster auth init --data-dir {path.parent.parent}` once, or restore it from a backup"
+            f"there is no {path}: run `fila-cluster auth init --data-dir {path.parent.parent}` once, "
+            "or restore it from a backup"
         ) from None
     except OSError as error:
         raise AuthFileError(f"cannot read {path}: {error.strerror}") from None

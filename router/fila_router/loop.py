@@ -1,8 +1,8 @@
-"""Moves frames between the two sockets as the core decides: one thread, one poll.
+"""The loop that moves frames between the two sockets as the core decides: one thread, one poll.
 
-The cost per forwarded frame decides here (``python -m benchmarks router_hop``): reading part by part, the small ones as bytes
-and the body uncopied, costs half of ``recv_multipart``, and a ready socket is drained without a poll between
-frames. The core's own share is less than a microsecond of about 16.
+It is written for a low cost per forwarded frame (``python -m benchmarks router_hop``). To read part by part, the small parts
+as bytes and the body uncopied, costs half of ``recv_multipart``. A ready socket is drained without a poll between frames. The
+core's own share is less than a microsecond of about 16.
 """
 
 import time
@@ -19,7 +19,7 @@ from fila_process.parent import Heartbeat, StopRequests
 from fila_proto_zmq.commands import ApiKey, Hello
 from fila_proto_zmq.events import ProcessStopping
 from fila_router.core.router import Router
-from fila_router.core.unread import Connection
+from fila_router.core.unread import ClientConnection
 from fila_router.sockets import Socket
 
 BURST_FRAMES: Final = 500
@@ -27,7 +27,7 @@ BURST_FRAMES: Final = 500
 
 TICK_MS: Final = 250
 
-LOOK_MS: Final = 1000
+MEASURE_MS: Final = 1000
 """How often memory and CPU time are measured."""
 
 _WITH_ADDRESS: Final = frozenset(bytes([opcode]) for opcode in (Hello.opcode, *ACT_OPCODES))
@@ -38,7 +38,7 @@ _MORE_NOW: Final = zmq.SNDMORE | zmq.NOBLOCK
 _UNFINISHED: Final = zmq.RCVMORE
 
 
-class Loop:
+class RouterLoop:
     """The running router."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Loop:
         heartbeat: Heartbeat,
         save_keys: Callable[[list[ApiKey], int], None],
     ) -> None:
-        """``save_keys``: stores all API keys with their version; they survive a loss of power when it returns."""
+        """``save_keys``: stores all API keys with their version. They are on disk when it returns."""
         self._save_keys = save_keys
         self._core = core
         self._front = front
@@ -62,7 +62,7 @@ class Loop:
         self._clock = SteadyClock()  # the bank's rates hold however the wall clock is set
         self._wall = Clock()
         self._process = psutil.Process()
-        self._look_again_ms = 0
+        self._measure_ms = 0
         self._poller = zmq.Poller()
         for source in (front, back, *stop.fds):
             self._poller.register(source, zmq.POLLIN)
@@ -85,7 +85,7 @@ class Loop:
                 self._core.dated(self._wall.now_ms() - now_ms)
                 self._core.tick(now_ms)
                 self._heartbeat.beat()
-                self._look(now_ms)
+                self._measure(now_ms)
                 tick_ms = now_ms + TICK_MS
             self._send_answers(now_ms)
             stopping = self._stop.requested(ready)
@@ -93,9 +93,9 @@ class Loop:
         self._drain_workers(self._clock.now_ms())
         self._send_answers(self._clock.now_ms())
 
-    def _look(self, now_ms: int) -> None:
-        if now_ms >= self._look_again_ms:
-            self._look_again_ms = now_ms + LOOK_MS
+    def _measure(self, now_ms: int) -> None:
+        if now_ms >= self._measure_ms:
+            self._measure_ms = now_ms + MEASURE_MS
             self._core.measured(self._process.memory_info().rss, time.process_time_ns() // 1_000_000)
 
     def _sleep_ms(self, tick_ms: int) -> int:
@@ -119,10 +119,10 @@ class Loop:
                 _skip_rest(front)
                 continue
             address = _address_of(body) if header[3:4] in _WITH_ADDRESS else ""
-            way = from_client(connection, header, key, body, now_ms, address)
-            if way is None:
+            forward = from_client(connection, header, key, body, now_ms, address)
+            if forward is None:
                 continue
-            worker, client = way
+            worker, client = forward
             if not _reaches(back, worker):
                 self._core.unsent(worker, client, header, key, now_ms)
                 continue
@@ -181,14 +181,14 @@ class Loop:
             self._front.send_multipart(parts)
 
     def _send_held(self, now_ms: int) -> None:
-        """Try again the frames that pipes did not take, and learn which pipes take some."""
+        """Send the frames that pipes did not take, as far as they take them now."""
         self._core.unread.try_again(now_ms, self._takes, self._finish)
 
-    def _finish(self, connection: Connection, parts: list[Any]) -> None:
+    def _finish(self, connection: ClientConnection, parts: list[Any]) -> None:
         """Send the parts of a frame that has begun."""
         self._front.send_multipart(parts, copy=False)
 
-    def _takes(self, connection: Connection) -> bool:
+    def _takes(self, connection: ClientConnection) -> bool:
         """Begin a frame to a client; False if its pipe is full, or if the client is gone, with its held frames."""
         try:
             self._front.send(connection.name, _MORE_NOW)

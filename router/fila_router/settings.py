@@ -21,7 +21,7 @@ class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``shards_total`` is fixed when a cluster is created."""
+    """The settings. ``shards_total`` is fixed when a cluster is created."""
 
     listen: str
     """Where clients connect: a ZeroMQ endpoint, ``tcp://host:port``."""
@@ -31,7 +31,9 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consumer_timeout_ms: int
     max_payload_bytes: int
     several: bool = False
-    """Whether it is one of several routers of a cluster whose shards stand on a replicated log. Then it holds the token bank only
-    while the leader of shard 0 says so, and nothing that it keeps is the only copy."""
+    """Whether the cluster has several routers, and its shards stand on a replicated log.
+
+    Then a router holds the token bank only while the leader of shard 0 lends it, and the log has all that the router keeps.
+    """
     auth: AuthSettings | None = None
     log: LogSettings = LogSettings()

@@ -5,9 +5,8 @@ that comes back takes over the name of its old connection, which may not be clos
 name: frames of a second peer with the same one are not read. Clients have no names there, see
 :mod:`fila_router.core.sessions`.
 
-The core bounds what waits for a worker. Of a client, only a few frames are taken in advance (then its
-connection is not read), and only a few are kept in its pipe: that is how :mod:`fila_router.core.unread` sees how much it
-reads.
+The core bounds the requests that wait for a worker. Only a few frames of a client are taken in advance (then its connection
+is not read), and only a few are kept in its pipe: so :mod:`fila_router.core.unread` can count how much the client reads.
 
 Two properties of libzmq would otherwise let any program, or any page in a browser, harm the broker:
 
@@ -35,10 +34,10 @@ Socket: TypeAlias = "zmq.Socket[bytes]"
 
 CLIENTS: Final = "fila"
 WORKERS: Final = "fila-workers"
-"""ZAP domains: who may connect."""
+"""ZAP domains: each admits other peers."""
 
 LINGER_MS = 500
-"""How long a stopping router tries to get its last answers out."""
+"""How long a stopping router tries to send its last answers."""
 
 BACKLOG = 1024
 """Connections that may wait to be accepted, when all clients come back at once."""
@@ -86,7 +85,7 @@ def open_back(context: "zmq.Context[Socket]", settings: RouterSettings) -> Socke
 
 
 def _encryption(settings: RouterSettings, endpoint: str, domain: str) -> dict[zmq.SocketOption, int | bytes]:
-    """Return the options of CurveZMQ. There are none without authentication, or for a socket file, which only its user can open."""
+    """Return the options of CurveZMQ: empty without authentication, or for a socket file, which only its user can open."""
     if settings.auth is None or endpoint.startswith("ipc://"):
         return {}
     return {
@@ -100,7 +99,7 @@ def _encryption(settings: RouterSettings, endpoint: str, domain: str) -> dict[zm
 
 @contextmanager
 def checked_workers(context: "zmq.Context[Socket]", settings: RouterSettings) -> Iterator[None]:
-    """Let only workers that have the workers' key connect over TCP. Clients have no keys of CurveZMQ: they bring API keys."""
+    """Refuse workers that connect over TCP without the workers' key. Clients bring API keys instead."""
     if settings.auth is None or settings.worker_listen.startswith("ipc://"):
         yield
         return
@@ -118,7 +117,7 @@ def checked_workers(context: "zmq.Context[Socket]", settings: RouterSettings) ->
 
 
 class _Peers:
-    """Tells the authenticator which public keys may connect; None: any."""
+    """The public key whose owner may connect; None: any. The authenticator asks for each peer."""
 
     def __init__(self, allowed: bytes | None) -> None:
         self._allowed = allowed
@@ -132,7 +131,7 @@ def _seed() -> None:
     """Seed ``rand()``, so that no peer can guess the numbers that libzmq gives out."""
     try:
         ctypes.CDLL(None).srand(secrets.randbits(32))
-    except (OSError, AttributeError):  # this libc can't be reached so: the numbers can be guessed, the rest works
+    except (OSError, AttributeError):  # this libc can't be reached in this way: the numbers can be guessed, the rest works
         return
 
 

@@ -34,6 +34,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import QueueExistsError
 from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 from fila_proto_zmq.record import open_envelope, record_id, seal_envelope, unpack_record
+from fila_router.core.feature import ClusterSettings
 from fila_router.core.router import Router
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import Limits, ShardSettings
@@ -113,9 +114,8 @@ class FuzzedBroker:
         """What clients were sent since the last look: client, header and body."""
         self._requests = 0
         self._stores = [MemoryStore() for _ in range(SHARDS)]
-        self.router = Router(
-            SHARDS, SETTINGS.consumer_timeout_ms, SETTINGS.max_payload_bytes, "fuzzed", entropy=Random(1).randbytes
-        )
+        cluster = ClusterSettings(SHARDS, SETTINGS.consumer_timeout_ms, SETTINGS.max_payload_bytes, "fuzzed")
+        self.router = Router(cluster, entropy=Random(1).randbytes)
         self.host = self._open_host()
         self.register()
 

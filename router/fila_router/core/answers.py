@@ -1,5 +1,6 @@
-"""The router's own frames: answers and errors with their reasons, kept until the loop sends them."""
+"""The frames and events that a router makes itself, kept until the caller sends them."""
 
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from fila_admission.acts import Audit
@@ -13,65 +14,83 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, VERSIONS, pack_header
-from fila_router.core.counters import Counters
+from fila_router.core.counters import RouterCounters
 from fila_router.core.limits import DEFAULTS, RouterLimits
 
 Frame: TypeAlias = list[Any]
-"""A frame's parts as bytes; the body of a forwarded frame may be as a socket gave it out."""
+"""The parts of a frame, as bytes. The body of a forwarded frame may be an object of the socket."""
 
 
-class Outgoing:
-    """Frames for both sides, in order. ``notes``: events for the log; ``audit``: the administrative acts, which answers end."""
+@dataclass(slots=True)
+class ReturnAddress:
+    """The client that waits for an answer, with the header and the routing key of its request."""
 
-    def __init__(self, counters: Counters | None = None, limits: RouterLimits = DEFAULTS) -> None:
-        self._counters = counters or Counters()
+    client: bytes
+    header: bytes
+    key: bytes
+
+
+class OutgoingFrames:
+    """Frames for clients and workers, in order.
+
+    ``notes``: events for the log. ``audit``: the administrative acts, each of which ends with its answer.
+    """
+
+    def __init__(self, counters: RouterCounters | None = None, limits: RouterLimits = DEFAULTS) -> None:
+        self._counters = counters or RouterCounters()
         self.audit = Audit(limits.acts_max)
         self.to_clients: list[Frame] = []
         self.to_workers: list[Frame] = []
         self.notes: list[Event] = []
 
     def take(self) -> tuple[list[Frame], list[Frame], list[Event]]:
-        """Return everything that is kept: for workers, for clients, for the log."""
+        """Remove and return everything that is kept: for workers, for clients, for the log."""
         taken = self.to_workers, self.to_clients, self.notes
         self.to_workers, self.to_clients, self.notes = [], [], []
         return taken
 
-    def answer(self, client: bytes, header: bytes, key: bytes, reply: Reply) -> None:
-        """Answer the request of ``header``."""
-        self.note(self.audit.end(client, header))
-        self.to_clients.append(reply_frame(client, header, key, reply))
+    def answer(self, address: ReturnAddress, reply: Reply) -> None:
+        """Answer a request."""
+        self.note(self.audit.end(address.client, address.header))
+        self.to_clients.append(reply_frame(address, reply))
 
-    def refuse(self, client: bytes, header: bytes, key: bytes, error: FilaError) -> None:
-        """Answer the request of ``header`` with an error."""
-        self._counters.refuse(error.code, client)
-        self.note(self.audit.end(client, header, error.code))
-        self.to_clients.append(error_frame(client, header, key, error))
+    def refuse(self, address: ReturnAddress, error: FilaError) -> None:
+        """Answer a request with an error."""
+        self._counters.refuse(error.code, address.client)
+        self.note(self.audit.end(address.client, address.header, error.code))
+        self.to_clients.append(error_frame(address, error))
 
     def note(self, event: Event | None) -> None:
         """Add an event for the log, if there is one."""
         if event is not None:
             self.notes.append(event)
 
-    def tell(self, workers: list[bytes], command: Command, request: int = 0) -> None:
+    def send(self, workers: list[bytes], command: Command, request: int = 0) -> None:
         """Send the same command to some workers. Request 0: no answer is expected."""
-        frame = [b"", pack_header(command.opcode, request), b"", encode_body(command)]
+        self.send_body(workers, command.opcode, encode_body(command), request)
+
+    def send_body(self, workers: list[bytes], opcode: int, body: bytes, request: int = 0) -> None:
+        """Send the same packed command to some workers. Request 0: no answer is expected."""
+        frame = [b"", pack_header(opcode, request), b"", body]
         self.to_workers.extend([identity, *frame] for identity in workers)
 
 
 _UNREADABLE: Final = pack_header(0)
 
 
-def reply_frame(client: bytes, header: bytes, key: bytes, reply: Reply) -> list[bytes]:
-    """Answer the request of ``header``: a whole multipart frame, address first."""
-    return [client, pack_header(header[3], request_of(header), REPLY), key, encode_body(reply)]
+def reply_frame(address: ReturnAddress, reply: Reply) -> Frame:
+    """Return the answer to a request: a whole multipart frame, the client first."""
+    header = pack_header(address.header[3], request_of(address.header), REPLY)
+    return [address.client, header, address.key, encode_body(reply)]
 
 
-def error_frame(client: bytes, header: bytes, key: bytes, error: FilaError) -> list[bytes]:
-    """Refuse the request of ``header``; of request 0 and opcode 0 if that header can't be read."""
+def error_frame(address: ReturnAddress, error: FilaError) -> Frame:
+    """Return an error as the answer to a request; to request 0 and opcode 0 if its header can't be read."""
+    header = address.header
     if len(header) != HEADER_BYTES or header[:2] != _UNREADABLE[:2]:
         header = _UNREADABLE
     answer = pack_header(header[3], request_of(header), REPLY | ERROR)
-    return [client, answer, key, encode_body(to_fault(error))]
+    return [address.client, answer, address.key, encode_body(to_fault(error))]
 
 
 def request_of(header: bytes) -> int:
@@ -80,7 +99,7 @@ def request_of(header: bytes) -> int:
 
 
 def error_in(body: bytes) -> FilaError:
-    """Return the error of a worker's answer, or an error that the answer can't be read."""
+    """Return the error of a worker's answer. If the answer can't be read, return the error that says so."""
     try:
         return from_fault(decode_body(Fault, body))
     except InvalidFrameError as unreadable:
@@ -88,8 +107,10 @@ def error_in(body: bytes) -> FilaError:
 
 
 def not_greeted() -> ShardUnavailableError:
-    """Return the error for a session that the connection does not have: the router is new, or has forgotten it, or the
-    connection is new."""
+    """Return the error for a request whose session is not on its connection.
+
+    The router has been restarted, or has forgotten the session, or the connection is new.
+    """
     return ShardUnavailableError(
         "this connection has not greeted for the session that the request names: say Hello with it, then ask again",
         details={"refused": True, "greet": True},

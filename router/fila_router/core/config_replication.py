@@ -1,33 +1,38 @@
-"""How a change of the runtime config reaches every worker before the client that made it is answered.
+"""Changes of the runtime config, each of which reaches every worker before its client is answered.
 
 ::
 
-    client ── SetConfig ──▶ router ──▶ owner of shard 0      judges, makes it durable, numbers it
+    client ── SetConfig ──▶ router ──▶ owner of shard 0      checks it, makes it durable, numbers it
     client                  router ◀── ConfigChange
                             router ── PutConfig ──▶ every live worker
     client ◀─ ConfigChange ─ router ◀── Done from each of them, or they are lost
 
 The router keeps a copy. The token buckets follow it, and a worker that returns is brought up to date from it before any other
-frame is sent to the worker. The copy is not on disk: a new router learns the config from the workers as they register, and
+frame is sent to the worker. The copy is not on disk: a new router gets the config from the workers as they register, and
 the highest version wins. A client waits for a version, not for certain frames; so a lost frame does no harm.
 
-With several routers the owner answers all of them, and each of them tells every worker, so versions that are known come often. What a
-router knows of workers does not show there which worker leads a shard by now. So a change is confirmed when the log of every shard has
-it: then each leader has it that may ever serve the shard.
+With several routers the owner answers all of them, and each of them sends the change to every worker, so workers often get
+versions that they have. A router may not have noticed there that another worker leads a shard by now. So a change is
+confirmed when the log of every shard has it: then each later leader of the shard has it, too.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 from fila_admission.in_flight import has_share
 from fila_admission.limits import TRUST_MS
-from fila_admission.refusals import interrupted, too_busy
+from fila_admission.refusals import interrupted, too_busy, unavailable
 from fila_proto_zmq.codec import decode_body, encode_error
 from fila_proto_zmq.commands import (
     ChangesConfig,
     ConfigChange,
     ConfigTaken,
+    GetConfig,
+    GetTemplate,
+    ListConfig,
+    ListConfigHistory,
+    ListTemplates,
     Pulse,
     PutConfig,
     Register,
@@ -37,65 +42,83 @@ from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailab
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
 from fila_proto_zmq.runtime_config import Limit, bucket_limit, buckets_of
-from fila_router.core.answers import Outgoing, error_in
-from fila_router.core.routing import RoutingTable
+from fila_router.core.answers import ReturnAddress, error_in
+from fila_router.core.feature import EACH_TICK, NEVER, ClientRequest, Forward, Registration, RouterFeature, RouterState
+from fila_router.core.routing import CLUSTER_SHARD
 from fila_router.core.tokens.token_bank import TokenBank
-from fila_router.core.worker_state import Worker
+from fila_router.core.worker_state import WorkerState
 
 CHANGE_MS_MAX: Final = 4000
 """Just below the usual timeout of a client, so that the client gets this error."""
 
-OWNER: Final = 0
-"""The shard whose worker checks and numbers changes."""
-
 
 @dataclass(slots=True)
-class Change:
-    """A client's change under way. ``made``: the owner's answer, once there is one."""
+class PendingConfigChange:
+    """A client's change under way. ``made``: the owner's answer, once it has come."""
 
-    client: bytes
-    header: bytes
-    key: bytes
+    address: ReturnAddress
     deadline_ms: int
     made: ConfigChange | None = None
 
 
-class ConfigReplication:
+class ConfigReplication(RouterFeature):
     """The copy of the config, and the changes under way, by the number that the owner repeats in its answer."""
 
-    def __init__(
-        self, table: RoutingTable, bank: TokenBank, outgoing: Outgoing, changes_max: int, *, several: bool = False
-    ) -> None:
-        """``several``: whether the cluster has other routers, and a replicated log under each shard."""
-        self._changes_max = changes_max
-        self._several = several
-        self._in_logs = [0] * len(table.owners)
-        """The version that the log of each shard has for certain."""
+    def __init__(self, state: RouterState, bank: TokenBank) -> None:
+        super().__init__(state)
+        changes = get_args(ChangesConfig)
+        self.commands = {
+            **dict.fromkeys(changes, self._propose),
+            **dict.fromkeys((GetConfig, ListConfig, GetTemplate, ListTemplates), self._from_any),
+            ListConfigHistory: self._from_owner,
+        }
+        self.answers = {**dict.fromkeys(changes, self._checked), PutConfig: self._taken}
         self.version = 0
         self.values: dict[str, str] = {}
-        self._table = table
+        self._several = state.settings.several
+        self._in_logs = [0] * state.settings.shards_total
+        """The version that the log of each shard has for certain."""
+        self._table = state.table
+        self._outgoing = state.outgoing
         self._bank = bank
-        self._outgoing = outgoing
-        self._open: dict[int, Change] = {}
+        self._open: dict[int, PendingConfigChange] = {}
         self._asked = 0
         self._now_ms = 0
         bank.adopt(self._limit_of, 0)
 
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    def _from_owner(self, request: ClientRequest, command: ListConfigHistory) -> Forward:
+        """Only the owner of shard 0 has the history."""
+        self.state.check_started()
+        return Forward(self._table.live_owner(CLUSTER_SHARD), CLUSTER_SHARD)
+
+    def _from_any(self, request: ClientRequest, command: object) -> Forward:
+        """Choose the first worker that serves a shard: all have the config."""
+        self.state.check_started()
+        for shard, worker in enumerate(self._table.owners):
+            if worker is not None and worker.routable:
+                return Forward(worker, shard)
+        raise unavailable(0)
+
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    def propose(self, client: bytes, header: bytes, key: bytes, command: ChangesConfig, now_ms: int) -> None:
+    def _propose(self, request: ClientRequest, command: ChangesConfig) -> None:
         """Send a client's change to the owner of shard 0, which checks it."""
-        owner = self._table.live_owner(OWNER)
-        if not has_share(client, self._open.values(), self._changes_max):
+        self.state.check_started()
+        command.by = request.session.key.name if request.session.key else ""
+        owner = self._table.live_owner(CLUSTER_SHARD)
+        address, now_ms = request.address, request.now_ms
+        if not has_share(address.client, [each.address for each in self._open.values()], self.state.limits.questions_max):
             raise too_busy(f"{len(self._open)} changes of the runtime config are under way")
         self._asked = max(self._asked + 1, now_ms)  # an answer to an earlier router has another number
-        self._now_ms = now_ms
-        self._open[self._asked] = Change(client, header, key, now_ms + CHANGE_MS_MAX)
-        self._outgoing.tell([owner.identity], command, self._asked)
+        self._now_ms, self.due_ms = now_ms, EACH_TICK
+        self._open[self._asked] = PendingConfigChange(address, now_ms + CHANGE_MS_MAX)
+        self._outgoing.send([owner.identity], command, self._asked)
 
-    def judged(self, worker: Worker, header: Header, body: bytes, now_ms: int) -> None:
+    def _checked(self, worker: WorkerState, header: Header, body: bytes, now_ms: int) -> None:
         """Take in the owner's answer, also if the client waits no longer."""
-        if not self._table.holds(worker, OWNER):
+        if not self._table.holds(worker, CLUSTER_SHARD):
             return
         try:
             if header.flags & ERROR:
@@ -109,14 +132,14 @@ class ConfigReplication:
         if made.version == self.version + 1:
             self._follow(made.changes, now_ms)
             self.version = made.version
-            self._tell(self._live(), made.changes)
+            self._send(self._live(), made.changes)
         elif made.version > self.version:
-            # An earlier change was lost: let the worker register, and so bring the whole config.
+            # An earlier change was lost. The worker registers again, and sends the whole config with that.
             lost = ShardUnavailableError("changes of the runtime config were lost: register again")
             self._outgoing.to_workers.append([worker.identity, b"", *encode_error(Pulse.opcode, 0, lost)])
-        self.settle()
+        self._settle()
 
-    def taken(self, worker: Worker, header: Header, body: bytes) -> None:
+    def _taken(self, worker: WorkerState, header: Header, body: bytes, now_ms: int) -> None:
         """Take in a worker's answer to a change; the change's version is its request id."""
         if header.flags & ERROR:
             worker.config_sent = -1  # send the whole next time
@@ -129,17 +152,17 @@ class ConfigReplication:
         for shard in _shards_in(body):
             if 0 <= shard < len(self._in_logs):
                 self._in_logs[shard] = max(self._in_logs[shard], version)
-        self.settle()
+        self._settle()
 
-    def settle(self) -> None:
-        """Answer the clients whose version is everywhere. Call also when a worker was lost."""
+    def _settle(self) -> None:
+        """Answer the clients whose version is everywhere."""
         if not self._open:
             return
         everywhere = min(self._in_logs) if self._several else self._at_workers()
         for number, change in list(self._open.items()):
             if change.made is not None and change.made.version <= min(everywhere, self.version):
                 del self._open[number]
-                self._outgoing.answer(change.client, change.header, change.key, change.made)
+                self._outgoing.answer(change.address, change.made)
 
     def _at_workers(self) -> int:
         """Return the version that every worker has that may serve clients."""
@@ -148,56 +171,68 @@ class ConfigReplication:
         return min((worker.config_has for worker in self._live()), default=0)
 
     def _alone_from_ms(self) -> int:
-        """Return from when on no worker that this router goes on without takes in clients' frames at its own door.
+        """Return the time after which the workers that are not up take no more frames of clients.
 
-        Such a worker may live and believe that it is counted, and would use the config as it was.
+        Clients may be connected directly to such a worker. It uses the config as it was until it has been without an answer
+        of its router for too long.
         """
         began_ms = self._table.began_ms
         unknown = [self._now_ms if began_ms is None else began_ms] if None in self._table.owners else []
         away = [worker.seen_ms for worker in self._table.workers.values() if worker.door and not worker.routable]
         return max([*unknown, *away], default=-TRUST_MS) + TRUST_MS
 
-    # --- workers that come --------------------------------------------------------------------------------------------
+    # --- workers ------------------------------------------------------------------------------------------------------
 
-    def greet(self, worker: Worker, offer: Register, now_ms: int) -> dict[str, str] | None:
-        """Learn from a worker that registers, and return the config that it lacks; None: nothing, or sent in pages.
+    def on_register(self, registration: Registration) -> None:
+        """Take over a newer config, or send the config that the worker lacks."""
+        registration.answer.config = self._exchange(registration.worker, registration.offer, registration.now_ms)
+        registration.answer.config_version = self.version
+        self._settle()
 
-        Two configs may have one version, as after a restored backup: then the one of the owner of shard 0 holds.
+    def _exchange(self, worker: WorkerState, offer: Register, now_ms: int) -> dict[str, str] | None:
+        """Take over a newer config; return the config that the worker lacks. None: it lacks nothing, or gets it in pages.
+
+        Two configs may have one version, as after a restored backup. Then that of the owner of shard 0 is the valid one.
         """
         differs = offer.config_version != self.version or offer.config != self.values
-        from_owner = any(shard == OWNER for shard, _ in offer.shards)
+        from_owner = any(shard == CLUSTER_SHARD for shard, _ in offer.shards)
         if offer.config_version > self.version or (offer.config_version == self.version and differs and from_owner):
             self.version, self.values = offer.config_version, offer.config
             self._bank.adopt(self._limit_of, now_ms)
             differs = False
-            self._tell([other for other in self._live() if other is not worker], None)
+            self._send([other for other in self._live() if other is not worker], None)
         worker.config_sent = worker.config_has = self.version  # it reads the answer before any later frame
         if not differs:
             if any(self._in_logs[shard] < self.version for shard, _ in offer.shards) and self._several:
-                self._outgoing.tell([worker.identity], PutConfig(self.version, {}), self.version)
+                self._outgoing.send([worker.identity], PutConfig(self.version, {}), self.version)
             return None
         whole = put_whole(self.version, self.values)
         if len(whole) == 1 and not self._several:
             return dict(self.values)
-        self._tell_whole([worker], whole)
+        self._send_whole([worker], whole)
         return None
 
-    def bring_up(self, worker: Worker) -> None:
+    def on_return(self, worker: WorkerState, now_ms: int) -> None:
         """Send the whole config to a worker that was lost and is back."""
         if self.version:
-            self._tell([worker], None)
+            self._send([worker], None)
         worker.config_has = self.version
+
+    def on_absent(self, worker: WorkerState, now_ms: int) -> None:
+        """Answer the clients that waited for this worker only."""
+        self._settle()
 
     # --- ends without an answer ---------------------------------------------------------------------------------------
 
-    def lose_owner(self) -> None:
-        """Fail the changes that wait for the owner, which was lost."""
-        self._refuse([number for number, change in self._open.items() if change.made is None], interrupted(OWNER))
+    def on_abandoned(self, worker: WorkerState, shards: frozenset[int]) -> None:
+        """Fail the changes that wait for the owner, if it was lost."""
+        if CLUSTER_SHARD in shards:
+            self._refuse([number for number, change in self._open.items() if change.made is None], interrupted(CLUSTER_SHARD))
 
-    def give_up(self, now_ms: int) -> None:
-        """Answer changes that have waited long enough, and fail those that wait for too long. Call it a few times a second."""
+    def tick(self, now_ms: int) -> int:
+        """Answer changes that have waited long enough, and fail those that wait for too long."""
         self._now_ms = now_ms
-        self.settle()
+        self._settle()
         overdue = [number for number, change in self._open.items() if change.deadline_ms <= now_ms]
         if overdue:
             behind = ", ".join(self._behind() or ["the owner of shard 0"])
@@ -207,9 +242,10 @@ class ConfigReplication:
                     f"the change may be made, but {behind} did not answer in {CHANGE_MS_MAX / 1000:g} s: set it again"
                 ),
             )
+        return EACH_TICK if self._open else NEVER
 
     def _behind(self) -> list[str]:
-        """Return who has not confirmed the newest version, for people."""
+        """Return the workers or shards that have not confirmed the newest version, for people."""
         if not self._several:
             return [worker.name for worker in self._live() if worker.config_has < self.version]
         owners = self._table.owners
@@ -223,7 +259,7 @@ class ConfigReplication:
         for number in numbers:
             change = self._open.pop(number, None)
             if change is not None:
-                self._outgoing.refuse(change.client, change.header, change.key, error)
+                self._outgoing.refuse(change.address, error)
 
     # --- the copy -----------------------------------------------------------------------------------------------------
 
@@ -232,7 +268,7 @@ class ConfigReplication:
 
     def _follow(self, changes: Mapping[str, str | None], now_ms: int) -> None:
         buckets = buckets_of(changes)
-        self._bank.know(buckets)
+        self._bank.make_buckets(buckets)
         for key, value in changes.items():
             if value is None:
                 self.values.pop(key, None)
@@ -241,28 +277,28 @@ class ConfigReplication:
         for bucket in buckets:
             self._bank.limit(bucket, self._limit_of(bucket), now_ms, full=True)
 
-    def _live(self) -> list[Worker]:
+    def _live(self) -> list[WorkerState]:
         return [worker for worker in self._table.workers.values() if worker.routable]
 
-    def _tell(self, workers: list[Worker], changes: dict[str, str | None] | None) -> None:
+    def _send(self, workers: list[WorkerState], changes: dict[str, str | None] | None) -> None:
         """Send the newest version: its changes (None: unknown) to workers with the version before, the whole to others."""
         up_to_date = [worker for worker in workers if changes is not None and worker.config_sent == self.version - 1]
         behind = [worker for worker in workers if worker not in up_to_date]
         if up_to_date and changes is not None:
-            self._outgoing.tell([worker.identity for worker in up_to_date], PutConfig(self.version, changes), self.version)
+            self._outgoing.send([worker.identity for worker in up_to_date], PutConfig(self.version, changes), self.version)
         if behind:
-            self._tell_whole(behind, put_whole(self.version, self.values))
+            self._send_whole(behind, put_whole(self.version, self.values))
         for worker in workers:
             worker.config_sent = self.version
 
-    def _tell_whole(self, workers: list[Worker], whole: list[PutConfig]) -> None:
+    def _send_whole(self, workers: list[WorkerState], whole: list[PutConfig]) -> None:
         identities = [worker.identity for worker in workers]
         for put in whole:
-            self._outgoing.tell(identities, put, 0 if put.more else self.version)
+            self._outgoing.send(identities, put, 0 if put.more else self.version)
 
 
 def _shards_in(body: bytes) -> list[int]:
-    """Return the shards that a worker's answer names; none if it can't be read."""
+    """Return the shards that a worker's answer names. The list is empty if it can't be read."""
     try:
         return decode_body(ConfigTaken, body).shards
     except FilaError:

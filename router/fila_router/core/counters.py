@@ -1,12 +1,12 @@
-"""A router's counters and measurements: integers only, read for metrics."""
+"""A router's counters and measurements, for metrics."""
 
 from collections.abc import Iterable
 
 from fila_proto_zmq.commands import RouterMetrics
-from fila_router.core.worker_state import Worker
+from fila_router.core.worker_state import WorkerState
 
 
-class Counters:
+class RouterCounters:
     """Frames by their sender and receiver, and refusals."""
 
     __slots__ = (
@@ -35,7 +35,7 @@ class Counters:
         self.refused_last[code] = client
         self.refused[code] = self.refused.get(code, 0) + 1
 
-    def metrics(self, workers: Iterable[Worker]) -> RouterMetrics:
+    def metrics(self, workers: Iterable[WorkerState]) -> RouterMetrics:
         """Return all counters, with the open requests of the workers."""
         workers = list(workers)
         open_requests = {worker.name: len(worker.in_flight) for worker in workers}

@@ -1,4 +1,4 @@
-"""Questions of clients to every worker: each worker is asked once, and the client gets one joined answer."""
+"""Questions of clients to all workers. Each worker is asked once, and the client gets one joined answer."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,19 +8,33 @@ import msgspec
 
 from fila_admission.in_flight import has_share
 from fila_admission.refusals import too_busy, unavailable
-from fila_proto_zmq.codec import decode_body
+from fila_proto_zmq.codec import decode_body, encode_body
 from fila_proto_zmq.commands import (
     BackupParts,
+    BeginBackup,
     ClusterStatus,
+    CutBackup,
+    DescribeClients,
+    EndClient,
+    GetHosts,
+    GetMetrics,
     HostList,
     HostWorker,
+    KeepBackup,
+    ListQueues,
+    ListSchedules,
+    QueueList,
     Reply,
     RouterMetrics,
+    ScheduleList,
+    joined,
+    joined_schedules,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
-from fila_router.core.answers import error_frame, error_in, reply_frame
-from fila_router.core.limits import DEFAULTS
+from fila_router.core.answers import Frame, ReturnAddress, error_frame, error_in, reply_frame
+from fila_router.core.feature import NEVER, ClientRequest, RouterFeature, RouterState
+from fila_router.core.worker_state import WorkerState
 
 _Page = TypeVar("_Page", bound=Reply)
 
@@ -32,13 +46,16 @@ METRICS_MS_MAX: Final = 1000
 
 
 class Joining(Protocol):
-    """The answers so far. ``strict``: all or nothing; ``ms_max``: how long to wait for the last one."""
+    """The answers so far.
+
+    ``strict``: whether a missing answer fails the question. ``ms_max``: how long to wait for the last answer.
+    """
 
     strict: bool
     ms_max: int
 
     def add(self, body: bytes) -> None:
-        """Take in one worker's answer; :class:`InvalidFrameError` if it is malformed."""
+        """Take in one worker's answer. Raise :class:`InvalidFrameError` if it is malformed."""
         ...
 
     def whole(self) -> Reply:
@@ -60,12 +77,12 @@ class Pages(Generic[_Page]):
         self._pages.append(decode_body(self._kind, body))
 
     def whole(self) -> _Page:
-        """Return all that there is, or a page of it."""
+        """Return all entries, or a page of them."""
         return self._join(self._pages)
 
 
 class BackupAnswers:
-    """The parts of a backup, of which none may be missing."""
+    """The parts of a backup. The question fails if one is missing."""
 
     strict = True
     ms_max = LIST_MS_MAX
@@ -84,7 +101,7 @@ class BackupAnswers:
 
 
 class Unopened(Reply):
-    """:class:`~fila_proto_zmq.commands.Metrics` whose workers stay packed: they may be large, and are not read here."""
+    """:class:`~fila_proto_zmq.commands.Metrics` with packed workers, which may be large and are not read here."""
 
     workers: list[msgspec.Raw]
     status: ClusterStatus | None = None
@@ -109,10 +126,10 @@ class Measurements:
         try:
             self._workers += _open(body).workers
         except msgspec.MsgspecError as cause:
-            raise InvalidFrameError(f"body of {len(body)} bytes is no Metrics: {cause}") from None
+            raise InvalidFrameError(f"body of {len(body)} bytes is not Metrics: {cause}") from None
 
     def whole(self) -> Unopened:
-        """Return the metrics that there are."""
+        """Return the metrics so far."""
         return Unopened(self._workers, *self._own())
 
 
@@ -123,7 +140,7 @@ class HostLists:
     ms_max = METRICS_MS_MAX
 
     def __init__(self, known: Callable[[], HostList]) -> None:
-        """``known``: what the router knows by itself, with all workers as silent ones."""
+        """``known``: returns the router's own state, with all workers as silent ones."""
         self._known = known
         self._workers: list[HostWorker] = []
         self._answered = False
@@ -134,39 +151,33 @@ class HostLists:
         self._answered = True
 
     def whole(self) -> HostList:
-        """Return the workers that there are, by name."""
+        """Return the workers so far, by name."""
         workers = sorted(self._workers, key=lambda worker: worker.name)
-        known, heard = self._known(), {worker.name for worker in workers}
+        known, answered = self._known(), {worker.name for worker in workers}
         has_hosts = bool(workers) or not self._answered
-        silent = [name for name in known.silent if name not in heard] if has_hosts else []
+        silent = [name for name in known.silent if name not in answered] if has_hosts else []
         return HostList(workers, known.shards, silent, known.served)
-
-
-Frames = list[list[bytes]]
-"""Multipart frames for clients, address first."""
 
 
 @dataclass(slots=True)
 class FanIn:
     """A question under way. Invariant: it is done exactly when ``waiting`` is empty."""
 
-    client: bytes
-    header: bytes
-    key: bytes
+    address: ReturnAddress
     deadline_ms: int
     waiting: set[bytes]
     """Identities of the workers that have not answered yet."""
     answers: Joining
 
-    def joined(self) -> list[bytes]:
-        """Return the whole answer."""
-        return reply_frame(self.client, self.header, self.key, self.answers.whole())
+    def joined(self) -> Frame:
+        """Return the joined answer."""
+        return reply_frame(self.address, self.answers.whole())
 
-    def failed(self, error: FilaError) -> list[bytes]:
+    def failed(self, error: FilaError) -> Frame:
         """Return an error as the answer."""
-        return error_frame(self.client, self.header, self.key, error)
+        return error_frame(self.address, error)
 
-    def overdue(self) -> list[bytes]:
+    def overdue(self) -> Frame:
         """Return the answer when a worker does not answer in time."""
         if not self.answers.strict:
             return self.joined()
@@ -174,58 +185,128 @@ class FanIn:
         return self.failed(RequestTimeoutError(f"no answer from {missing} in {self.answers.ms_max / 1000:g} s: try again"))
 
 
-class FanIns:
+class FanIns(RouterFeature):
     """All open questions, by the request id that the workers repeat in their answers."""
 
-    def __init__(self, questions_max: int = DEFAULTS.questions_max) -> None:
-        self._questions_max = questions_max
+    def __init__(self, state: RouterState) -> None:
+        super().__init__(state)
+        self.commands = {
+            ListQueues: self._list_queues,
+            ListSchedules: self._list_schedules,
+            BeginBackup: self._back_up,
+            CutBackup: self._back_up,
+            KeepBackup: self._back_up,
+            GetMetrics: self._get_metrics,
+            GetHosts: self._get_hosts,
+        }
+        self.answers = dict.fromkeys((*self.commands, DescribeClients, EndClient), self._answered)
         self._open: dict[int, FanIn] = {}
         self._asked = 0
 
-    def ask(self, client: bytes, header: bytes, key: bytes, asked: set[bytes], answers: Joining, now_ms: int) -> int:
-        """Note a question to the workers ``asked``; return the request id to use."""
-        if not has_share(client, self._open.values(), self._questions_max):
+    # --- commands of clients ------------------------------------------------------------------------------------------
+
+    def _list_queues(self, request: ClientRequest, command: ListQueues) -> Reply | None:
+        command.within = request.session.key.permissions.patterns if request.session.key else None
+        pages = Pages[QueueList](QueueList, joined, strict=not command.partial)
+        if command.partial:
+            return self._ask_live(request, encode_body(command), pages)
+        self._ask_all_shards(request, encode_body(command), pages)
+        return None
+
+    def _list_schedules(self, request: ClientRequest, command: ListSchedules) -> None:
+        command.within = request.session.key.permissions.patterns if request.session.key else None
+        self._ask_all_shards(request, encode_body(command), Pages[ScheduleList](ScheduleList, joined_schedules))
+
+    def _back_up(self, request: ClientRequest, command: BeginBackup | CutBackup | KeepBackup) -> None:
+        self._ask_all_shards(request, request.body, BackupAnswers())
+        # The joined answer does not end the act, so the question does.
+        outgoing = self.state.outgoing
+        outgoing.note(outgoing.audit.end(request.session.client, request.header))
+
+    def _get_metrics(self, request: ClientRequest, command: GetMetrics) -> Reply | None:
+        return self._ask_live(request, request.body, Measurements(self._own_metrics))
+
+    def _get_hosts(self, request: ClientRequest, command: GetHosts) -> Reply | None:
+        return self._ask_live(request, request.body, HostLists(self._known_hosts))
+
+    def _own_metrics(self) -> tuple[ClusterStatus, RouterMetrics]:
+        return self.state.status(), self.state.counters.metrics(self.state.table.workers.values())
+
+    def _known_hosts(self) -> HostList:
+        table = self.state.table
+        served = [shard for shard, owner in enumerate(table.owners) if owner is not None and owner.routable]
+        return HostList([], len(table.owners), sorted(worker.name for worker in table.workers.values()), served)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def _ask_all_shards(self, request: ClientRequest, body: bytes, answers: Joining) -> None:
+        """Ask the workers of all shards; raise if one of those is down."""
+        self.state.check_started()
+        table = self.state.table
+        asked = {table.live_owner(shard).identity for shard in range(len(table.owners))}
+        self.ask(request, asked, request.header[3], body, answers)
+
+    def _ask_live(self, request: ClientRequest, body: bytes, answers: Joining) -> Reply | None:
+        """Ask the workers that are up, even if a shard has no worker: the answer shows which are missing."""
+        asked = self.live_workers()
+        if not asked:
+            return answers.whole()
+        self.ask(request, asked, request.header[3], body, answers)
+        return None
+
+    def live_workers(self) -> set[bytes]:
+        """Return the identities of the workers that are up."""
+        return {worker.identity for worker in self.state.table.workers.values() if worker.routable}
+
+    def ask(self, request: ClientRequest, workers: set[bytes], opcode: int, body: bytes, answers: Joining) -> None:
+        """Send a question to ``workers``, at least one. Raise :class:`OverloadedError` if too many questions are open."""
+        address = request.address
+        if not has_share(address.client, [each.address for each in self._open.values()], self.state.limits.questions_max):
             raise too_busy(f"{len(self._open)} questions to all workers are open")
         self._asked += 1
-        self._open[self._asked] = FanIn(client, header, key, now_ms + answers.ms_max, asked, answers)
-        return self._asked
+        deadline_ms = request.now_ms + answers.ms_max
+        self._open[self._asked] = FanIn(address, deadline_ms, set(workers), answers)
+        self.due_ms = min(self.due_ms, deadline_ms)
+        self.state.outgoing.send_body(sorted(workers), opcode, body, self._asked)
 
-    def join(self, identity: bytes, header: Header, body: bytes) -> Frames:
+    def _answered(self, worker: WorkerState, header: Header, body: bytes, now_ms: int) -> None:
         """Take in one worker's answer."""
         fan_in = self._open.get(header.request)
-        if fan_in is None or identity not in fan_in.waiting:
-            return []
+        if fan_in is None or worker.identity not in fan_in.waiting:
+            return
         try:
             if header.flags & ERROR:
                 raise error_in(body)
             fan_in.answers.add(body)
         except FilaError as error:
-            return self._miss(header.request, identity, error)
-        return self._check_off(header.request, identity)
+            self._miss(header.request, worker.identity, error)
+        else:
+            self._check_off(header.request, worker.identity)
 
-    def lose(self, identity: bytes, shard: int, *, lives: bool = False) -> Frames:
-        """Give up the answers of a worker that has lost ``shard``.
+    def on_abandoned(self, worker: WorkerState, shards: frozenset[int]) -> None:
+        """Give up the answers of a worker that has lost shards.
 
-        ``lives``: it has lost no more than that, and will still say what it has. That is enough where a part may be missing.
+        If it has lost no more than that, it will still answer for the others. That is enough where a part may be missing.
         """
-        waiting = [
-            request
-            for request, fan_in in self._open.items()
-            if identity in fan_in.waiting and (fan_in.answers.strict or not lives)
-        ]
-        return [frame for request in waiting for frame in self._miss(request, identity, unavailable(shard))]
+        error = unavailable(min(shards, default=0))
+        for request, fan_in in list(self._open.items()):
+            if worker.identity in fan_in.waiting and (fan_in.answers.strict or not worker.routable):
+                self._miss(request, worker.identity, error)
 
-    def _miss(self, request: int, identity: bytes, error: FilaError) -> Frames:
-        """Go on without a worker's answer; return the frames for clients that this completes."""
+    def _miss(self, request: int, identity: bytes, error: FilaError) -> None:
+        """Continue without a worker's answer, or fail the question."""
         if self._open[request].answers.strict:
-            return [self._open.pop(request).failed(error)]
-        return self._check_off(request, identity)
+            self.state.outgoing.to_clients.append(self._open.pop(request).failed(error))
+        else:
+            self._check_off(request, identity)
 
-    def _check_off(self, request: int, identity: bytes) -> Frames:
+    def _check_off(self, request: int, identity: bytes) -> None:
         self._open[request].waiting.remove(identity)
-        return [] if self._open[request].waiting else [self._open.pop(request).joined()]
+        if not self._open[request].waiting:
+            self.state.outgoing.to_clients.append(self._open.pop(request).joined())
 
-    def give_up(self, now_ms: int) -> Frames:
+    def tick(self, now_ms: int) -> int:
         """Give up questions that have waited for too long."""
         overdue = [request for request, fan_in in self._open.items() if fan_in.deadline_ms <= now_ms]
-        return [self._open.pop(request).overdue() for request in overdue]
+        self.state.outgoing.to_clients += (self._open.pop(request).overdue() for request in overdue)
+        return min((fan_in.deadline_ms for fan_in in self._open.values()), default=NEVER)

@@ -1,4 +1,4 @@
-"""Which worker holds which shard: learnt from the workers, ordered by epochs, kept in memory only."""
+"""The worker of each shard, as the workers register, ordered by epochs. Kept in memory only."""
 
 from collections import defaultdict
 from typing import Any, Final
@@ -25,12 +25,12 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_router.core.limits import DEFAULTS, RouterLimits
-from fila_router.core.worker_state import Worker
+from fila_router.core.worker_state import WorkerState
 
-_BETWEEN_SHARDS: Final = (
-    TransferMessages, MessagesTransferred, Appoint, Appointed, JoinBatch, BatchJoined, SealParts, ReportParts, ForgetParts,
-)  # fmt: skip
-RELAYED: Final = frozenset(command.opcode for command in _BETWEEN_SHARDS)
+_TRANSFERS: Final = (TransferMessages, MessagesTransferred, Appoint, Appointed)
+_BATCHES: Final = (JoinBatch, BatchJoined, SealParts, ReportParts, ForgetParts)
+RELAYED: Final = frozenset(command.opcode for command in _TRANSFERS + _BATCHES)
+"""Opcodes of the messages between shards, which name the shard that they are for."""
 
 
 class _Addressed(msgspec.Struct, array_like=True, gc=False):
@@ -43,12 +43,18 @@ _decode = msgspec.msgpack.Decoder(_Addressed).decode
 
 
 def addressee(body: Any) -> int:
-    """Return the shard that a body is for; :class:`InvalidFrameError` if it names none."""
+    """Return the shard that a body is for. Raise :class:`InvalidFrameError` if it does not name a shard."""
     try:
         return _decode(body).to_shard
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
         raise InvalidFrameError(f"a body of {len(body)} bytes does not name its shard: {cause}") from None
 
+
+CLUSTER_SHARD: Final = 0
+"""The shard whose worker keeps state of the whole cluster.
+
+It checks and numbers the changes of the runtime config, stores the API keys, and lends the token bank to a router.
+"""
 
 CACHED_KEYS_MAX: Final = 200_000
 """Routing keys whose shard is remembered (about 100 bytes each); beyond that the cache is emptied."""
@@ -59,19 +65,19 @@ class RoutingTable:
 
     def __init__(self, shards_total: int, limits: RouterLimits = DEFAULTS) -> None:
         self._limits = limits
-        self.owners: list[Worker | None] = [None] * shards_total
+        self.owners: list[WorkerState | None] = [None] * shards_total
         self.epochs: list[int] = [0] * shards_total
-        self.releasing: dict[int, Worker] = {}
+        self.releasing: dict[int, WorkerState] = {}
         """The last owners of shards that get no requests, because they are about to go to another worker."""
-        self.coming: dict[int, tuple[Worker, str]] = {}
-        """The next owners of shards that no worker serves now, because the last owners have closed them. With a reason for people."""
-        self.workers: dict[bytes, Worker] = {}
+        self.coming: dict[int, tuple[WorkerState, str]] = {}
+        """The next owners of shards that no worker serves now because the last owners have closed them, with the reason."""
+        self.workers: dict[bytes, WorkerState] = {}
         self.began_ms: int | None = None
-        """When the router first looked at its workers; None: not yet."""
+        """When the router ticked first; None: not yet."""
         self._shards: dict[bytes, int] = {}
 
     def shard_of(self, key: bytes) -> int:
-        """Return the shard of a routing key; :class:`InvalidArgumentError` if it is no queue name."""
+        """Return the shard of a routing key. Raise :class:`InvalidArgumentError` if it is not a queue name."""
         shard = self._shards.get(key)
         return self._place(key) if shard is None else shard
 
@@ -86,15 +92,15 @@ class RoutingTable:
         self._shards[key] = shard
         return shard
 
-    def shards_of(self, worker: Worker) -> list[int]:
-        """Return the shards that ``worker`` is the last known owner of."""
+    def shards_of(self, worker: WorkerState) -> list[int]:
+        """Return the shards whose last owner is ``worker``."""
         return [shard for shard, owner in enumerate(self.owners) if owner is worker]
 
-    def owner_of(self, shard: int) -> Worker | None:
-        """Return the last known owner, live or not; None also if there is no such shard."""
+    def owner_of(self, shard: int) -> WorkerState | None:
+        """Return the last owner, up or not; None also if there is no such shard."""
         return self.owners[shard] if 0 <= shard < len(self.owners) else None
 
-    def holds(self, worker: Worker, shard: int) -> bool:
+    def holds(self, worker: WorkerState, shard: int) -> bool:
         """Return whether a worker has a shard, also one that it is about to release."""
         return self.owners[shard] is worker or self.releasing.get(shard) is worker
 
@@ -112,15 +118,15 @@ class RoutingTable:
         if owner is not None and self.owners[shard] is None and self.workers.get(owner.identity) is owner:
             self.owners[shard] = owner
 
-    def hand_on(self, shard: int, target: Worker, source: Worker) -> None:
-        """Note that the last owner of a shard has closed it, and the next one is about to open it."""
+    def hand_on(self, shard: int, target: WorkerState, source: WorkerState) -> None:
+        """Note that the last owner of a shard has closed it, and that the next one is about to open it."""
         self.releasing.pop(shard, None)
         self.coming[shard] = target, f"it comes from {source.name}"
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    def live_owner(self, shard: int) -> Worker:
-        """Return the worker that serves ``shard`` now; :class:`ShardUnavailableError` if there is none."""
+    def live_owner(self, shard: int) -> WorkerState:
+        """Return the worker that serves ``shard`` now. Raise :class:`ShardUnavailableError` if no worker does."""
         owner = self.owners[shard]
         if owner is None or not owner.routable:
             raise self.unavailable(shard)
@@ -133,12 +139,12 @@ class RoutingTable:
         return unavailable(shard) if outage is None else outages.unavailable(outage)
 
     def _outage_of(self, shard: int) -> ShardOutage | None:
-        """Return why a shard is not served; of several workers, one that does more than follow it knows best."""
+        """Return why a shard is not served. The report of a worker that only follows the shard counts least."""
         living = (worker for worker in self.workers.values() if worker.routable)
-        told = [outage for worker in living for outage in self._outages_of(worker) if outage.shard == shard]
-        return min(told, key=lambda outage: outage.state == outages.FOLLOWING, default=None)
+        reported = [outage for worker in living for outage in self._outages_of(worker) if outage.shard == shard]
+        return min(reported, key=lambda outage: outage.state == outages.FOLLOWING, default=None)
 
-    def _outages_of(self, worker: Worker) -> list[ShardOutage]:
+    def _outages_of(self, worker: WorkerState) -> list[ShardOutage]:
         reported = {outage.shard for outage in worker.outages}
         coming = [
             ShardOutage(shard, outages.OPENING, reason)
@@ -147,15 +153,15 @@ class RoutingTable:
         ]
         return worker.outages + coming
 
-    def register(self, identity: bytes, offer: Register, now_ms: int) -> list[tuple[Worker, frozenset[int]]]:
-        """Let the worker own what it offers, and nothing else.
+    def register(self, identity: bytes, offer: Register, now_ms: int) -> list[tuple[WorkerState, frozenset[int]]]:
+        """Make the worker the owner of the shards that it offers, and of no others.
 
         The offer has passed :meth:`check_offer`. Returns the shards that changed hands or epochs, by their previous owners:
         requests for those are lost.
         """
         worker = self.workers.get(identity)
         if worker is None:
-            worker = self.workers[identity] = Worker(
+            worker = self.workers[identity] = WorkerState(
                 identity, offer.pid, offer.version, now_ms, in_flight=InFlight(self._limits)
             )
         worker.registered(offer)
@@ -185,8 +191,8 @@ class RoutingTable:
                 "or, if it has an earlier state of the shard that is to stay, restart the router"
             )
 
-    def _hand_over(self, worker: Worker, offered: dict[int, int]) -> list[tuple[Worker, frozenset[int]]]:
-        changed: defaultdict[Worker, set[int]] = defaultdict(set)
+    def _hand_over(self, worker: WorkerState, offered: dict[int, int]) -> list[tuple[WorkerState, frozenset[int]]]:
+        changed: defaultdict[WorkerState, set[int]] = defaultdict(set)
         for shard, owner in enumerate(self.owners):
             if owner is worker and shard not in offered:
                 changed[owner].add(shard)
@@ -217,7 +223,7 @@ class RoutingTable:
         }
 
     def forgive_silence(self, now_ms: int) -> None:
-        """Count no silence before now: it was this process that did not read."""
+        """Count no silence before now, because this process did not read."""
         for worker in self.workers.values():
             worker.seen_ms = now_ms
 

@@ -1,4 +1,4 @@
-"""Which client is on which connection, and the log of refused clients."""
+"""The clients and their connections, and the log of refused clients."""
 
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
@@ -14,12 +14,12 @@ from fila_proto_zmq.errors import (
     UnsupportedVersionError,
 )
 from fila_proto_zmq.events import ClientRefused
-from fila_router.core.counters import Counters
+from fila_router.core.counters import RouterCounters
 from fila_router.core.limits import RouterLimits
-from fila_router.core.unread import NO_TAG, Connection, Session, Unread
+from fila_router.core.unread import NO_TAG, ClientConnection, ClientSession, Unread
 
-TELL_AGAIN_MS: Final = 10_000
-"""How long one event covers the refusals of its kind."""
+LOG_AGAIN_MS: Final = 10_000
+"""How long one event stands for the refusals of its kind."""
 
 CODES: Final = tuple(
     error.code for error in (InvalidFrameError, PermissionDeniedError, UnauthenticatedError, UnsupportedVersionError)
@@ -27,28 +27,27 @@ CODES: Final = tuple(
 
 
 class RefusalLog:
-    """The refusals that were logged, of those that are counted."""
+    """The refusals of clients to log, of those that are counted."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: RouterCounters) -> None:
         self._counters = counters
         self._logged: dict[str, tuple[int, int]] = {}
         """The number of logged refusals, and when they were logged, by code."""
 
     def to_log(self, now_ms: int) -> Iterator[ClientRefused]:
-        """Yield the refusals to log now. Call it now and then."""
+        """Yield the refusals to log now."""
         for code in CODES:
             count = self._counters.refused.get(code, 0)
-            logged, logged_ms = self._logged.get(code, (0, now_ms - TELL_AGAIN_MS))
-            if count > logged and now_ms - logged_ms >= TELL_AGAIN_MS:
+            logged, logged_ms = self._logged.get(code, (0, now_ms - LOG_AGAIN_MS))
+            if count > logged and now_ms - logged_ms >= LOG_AGAIN_MS:
                 self._logged[code] = count, now_ms
                 yield ClientRefused(client_name(self._counters.refused_last[code]), code, count - logged)
 
 
 _FORGET_SHARE: Final = 16
-"""When there are too many sessions, one in this many is forgotten at once, so that the search for the oldest costs little for
-each."""
+"""The share of the sessions to forget if there are too many. The search for the oldest ones then costs little for each."""
 
-_heard_ms = attrgetter("heard_ms")
+_seen_ms = attrgetter("seen_ms")
 
 
 class Sessions:
@@ -58,8 +57,8 @@ class Sessions:
     """
 
     def __init__(self, limits: RouterLimits, silence_ms_max: int, entropy: Callable[[int], bytes], unread: Unread) -> None:
-        self.by_name: dict[bytes, Connection] = {}
-        self.by_client: dict[bytes, Session] = {}
+        self.by_name: dict[bytes, ClientConnection] = {}
+        self.by_client: dict[bytes, ClientSession] = {}
         self._limits = limits
         self._silence_ms_max = silence_ms_max
         self._entropy = entropy
@@ -72,15 +71,15 @@ class Sessions:
         """Return a new secret."""
         return self._entropy(SESSION_BYTES)
 
-    def on(self, name: bytes, now_ms: int) -> Session:
+    def on(self, name: bytes, now_ms: int) -> ClientSession:
         """Return the session on a connection; without one, a new session that can't be resumed."""
         connection = self.by_name.get(name)
         if connection is None or connection.session is None:
             return self._open(client_of(self.new_secret()), name, (NO_TAG,), now_ms)
-        connection.session.heard_ms = now_ms
+        connection.session.seen_ms = now_ms
         return connection.session
 
-    def resume(self, name: bytes, secret: bytes, key: Key | None, now_ms: int) -> Session:
+    def resume(self, name: bytes, secret: bytes, key: Key | None, now_ms: int) -> ClientSession:
         """Put the client that holds ``secret``, and this API key, on this connection."""
         client = client_of(secret, key.digest if key else b"")
         connection, earlier = self.by_name.get(name), self.by_client.get(client)
@@ -93,18 +92,18 @@ class Sessions:
         session.since_ms = now_ms if earlier is None else earlier.since_ms
         return session
 
-    def _open(self, client: bytes, name: bytes, tags: tuple[bytes, ...], now_ms: int) -> Session:
+    def _open(self, client: bytes, name: bytes, tags: tuple[bytes, ...], now_ms: int) -> ClientSession:
         if len(self.by_client) >= self._limits.sessions_max:
-            for oldest in nsmallest(1 + len(self.by_client) // _FORGET_SHARE, self.by_client.values(), key=_heard_ms):
+            for oldest in nsmallest(1 + len(self.by_client) // _FORGET_SHARE, self.by_client.values(), key=_seen_ms):
                 self.forget(oldest)
         connection = self.by_name.get(name)
         if connection is None:
-            connection = self.by_name[name] = Connection(name)
-        session = connection.session = self.by_client[client] = Session(client, connection, now_ms, tags)
+            connection = self.by_name[name] = ClientConnection(name)
+        session = connection.session = self.by_client[client] = ClientSession(client, connection, now_ms, tags)
         return session
 
-    def forget(self, session: Session) -> None:
-        """End a session in this router. Its connection stays known while it has much unread."""
+    def forget(self, session: ClientSession) -> None:
+        """End a session in this router. Its connection is kept while it has much unread."""
         connection = session.connection
         if connection.session is session:
             del self.by_client[session.client]
@@ -112,14 +111,14 @@ class Sessions:
             self._unread.drop_held(connection)
             self._drop_settled(connection)
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: ClientConnection) -> None:
         """Forget a connection that has ended."""
         if connection.session is not None:
             self.forget(connection.session)
         self._unread.clear(connection)
         self.by_name.pop(connection.name, None)
 
-    def _drop_settled(self, connection: Connection) -> None:
+    def _drop_settled(self, connection: ClientConnection) -> None:
         if connection.session is None and not connection.in_debt:
             self._unread.clear(connection)
             self.by_name.pop(connection.name, None)
@@ -127,7 +126,7 @@ class Sessions:
     def forget_ended(self, wall_ms: int, answered: bytes = b"") -> None:
         """Forget sessions whose API key was revoked or has expired: nothing more is sent to them.
 
-        ``answered``: a client that has yet to get its answer, because it has revoked its own key. Its session stays for now.
+        ``answered``: a client that has revoked its own key, and has yet to get the answer. Its session stays for now.
         """
         for session in [each for each in self.by_client.values() if each.key is not None and each.key.end_in_time(wall_ms)]:
             if session.client != answered:
@@ -136,7 +135,7 @@ class Sessions:
     def sweep(self, now_ms: int) -> None:
         """Forget sessions that were silent for too long."""
         for session in list(self.by_client.values()):
-            if now_ms - session.heard_ms > self._silence_ms_max:
+            if now_ms - session.seen_ms > self._silence_ms_max:
                 self.forget(session)
         for connection in list(self.by_name.values()):
             self._drop_settled(connection)

@@ -14,7 +14,7 @@ A frame that a pipe does not take is held back here, in order, as long as the cl
 - beyond ``client_unread_refused`` its requests are refused, except those that relieve a worker;
 - beyond ``client_unread_max`` frames for it are dropped, as for a client that is gone: it asks again, and leases that it
   never saw end by themselves;
-- a *page* is little to ask and much to answer, so it counts as unread from the moment of the question. A client whose unread
+- a *page* is a large answer to a small request, so it counts as unread from the moment of the request. A client whose unread
   bytes are the size of ``client_pages_max`` pages, or all that is free of half of ``unread_max``, has further pages refused
   before a worker sees them;
 - all together may have ``unread_max``. Once half of that is taken, each may have as much as is still free (the dynamic
@@ -50,7 +50,7 @@ NO_TAG: Final = bytes(TAG_BYTES)
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class ClientConnection:
     """A connection of a client, by the name that libzmq has for it. ``session``: the session on it now.
 
     ``recent``, ``earlier``: bytes of the generation of frames under way and of the one before; ``frames``: the number of
@@ -59,7 +59,7 @@ class Connection:
     """
 
     name: bytes
-    session: "Session | None" = None
+    session: "ClientSession | None" = None
     recent: int = 0
     earlier: int = 0
     frames: int = 0
@@ -81,16 +81,17 @@ class Connection:
 
 
 @dataclass(slots=True, eq=False)
-class Session:
-    """A client on its connection. ``tags``: the session tags that its requests may have; ``direct``: it asked for the placement;
-    ``key``: its API key, if the cluster has authentication.
+class ClientSession:
+    """A client on its connection.
 
+    ``tags``: the session tags that its requests may have. ``direct``: whether it asked for the placement. ``key``: its API
+    key, if the cluster has authentication.
     ``name``, ``address`` and ``software`` are for people: empty before it has greeted.
     """
 
     client: bytes
-    connection: Connection
-    heard_ms: int
+    connection: ClientConnection
+    seen_ms: int
     tags: tuple[bytes, ...] = (NO_TAG,)
     key: Key | None = None
     direct: bool = False
@@ -110,8 +111,8 @@ class Unread:
 
     def __init__(self, limits: RouterLimits) -> None:
         self.total = 0
-        self.debtors: dict[Connection, None] = {}
-        self.waiting: dict[Connection, None] = {}
+        self.debtors: dict[ClientConnection, None] = {}
+        self.waiting: dict[ClientConnection, None] = {}
         """Connections to be tried again at their ``due_ms``."""
         self.due_ms: int | None = None
         """When the first of them is due, or earlier."""
@@ -124,12 +125,12 @@ class Unread:
 
     @property
     def _free(self) -> int:
-        """Bytes that all connections together may still have."""
+        """Bytes that all connections together may still take."""
         return self._limits.unread_max - self.total
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    def take(self, connection: Connection, body_bytes: int, now_ms: int) -> bool:
+    def take(self, connection: ClientConnection, body_bytes: int, now_ms: int) -> bool:
         """Note a frame that is about to be sent; False: it must be dropped."""
         size = body_bytes + FRAME_BYTES
         # Before the size is compared: what has certainly left the pipe must not count against the client.
@@ -146,7 +147,7 @@ class Unread:
         self.total += size
         return True
 
-    def _fits(self, connection: Connection, unread: int, size: int) -> bool:
+    def _fits(self, connection: ClientConnection, unread: int, size: int) -> bool:
         limits, total = self._limits, self.total + size
         # From the hardest limit to the softest: the first one that applies decides.
         if total > 2 * limits.unread_max:
@@ -159,15 +160,15 @@ class Unread:
             return True
         return not connection.stuck and unread + size <= limits.client_unread_refused
 
-    def _owes(self, connection: Connection, unread: int, now_ms: int, *, must_read: bool) -> None:
+    def _owes(self, connection: ClientConnection, unread: int, now_ms: int, *, must_read: bool) -> None:
         if (must_read or unread > self._little) and not connection.in_debt:
             connection.in_debt = True
             self.debtors[connection] = None
         asks = must_read or unread > self._probed or (connection.in_debt and unread > self._free // 4)
         if asks and connection not in self.waiting:
-            self._look_at(connection, now_ms)
+            self._try_soon(connection, now_ms)
 
-    def _turn_over(self, connection: Connection) -> None:
+    def _turn_over(self, connection: ClientConnection) -> None:
         """Start a new generation: the frames before the last one have left the pipe."""
         self.total -= connection.earlier
         connection.earlier, connection.recent, connection.frames = connection.recent, 0, 0
@@ -175,7 +176,7 @@ class Unread:
             connection.in_debt = False
             del self.debtors[connection]
 
-    def hold(self, connection: Connection, frame: list[Any], now_ms: int) -> None:
+    def hold(self, connection: ClientConnection, frame: list[Any], now_ms: int) -> None:
         """Keep a frame that was noted and that the pipe did not take."""
         size = len(frame[-1]) + FRAME_BYTES
         # take() has counted it as accepted; only accepted frames may push earlier ones out of the pipe.
@@ -184,15 +185,15 @@ class Unread:
         connection.held_bytes += size
         connection.held.append(frame)
         if connection not in self.waiting:
-            self._look_at(connection, now_ms)
+            self._try_soon(connection, now_ms)
 
-    def drop_held(self, connection: Connection) -> None:
+    def drop_held(self, connection: ClientConnection) -> None:
         """Drop the frames that are held back: their client is gone."""
         self.total -= connection.held_bytes
         connection.held_bytes = 0
         connection.held.clear()
 
-    def clear(self, connection: Connection) -> None:
+    def clear(self, connection: ClientConnection) -> None:
         """Forget a connection that has ended: its pipe is gone."""
         self.total -= connection.unread
         connection.recent = connection.earlier = connection.held_bytes = 0
@@ -203,15 +204,15 @@ class Unread:
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def may_ask(self, connection: Connection) -> bool:
-        """Return whether a client may ask for more, or has to read first."""
+    def may_ask(self, connection: ClientConnection) -> bool:
+        """Return whether a client may send more requests, or has to read first."""
         if connection.unread > self._limits.client_unread_refused:
             return False
         if self.total <= self._half or not connection.stuck:
             return True
         return connection.unread <= max(self._little, self._free)
 
-    def may_ask_page(self, connection: Connection, own_pages: int, all_pages: int, now_ms: int) -> bool:
+    def may_ask_page(self, connection: ClientConnection, own_pages: int, all_pages: int, now_ms: int) -> bool:
         """Return whether a client may ask for one more page beside those that are open, its own ones and all.
 
         It is probed in time, so that one that reads page after page is never refused for those that it has read.
@@ -225,31 +226,31 @@ class Unread:
             self._probe(connection, now_ms)
         return fits
 
-    def page_sent(self, connection: Connection, now_ms: int) -> None:
-        """Note that a page was sent. Where pages are scarce, the next one is refused unless this one is known to be read."""
+    def page_sent(self, connection: ClientConnection, now_ms: int) -> None:
+        """Note that a page was sent. Where pages are scarce, the next one is refused until this one has been read."""
         if self.total > self._quarter:
             self._probe(connection, now_ms)
 
     # --- trying again -------------------------------------------------------------------------------------------------
 
-    def _probe(self, connection: Connection, now_ms: int) -> None:
+    def _probe(self, connection: ClientConnection, now_ms: int) -> None:
         if connection.in_debt and connection not in self.waiting:
-            self._look_at(connection, now_ms)
+            self._try_soon(connection, now_ms)
 
-    def _look_at(self, connection: Connection, now_ms: int) -> None:
+    def _try_soon(self, connection: ClientConnection, now_ms: int) -> None:
         self.waiting[connection] = None
         connection.due_ms = now_ms
         self.due_ms = now_ms
 
-    def look_at_debtors(self, now_ms: int) -> None:
-        """Find out which clients have read meanwhile, if much is unread altogether. Call it a few times a second."""
+    def probe_debtors(self, now_ms: int) -> None:
+        """Probe the clients with much unread, if much is unread altogether. Called at each tick."""
         if self.total > self._half:
             for connection in self.debtors:
                 if connection not in self.waiting:
-                    self._look_at(connection, now_ms)
+                    self._try_soon(connection, now_ms)
 
-    def due(self, now_ms: int) -> list[Connection]:
-        """Return the connections to try now: send the held frames, then marks while it is :attr:`~Connection.in_debt`."""
+    def due(self, now_ms: int) -> list[ClientConnection]:
+        """Return the connections to try now: send the held frames, then marks while they are ``in_debt``."""
         if self.due_ms is None or now_ms < self.due_ms:
             return []
         due = [connection for connection in self.waiting if connection.due_ms <= now_ms]
@@ -258,11 +259,12 @@ class Unread:
         return due
 
     def try_again(
-        self, now_ms: int, begin: Callable[[Connection], bool], finish: Callable[[Connection, list[Any]], None]
+        self, now_ms: int, begin: Callable[[ClientConnection], bool], finish: Callable[[ClientConnection, list[Any]], None]
     ) -> None:
-        """Send held frames, and marks, to the connections that are due, and learn which of them take some.
+        """Send held frames, and marks, to the connections that are due, and note which of them take some.
 
-        ``begin``: begins a frame; False if the pipe is full, or if the client is gone, with its held frames. ``finish``: sends its parts.
+        ``begin``: begins a frame; returns False if the pipe is full, or if the client is gone, with its held frames.
+        ``finish``: sends the frame's parts.
         """
         for connection in self.due(now_ms):
             if self._is_full(connection, begin, finish):
@@ -271,7 +273,10 @@ class Unread:
                 self.done(connection)
 
     def _is_full(
-        self, connection: Connection, begin: Callable[[Connection], bool], finish: Callable[[Connection, list[Any]], None]
+        self,
+        connection: ClientConnection,
+        begin: Callable[[ClientConnection], bool],
+        finish: Callable[[ClientConnection, list[Any]], None],
     ) -> bool:
         held = connection.held
         while held:
@@ -286,26 +291,26 @@ class Unread:
             self.marked(connection)
         return False
 
-    def released(self, connection: Connection) -> None:
+    def released(self, connection: ClientConnection) -> None:
         """Note that the pipe took the first of the frames that are held back."""
         size = len(connection.held.popleft()[-1]) + FRAME_BYTES
         connection.held_bytes -= size
         connection.recent += size
         self.marked(connection)
 
-    def marked(self, connection: Connection) -> None:
+    def marked(self, connection: ClientConnection) -> None:
         """Note that the pipe took a mark."""
         connection.pause_ms = 0
         connection.frames += 1
         if connection.frames >= self._generation:
             self._turn_over(connection)
 
-    def full(self, connection: Connection, now_ms: int) -> None:
+    def full(self, connection: ClientConnection, now_ms: int) -> None:
         """Note that the pipe took nothing; it is tried again later."""
         connection.pause_ms = min(PAUSE_MS_MAX, 2 * connection.pause_ms + 1)
         connection.due_ms = now_ms + connection.pause_ms
         self.due_ms = connection.due_ms if self.due_ms is None else min(self.due_ms, connection.due_ms)
 
-    def done(self, connection: Connection) -> None:
+    def done(self, connection: ClientConnection) -> None:
         """Note that no frame is held back any more, and no mark is needed."""
         self.waiting.pop(connection, None)

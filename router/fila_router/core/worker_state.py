@@ -17,11 +17,11 @@ from fila_admission.in_flight import InFlight
 from fila_proto_zmq.commands import Register, ShardOutage
 
 SILENCE_MS_MAX: Final = 3000
-"""Workers send a pulse four times a second, and a turn takes milliseconds: a silence this long is no accident."""
+"""Workers send a pulse four times a second, and a turn takes milliseconds: a live worker is never silent for so long."""
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class WorkerState:
     """A registered worker. Invariant: ``routable`` implies not ``leaving``."""
 
     identity: bytes
@@ -32,22 +32,22 @@ class Worker:
     """Requests may be sent to it. A field, because it is read for every frame."""
     leaving: bool = False
     lost: bool = False
-    """Whether it is taken for lost, and has not been heard of since."""
+    """Whether it is taken for lost, and no frame of it has come since."""
     rss_bytes: int = 0
     queues: int = 0
     outages: list[ShardOutage] = field(default_factory=list)
-    """The shards that it is to host and does not serve."""
+    """The shards that are placed on it and that it does not serve."""
     door: bytes = b""
-    """Names its own door for clients; empty: it has none."""
+    """The id of its socket for clients; empty: it has no such socket."""
     endpoints: list[str] = field(default_factory=list)
-    """Where that door listens."""
+    """Where that socket listens."""
     home: str = ""
     """The name of its data directory. Empty: its shards cannot move."""
     draining: bool = False
     """Whether its shards are moved to other workers, and no shard is moved to it."""
     direct_clients: int = 0
     direct_frames: int = 0
-    """What passes that door, as its last pulse reported."""
+    """The clients and frames at that socket, as its last pulse reported."""
     config_sent: int = -1
     """The version of the runtime config that was last sent to it; -1: it must get the whole config."""
     config_has: int = -1
@@ -80,7 +80,7 @@ class Worker:
         self.routable = not self.leaving
 
     def leave(self) -> None:
-        """Route nothing new to it; it answers its open requests."""
+        """Send no new requests to it; it answers its open ones."""
         self.leaving = True
         self.routable = False
 

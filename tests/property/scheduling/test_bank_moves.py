@@ -104,7 +104,7 @@ class MovingBank(Cluster):
             lease, sent_ms = frame
             if lease is not None:
                 router.holding.lend(lease, now_ms)
-            router.holding.told(now_ms)
+            router.holding.pulse_answered(now_ms)
             self._late(router.outbox, (now_ms, router.holding.epoch(now_ms), sent_ms))
         if router.holding.epoch(now_ms):
             for grants in bank.serve(now_ms):

@@ -1,18 +1,20 @@
 """A router core on a test's desk: say something as a client or a worker, see what comes out, on a clock of one's own."""
 
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fila_proto_zmq.codec import decode_body, decode_command, encode_body, encode_error, encode_reply, from_fault
 from fila_proto_zmq.commands import BY_OPCODE, Command, Done, Enqueue, Fault, Leave, Pulse, Register, Reply
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_router.core.feature import ClusterSettings, RouterFeature
 from fila_router.core.keys.access import Access
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.membership import START_MS_MAX
 from fila_router.core.router import Router
 
+Feature = TypeVar("Feature", bound=RouterFeature)
 CLIENT = b"\0conn1"
 """The connection that speaks unless a test says otherwise."""
 PID = 42
@@ -40,14 +42,19 @@ class Desk:
         several: bool = False,
     ) -> None:
         """``started``: long ago, so that the router does not wait for the owner of shard 0 any more."""
-        entropy = Random(7).randbytes
-        self.router = Router(shards, 15_000, 1 << 24, "9.9", entropy=entropy, limits=limits, access=access, several=several)
+        cluster = ClusterSettings(shards, 15_000, 1 << 24, "9.9", several)
+        self.router = Router(cluster, entropy=Random(7).randbytes, limits=limits, access=access)
         self.now_ms = 0
         for now_ms in (-START_MS_MAX, 0) if started else ():
             self.router.tick(now_ms)
         self.knocked: set[str] = set()
         """Workers that the last tick knocked at."""
         self._requests = 0
+
+    def feature(self, kind: type[Feature]) -> Feature:
+        """The router's feature of this kind."""
+        (feature,) = (each for each in self.router._state.features if isinstance(each, kind))
+        return feature
 
     # --- as a client --------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Hello
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.events import ClientConnected, ClientRefused, Event, WorkerJoined, WorkerLeft, WorkerLost, WorkerReturned
-from fila_router.core.sessions import TELL_AGAIN_MS
+from fila_router.core.sessions import LOG_AGAIN_MS
 from tests.unit.router.desk import CLIENT, PID, Desk
 
 
@@ -50,11 +50,11 @@ def test_a_flood_of_nonsense_is_a_line_now_and_then_with_its_number():
     desk.router.tick(0)
     for _ in range(500):
         desk.router.malformed(b"\1b", b"", desk.now_ms)
-    desk.pass_ms(TELL_AGAIN_MS - 250)
+    desk.pass_ms(LOG_AGAIN_MS - 250)
     assert refused(desk) == [ClientRefused(client_name(desk.client_on(b"\1a")), "INVALID_FRAME", 1000)]
     desk.pass_ms(250)
     assert refused(desk)[1:] == [ClientRefused(client_name(desk.client_on(b"\1b")), "INVALID_FRAME", 500)]
-    desk.pass_ms(2 * TELL_AGAIN_MS)
+    desk.pass_ms(2 * LOG_AGAIN_MS)
     assert len(refused(desk)) == 2
 
 

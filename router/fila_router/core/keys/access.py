@@ -1,8 +1,8 @@
-"""Who may ask for what: the cluster's API keys, how they change, and what a session's key allows.
+"""The API keys of a cluster with authentication, and the commands that change them.
 
-Without authentication a router has none of this, and every client may do everything. Only the router changes the keys. Workers get
-copies for their own doors. A change is confirmed once the caller has stored it (:attr:`Access.unsaved`). Several routers store it in the
-log of shard 0 before (:mod:`key_replication`).
+Without authentication a router has no keys, and every client may do everything. Only the router changes the keys. Workers get
+copies, for the clients that are connected to them directly. A change is confirmed once the caller has stored it
+(:attr:`Access.unsaved`). Several routers store it in the log of shard 0 before that (:mod:`key_replication`).
 """
 
 import re
@@ -48,10 +48,10 @@ def outlives(expires_ms: int, maker_ms: int) -> bool:
 
 
 class Access:
-    """The keys of a cluster with authentication.
+    """The API keys.
 
-    ``unsaved``: whether the stored keys lack a change. ``internal``: the keys of the cluster's own processes. They end with the cluster,
-    and are not listed.
+    ``unsaved``: whether the stored keys lack a change. ``internal``: the keys of the cluster's own processes. They end with
+    the cluster, and are not listed.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Access:
         limits: RouterLimits,
         version: int = 0,
     ) -> None:
-        """``version``: that of the keys in the log of shard 0, which several routers share; 0: the keys are not from there."""
+        """``version``: that of the keys in the log of shard 0, which several routers share; 0: they are not from there."""
         self.version = version
         self.unsaved = False
         self.changed = False
@@ -96,7 +96,7 @@ class Access:
         return self._internal.get(key.name) is key
 
     def tick(self, wall_ms: int) -> None:
-        """Have the times of use stored once a minute."""
+        """Store the times of use once a minute."""
         if self._used_ms and wall_ms - self._used_ms >= USED_MS:
             self._used_ms, self.unsaved = 0, True
 
@@ -111,8 +111,8 @@ class Access:
         """Return all keys for workers."""
         return PutKeys([key.record for key in self._ring], self._copied, [key.record for key in self._internal], self.version)
 
-    def are_known(self, version: int) -> bool:
-        """Return whether a worker that has this version lacks no change."""
+    def is_current(self, version: int) -> bool:
+        """Return whether a worker that has this version has every change."""
         return version == self._copied
 
     def _new_version(self) -> int:
@@ -120,7 +120,7 @@ class Access:
         return int.from_bytes(self._entropy(_VERSION_BYTES), "big")
 
     def draft(self) -> "Access":
-        """Return a copy of the keys, to see what a change makes of them."""
+        """Return a copy of the keys, to try a change on."""
         return Access((copy(key.record) for key in self._ring), (), self._entropy, self._limits)
 
     def follow(self, version: int, records: Iterable[ApiKey]) -> None:
@@ -155,7 +155,8 @@ class Access:
         expires_ms = command.expires_ms or asking.record.expires_ms
         if outlives(expires_ms, asking.record.expires_ms):
             raise InvalidArgumentError(
-                f"the key would outlive {asking.name!r}, which makes it and ends in {(asking.record.expires_ms - wall_ms) / 1000:.0f} s: "
+                f"the key would outlive {asking.name!r}, which makes it and ends in "
+                f"{(asking.record.expires_ms - wall_ms) / 1000:.0f} s: "
                 "choose an earlier end, or none to let both end together"
             )
         if len(self._ring) >= self._limits.keys_max:
@@ -188,7 +189,7 @@ class Access:
         return KeyList(shown, len(names) > KEYS_PAGE)
 
     def _managed(self, asking: Key, name: str) -> Key:
-        """Return the key of a name, if the asking key may know of it."""
+        """Return the key of a name, if the asking key may manage it."""
         key = self._ring.get(name)
         if key is None or not asking.permissions.govern_all(key.permissions.texts):
             raise InvalidArgumentError(f"there is no API key {name!r} among those that {asking.name!r} may manage")

@@ -44,7 +44,7 @@ class Account:
     granted: int
     consumed: int
     returned: int
-    heard_ms: int
+    seen_ms: int
     least: int = 0
     most: int = 0
     turn: int = 0
@@ -65,7 +65,7 @@ class Account:
 
     @property
     def outstanding(self) -> int:
-        """The tokens that were granted and, as far as known, neither consumed nor returned."""
+        """The tokens that were granted, and were not reported as consumed or returned."""
         return self.granted - self.consumed - self.returned
 
     @property
@@ -167,7 +167,7 @@ class Bucket:
         return min(account.least, full) - account.outstanding
 
     def shortfall(self, account: Account) -> int:
-        """Return the missing tokens until this account's turn here with its least; 0 or less: none."""
+        """Return the missing tokens until this account's turn here with its least; 0 or less: it is its turn."""
         missing = self.required(account) - self.free_for(account)
         if self.line and account.line is not self and self.line.peekitem(0)[0] < account.turn:
             missing += self.queued

@@ -1,6 +1,6 @@
-"""The token bank's updates for shards: of each account the newest grant only, and parked throttle keys."""
+"""The token bank's updates for shards: of each account the newest grant only."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from fila_proto_zmq.commands import Grant, Grants
@@ -25,7 +25,7 @@ class GrantUpdates:
     def __bool__(self) -> bool:
         return bool(self._waits)
 
-    def tell(self, account: Account, wait_ms: int, now_ms: int) -> None:
+    def report(self, account: Account, wait_ms: int, now_ms: int) -> None:
         """Report an account's total, and that it has to wait for ``wait_ms``."""
         account.updated_ms = now_ms
         self._waits.setdefault(account.session, {})[account] = wait_ms
@@ -35,7 +35,7 @@ class GrantUpdates:
         until_ms = account.reported_until_ms
         if wait_ms >= NOTICE_MS and (until_ms is None or now_ms + wait_ms > until_ms + NOTICE_MS + wait_ms // 8):
             account.reported_until_ms = now_ms + wait_ms
-            self.tell(account, wait_ms, now_ms)
+            self.report(account, wait_ms, now_ms)
 
     def is_overdue(self, account: Account, now_ms: int) -> bool:
         """Return whether an account that asks again needs its update again."""
@@ -62,28 +62,3 @@ def _grants(session: ShardSession, waits: dict[Account, int], buckets_of: Callab
     concerned = {bucket.key: bucket for account in waits for bucket in buckets_of(account)}
     levels = [(bucket.key, max(bucket.level, LEVEL_MIN), bucket.rate, bucket.burst) for bucket in concerned.values()]
     return Grants(session.shard, session.number, grants, levels)
-
-
-PARKS_MAX: Final = 100_000
-"""Beyond it, the parks that end first are forgotten."""
-
-
-class Parks:
-    """Parked throttle keys with their ends, Unix ms."""
-
-    def __init__(self) -> None:
-        self._until_ms: dict[str, int] = {}
-
-    def merge(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
-        """Add the parks that a worker knows; return the new ones."""
-        known = self._until_ms
-        new_parks = {key: until_ms for key, until_ms in parks.items() if until_ms > max(now_ms, known.get(key, 0))}
-        known |= new_parks
-        if len(known) > PARKS_MAX:
-            self._until_ms = dict(sorted(known.items(), key=lambda park: park[1])[-PARKS_MAX:])
-        return new_parks
-
-    def unknown_to(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
-        """Return the parks that are not among ``parks``, which a worker knows."""
-        self._until_ms = {key: until_ms for key, until_ms in self._until_ms.items() if until_ms > now_ms}
-        return {key: until_ms for key, until_ms in self._until_ms.items() if until_ms > parks.get(key, 0)}

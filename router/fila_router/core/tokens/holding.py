@@ -1,13 +1,14 @@
-"""Which router holds the token bank.
+"""The router that holds the token bank.
 
-Of several routers only one may grant tokens, else the limits would hold for each router alone. The worker that leads shard 0 lends the
-bank to a router, for a time and again and again. A router that does not hold the bank grants nothing.
+Of several routers only one may grant tokens, else the limits would hold for each router alone. The worker that leads shard 0
+lends the bank to a router, for a time, and lends it again before that time ends. A router that does not hold the bank grants
+nothing.
 
-Each loan names the router's own time of the answer that it follows. So it ends by the router's own clock, no later than its lender counts,
-however long a frame was under way. To another router the bank is lent with a new epoch, once all earlier loans have ended. That router
-waits until what was granted before is void (a worker uses tokens for no longer than this after a pulse that their router has
-answered), and begins with empty buckets. So ``burst + rate × t`` holds in every window. Left out: what a bucket owes, because a
-message cost more than its burst, is forgotten with the bank.
+Each loan names the router's own time of an answer to a pulse, which it follows. So it ends by the router's own clock, no
+later than its lender counts, however long a frame was under way. To another router the bank is lent with a new epoch, once
+all earlier loans have ended. That router waits until all earlier grants are void (a worker uses tokens for no longer than
+this after a pulse that their router has answered), and begins with empty buckets. So ``burst + rate × t`` holds in every
+window. Left out: the debt of a bucket, from a message that cost more than its burst, is forgotten with the bank.
 """
 
 from typing import Final
@@ -37,17 +38,17 @@ class Holding:
         """When to begin with empty buckets; None: it has begun."""
         self._until_ms = 0
         """When the loan ends."""
-        self._told_ms: int | None = None
-        """The first time that a worker was told. A loan that names an earlier one is for an earlier process."""
+        self._answered_ms: int | None = None
+        """The first time in an answer to a pulse. A loan that names an earlier one is for an earlier process."""
 
-    def told(self, now_ms: int) -> None:
-        """Note that a worker is told the time. A loan names one of these times."""
-        if self._told_ms is None:
-            self._told_ms = now_ms
+    def pulse_answered(self, now_ms: int) -> None:
+        """Note that the answer to a pulse names the time. A loan names one of these times."""
+        if self._answered_ms is None:
+            self._answered_ms = now_ms
 
     def lend(self, lease: BankLease, now_ms: int) -> None:
-        """Hold the bank for a time. A loan of an earlier epoch, or that names a time that was never told, changes nothing."""
-        if self._told_ms is None or not self._told_ms <= lease.at_ms <= now_ms or lease.epoch < self._epoch:
+        """Hold the bank for a time. A loan of an earlier epoch, or with a time that no answer named, changes nothing."""
+        if self._answered_ms is None or not self._answered_ms <= lease.at_ms <= now_ms or lease.epoch < self._epoch:
             return
         until_ms = lease.at_ms + lease.for_ms
         if lease.epoch > self._epoch:

@@ -8,7 +8,7 @@ a set whole or not at all. Every want has its turn in the order of arrival:
   full one.
 * When its turn has come there, another bucket may be empty: then it moves to that one's line, in its old place, and the
   tokens that it found are held for it against later wants, but only for its patience, which doubles with each vain move. So
-  two busy buckets can't send it to and fro for ever, and an account that waits for days holds nothing.
+  two busy buckets can't move it to and fro for ever, and an account that waits for days holds nothing.
 * A want that is served gets an equal part of the tokens with all that wait for them, at least its least and at most its most.
   Then the account has to ask again, behind the others: no shard starves another.
 
@@ -82,7 +82,7 @@ class TokenBank:
     def adopt(self, limit_of: Callable[[str], Limit | None], now_ms: int) -> None:
         """Apply a whole config. Existing buckets stay; the others are empty, and are made when they are first wanted.
 
-        ``limit_of`` returns the limit of a bucket at the time of the call. Call :meth:`know` before a limit changes.
+        ``limit_of`` returns the limit of a bucket at the time of the call. Call :meth:`make_buckets` before a limit changes.
         """
         self._limit_of, self._limits_since_ms = limit_of, now_ms
         outstanding = Counter[str]()
@@ -97,7 +97,7 @@ class TokenBank:
             else:
                 self.buckets[key] = Bucket(key, limit, outstanding[key], now_ms, full=False)
 
-    def know(self, keys: Iterable[str]) -> None:
+    def make_buckets(self, keys: Iterable[str]) -> None:
         """Make the buckets of these keys that are not made yet: no account has tokens of them."""
         for key in keys:
             if key not in self.buckets and (limit := self._limit_of(key)) is not None:
@@ -172,18 +172,18 @@ class TokenBank:
         return session
 
     def sweep(self, now_ms: int) -> None:
-        """Forget settled accounts without recent frames. Call now and then."""
+        """Forget settled accounts without recent frames."""
         for session in self.sessions.values():
             idle = [
-                keys for keys, account in session.accounts.items() if account.settled and now_ms - account.heard_ms >= IDLE_MS
+                keys for keys, account in session.accounts.items() if account.settled and now_ms - account.seen_ms >= IDLE_MS
             ]
             for keys in idle:
                 del session.accounts[keys]
 
-    # --- what shards say ----------------------------------------------------------------------------------------------
+    # --- reports and wants --------------------------------------------------------------------------------------------
 
     def ask(self, tokens: Tokens, epoch: int, now_ms: int) -> None:
-        """Take in a shard's reports and wants. Frames of an ended session are ignored: they were under way."""
+        """Take in a shard's reports and wants. Frames of an ended session are ignored."""
         session = self._session(tokens.shard, epoch, tokens.session, now_ms)
         if session.state is SessionState.OVER:
             return
@@ -202,10 +202,10 @@ class TokenBank:
             self._forget(account, now_ms)  # the shard has forgotten it, too
             account = None
         if account is None:
-            self.know(keys)
+            self.make_buckets(keys)
             settled = want.consumed + want.returned
             account = session.accounts[keys] = Account(session, keys, settled, want.consumed, want.returned, now_ms)
-        account.heard_ms = now_ms
+        account.seen_ms = now_ms
         return account
 
     def _forget(self, account: Account, now_ms: int) -> None:
@@ -216,7 +216,7 @@ class TokenBank:
     def _report(self, account: Account, consumed: int, returned: int, now_ms: int) -> None:
         """Settle tokens. A shard can't have spent more than was granted, but if it did, that is charged."""
         newly_consumed, newly_returned = consumed - account.consumed, returned - account.returned
-        # Only a shard with a defect reports more than it had; the excess becomes a debt of the bucket, so that the rate holds.
+        # Only a shard with a defect reports more than it had. The excess becomes a debt of the bucket: the rate holds.
         excess = max(0, newly_consumed + newly_returned - account.outstanding)
         account.granted += excess
         account.consumed, account.returned = consumed, returned
@@ -235,7 +235,7 @@ class TokenBank:
         if not account.wanting or account.granted > AMOUNT_MAX:
             self._dismiss(account, now_ms)
             if account.least and self._updates.is_overdue(account, now_ms):
-                self._updates.tell(account, 0, now_ms)
+                self._updates.report(account, 0, now_ms)
         elif not account.turn:
             self._turns += 1
             account.turn = self._turns
@@ -251,7 +251,7 @@ class TokenBank:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def _place(self, account: Account, now_ms: int) -> None:
-        """Let an account wait at the bucket that will take longest, or have its tokens if nothing limits it."""
+        """Append an account to the line of the bucket that will take longest, or grant its tokens if nothing limits it."""
         self._withdraw(account, now_ms)
         buckets = self._buckets_of(account)
         if not buckets:
@@ -263,7 +263,7 @@ class TokenBank:
         longest_ms = max(waits)
         account.refused |= longest_ms > 0
         slowest = buckets[waits.index(longest_ms)]
-        # Hold tokens only if the slowest bucket is ready soon: otherwise an account would block the others for its whole wait.
+        # Hold tokens only if the slowest bucket is ready soon, else an account would block the others for its whole wait.
         if 0 < longest_ms <= account.patience_ms:
             for bucket, wait_ms in zip(buckets, waits, strict=True):
                 if wait_ms == 0:
@@ -322,7 +322,7 @@ class TokenBank:
             buckets = self._buckets_of(account)
             for other in buckets:
                 other.accrue(now_ms)
-            # A set is granted whole or not at all. If another bucket lacks tokens now, the account waits there, in its old turn.
+            # A set is granted whole or not at all. If another bucket lacks tokens, the account waits there, in its old turn.
             if any(other.shortfall(account) > 0 for other in buckets):
                 self._place(account, now_ms)
             else:
@@ -337,7 +337,7 @@ class TokenBank:
             bucket.lend(amount)
         account.granted += amount
         self._dismiss(account, now_ms)
-        self._updates.tell(account, 0, now_ms)
+        self._updates.report(account, 0, now_ms)
 
 
 def _share(account: Account, buckets: list[Bucket]) -> int:

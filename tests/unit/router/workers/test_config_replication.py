@@ -331,7 +331,7 @@ def test_on_a_replicated_log_a_new_router_waits_for_shard_0_only_because_of_api_
     desk = Desk(shards=2, started=False, several=True, access=access)
     desk.router.tick(desk.now_ms)
     desk.register("worker-1", shards=(1,))
-    assert desk.router._members.started is not with_keys
+    assert desk.router._state.started is not with_keys
     if not with_keys:
         assert desk.enqueue(_key_on(desk, 1)) == b"worker-1"
         assert desk.enqueue(_key_on(desk, 0)) is None

@@ -8,7 +8,7 @@ from fila_proto_zmq.commands import Browse, Enqueue, Settle
 from fila_proto_zmq.errors import OverloadedError
 from fila_proto_zmq.frames import REPLY, pack_header
 from fila_router.core.limits import RouterLimits
-from fila_router.core.unread import FRAME_BYTES, PAUSE_MS_MAX, Connection, Unread
+from fila_router.core.unread import FRAME_BYTES, PAUSE_MS_MAX, ClientConnection, Unread
 from tests.unit.router.desk import CLIENT, QUEUE, Desk
 
 KIB = 1024
@@ -31,14 +31,14 @@ class Pipes:
     def __init__(self) -> None:
         self.now_ms = 0
         self.unread = Unread(LIMITS)
-        self.pipes: dict[Connection, deque[int]] = {}
+        self.pipes: dict[ClientConnection, deque[int]] = {}
 
-    def connect(self, name: bytes = b"a") -> Connection:
-        connection = Connection(name)
+    def connect(self, name: bytes = b"a") -> ClientConnection:
+        connection = ClientConnection(name)
         self.pipes[connection] = deque()
         return connection
 
-    def send(self, connection: Connection, size: int = 1000) -> bool:
+    def send(self, connection: ClientConnection, size: int = 1000) -> bool:
         """Whether a frame was sent or held back; else it was dropped."""
         if not self.unread.take(connection, size, self.now_ms):
             return False
@@ -47,14 +47,14 @@ class Pipes:
         self.check()
         return True
 
-    def _takes(self, connection: Connection, size: int) -> bool:
+    def _takes(self, connection: ClientConnection, size: int) -> bool:
         pipe = self.pipes[connection]
         if len(pipe) < LIMITS.pipe_frames:
             pipe.append(size)
             return True
         return False
 
-    def read(self, connection: Connection, frames: int) -> None:
+    def read(self, connection: ClientConnection, frames: int) -> None:
         for _ in range(min(frames, len(self.pipes[connection]))):
             self.pipes[connection].popleft()
 
@@ -70,7 +70,7 @@ class Pipes:
         self.check()
         return len(due)
 
-    def _is_full(self, connection: Connection) -> bool:
+    def _is_full(self, connection: ClientConnection) -> bool:
         while connection.held or connection.in_debt:
             if not self._takes(connection, len(connection.held[0][0]) if connection.held else 0):
                 return True
@@ -80,7 +80,7 @@ class Pipes:
                 self.unread.marked(connection)
         return False
 
-    def inside(self, connection: Connection) -> int:
+    def inside(self, connection: ClientConnection) -> int:
         """The bytes that are in this process for a connection."""
         return sum(self.pipes[connection]) + sum(len(frame[0]) for frame in connection.held)
 
@@ -165,7 +165,7 @@ def test_one_frame_that_is_larger_than_all_bounds_is_sent_to_who_has_read():
     assert not pipes.send(one, 8000)
 
 
-def fill(pipes: Pipes, stuck: Connection, size: int) -> int:
+def fill(pipes: Pipes, stuck: ClientConnection, size: int) -> int:
     """Send to a client that reads nothing until that is seen and no more is sent; how many frames were."""
     sent = 0
     for _ in range(100):
@@ -184,7 +184,7 @@ def test_all_who_do_not_read_are_bounded_together_and_others_are_served():
         assert pipes.send(reader, 4000)
         assert pipes.unread.may_ask(reader)
         pipes.read(reader, 10)
-        pipes.unread.look_at_debtors(pipes.now_ms)
+        pipes.unread.probe_debtors(pipes.now_ms)
         pipes.attend(1)
 
 
@@ -229,7 +229,7 @@ def test_a_connection_that_ends_gives_its_bytes_back():
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
-def pages_asked(pipes: Pipes, connection: Connection, others: int = 0) -> int:
+def pages_asked(pipes: Pipes, connection: ClientConnection, others: int = 0) -> int:
     """How many pages a client may ask for at once, while so many of others are open."""
     own = 0
     while pipes.unread.may_ask_page(connection, own, own + others, pipes.now_ms):

@@ -21,7 +21,7 @@ from fila_proto_zmq.commands import (
     Register,
     Welcome,
 )
-from tests.unit.router.test_process import PATIENCE_S, Peer, launch
+from tests.unit.router.process.test_process import PATIENCE_S, Peer, launch
 
 SLED = b"\x01\x00" * 200
 """Empty frames of ZMTP 1.0: whichever of them the reader of the headers jumps to, the commands behind are read whole."""

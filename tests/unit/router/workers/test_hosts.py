@@ -6,7 +6,7 @@ from fila_proto_zmq.errors import InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header
 from fila_router.core.fan_in import METRICS_MS_MAX
 from tests.unit.router.desk import CLIENT, Desk
-from tests.unit.router.test_unserved_shards import QUEUES
+from tests.unit.router.workers.test_unserved_shards import QUEUES
 
 FOLLOWED = ShardOutage(1, "following", "this host follows it")
 WAITING_FOR_LOG = ShardOutage(1, "no_quorum", "the log confirms nothing")

@@ -15,7 +15,7 @@ VOID_MS = 100
 def holding(*, told_ms: int | None = 0) -> Holding:
     holding = Holding(TokenBank(), several=True, void_ms=VOID_MS)
     if told_ms is not None:
-        holding.told(told_ms)
+        holding.pulse_answered(told_ms)
     return holding
 
 

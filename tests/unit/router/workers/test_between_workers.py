@@ -20,8 +20,8 @@ from fila_proto_zmq.commands import (
     TransferMessages,
 )
 from fila_proto_zmq.frames import pack_header
-from fila_router.core.tokens import grant_updates
-from fila_router.core.tokens.grant_updates import Parks
+from fila_router.core.tokens import parks
+from fila_router.core.tokens.parks import Parks
 from tests.unit.router.desk import Desk
 
 
@@ -78,11 +78,11 @@ def test_a_park_that_is_over_is_forgotten(desk: Desk):
 
 
 def test_so_many_parks_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(grant_updates, "PARKS_MAX", 2)
+    monkeypatch.setattr(parks, "PARKS_MAX", 2)
     board = Parks()
     board.merge({"a": 30, "b": 10}, 0)
     assert board.merge({"c": 20}, 0) == {"c": 20}
-    assert board.unknown_to({}, 0) == {"a": 30, "c": 20}
+    assert board.missing_in({}, 0) == {"a": 30, "c": 20}
 
 
 def test_a_park_of_an_unknown_worker_is_not_sent(desk: Desk):

@@ -17,6 +17,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidConfigError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.outages import FOLLOWING
+from fila_router.core.config_replication import ConfigReplication
 from tests.unit.router.desk import Desk
 
 SHARDS = 2
@@ -105,7 +106,7 @@ class Town:
 
     def values(self) -> list[tuple[int, dict[str, str]]]:
         """The config as each router has it."""
-        copies = [router.router._members.config_replication for router in self.routers]
+        copies = [router.feature(ConfigReplication) for router in self.routers]
         return [(copy.version, copy.values) for copy in copies]
 
 
