@@ -20,7 +20,10 @@ SYNTAX = (
     (r"\bCoroutine, ", ""),
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
-    (r"\bAsync(Administration|Batch|BatchConsumer|Client|Consumer|Delivery|MessageBatch|Producer|Scheduling)\b", r"\1"),
+    (
+        r"\bAsync(Administration|Batch|BatchConsumer|Client|Consumer|Consuming|Delivery|DeliveryOwner|MessageBatch|Producer|Scheduling)\b",
+        r"\1",
+    ),
     (r"\bclient\.asynchronous\b", "client.blocking"),
     (r"\bio\.reactor import Reactor\b", "io.pump import Pump"),
     (r"\bReactor\b", "Pump"),
@@ -36,6 +39,7 @@ WORDS = {
     },
     "administration.py": {},
     "schedules.py": {},
+    "leases.py": {},
     "batches.py": {"Several tasks may take": "Several threads may take"},
     "message_batches.py": {"Use it in an ``async with``": "Use it in a ``with``"},
     "consumer.py": {"Several tasks may take": "Several threads may take"},
@@ -44,6 +48,13 @@ WORDS = {
         "Several tasks may share it": "Several threads may share it",
         "Waits while": "Blocks while",
     },
+    "consuming.py": {
+        "interrupted or cancelled": "interrupted",
+        "an async iterator of batches of deliveries. Use it in an ``async with``": (
+            "an iterator of batches of deliveries. Use it in a ``with``"
+        ),
+        "an async iterator of deliveries. Use it in an ``async with``": "an iterator of deliveries. Use it in a ``with``",
+    },
     "client.py": {
         """A connection to a broker for asyncio programs; it belongs to the event loop that first uses it.
 
@@ -51,13 +62,8 @@ WORDS = {
     ``gather`` over many ``enqueue`` or ``ack`` costs a few frames.
 """: """A connection to a broker for programs that block. Thread-safe: share one among threads.
 """,
-        "interrupted or cancelled": "interrupted",
         "a batch of messages, to be used in an ``async with``": "a batch of messages, to be used in a ``with``",
         "not wait for each message. Use it in an ``async with``": "not wait for each message. Use it in a ``with``",
-        "an async iterator of batches of deliveries. Use it in an ``async with``": (
-            "an iterator of batches of deliveries. Use it in a ``with``"
-        ),
-        "an async iterator of deliveries. Use it in an ``async with``": "an iterator of deliveries. Use it in a ``with``",
     },
 }  # fmt: skip
 """Texts of the asyncio client that differ in the blocking one, by module; each must occur once."""

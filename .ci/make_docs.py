@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import figures
-from parts import configuration, lifecycle, operation, protocol, usage
+from parts import client, configuration, lifecycle, operation, protocol, usage
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -29,6 +29,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "concerns": operation.concerns,
     "configuration": configuration.options,
     "cli": usage.commands,
+    **client.PARTS,
 }
 
 START = re.compile(r"<!-- made by \.ci/make_docs\.py: (.+) -->\n")

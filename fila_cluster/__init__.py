@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fila_cluster import errors
     from fila_cluster.client import (
-        Act,
         AsyncBatch,
         AsyncBatchConsumer,
         AsyncClient,
@@ -17,12 +16,13 @@ if TYPE_CHECKING:
         AsyncDelivery,
         AsyncMessageBatch,
         AsyncProducer,
+        AuditEntry,
         Batch,
         BatchConsumer,
         Client,
         ClusterStatus,
-        ConfigEdit,
-        Connection,
+        ConfigVersion,
+        ConnectionInfo,
         Consumer,
         Delivery,
         Explanation,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Act",
     "AsyncBatch",
     "AsyncBatchConsumer",
     "AsyncClient",
@@ -54,12 +53,13 @@ __all__ = [
     "AsyncDelivery",
     "AsyncMessageBatch",
     "AsyncProducer",
+    "AuditEntry",
     "Batch",
     "BatchConsumer",
     "Client",
     "ClusterStatus",
-    "ConfigEdit",
-    "Connection",
+    "ConfigVersion",
+    "ConnectionInfo",
     "Consumer",
     "Delivery",
     "Explanation",
@@ -85,7 +85,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the client library when it is first used: each run of pytest loads the plugin of this package, also where no test needs a broker."""
+    """Import the client library when it is first used: pytest loads the plugin of this package in every run."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = import_module("fila_cluster.errors") if name == "errors" else getattr(import_module("fila_cluster.client"), name)
@@ -94,4 +94,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

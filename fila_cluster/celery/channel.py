@@ -21,7 +21,7 @@ from fila_cluster.celery import envelope
 from fila_cluster.celery.envelope import Outgoing, outgoing
 from fila_cluster.celery.routing import KINDS, Binding, destinations
 from fila_cluster.client import Delivery
-from fila_cluster.client.polled import ACK, RELEASE, Feed, failed, to_retry
+from fila_cluster.client.polled import ACK, RELEASE, PolledConsumer, failed, to_retry
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PermissionDeniedError, QueueExistsError, QueueNotFoundError
 from fila_proto_zmq.limits import PREFETCH_MAX
 
@@ -56,7 +56,7 @@ class _Consumer:
 
     __slots__ = ("callback", "feed", "no_ack", "on_cancel", "queue", "tag")
 
-    def __init__(self, tag: str, queue: str, feed: Feed, callback: Callback, *, no_ack: bool) -> None:
+    def __init__(self, tag: str, queue: str, feed: PolledConsumer, callback: Callback, *, no_ack: bool) -> None:
         self.tag = tag
         self.queue = queue
         self.feed = feed

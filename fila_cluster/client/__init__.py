@@ -21,10 +21,10 @@ from fila_cluster.client.message import Message, MessageView
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.schedule import Schedule
 from fila_cluster.client.views import (
-    Act,
+    AuditEntry,
     ClusterStatus,
-    ConfigEdit,
-    Connection,
+    ConfigVersion,
+    ConnectionInfo,
     HostCopy,
     HostList,
     HostWorker,
@@ -38,7 +38,6 @@ from fila_cluster.client.views import (
 )
 
 __all__ = [
-    "Act",
     "AsyncBatch",
     "AsyncBatchConsumer",
     "AsyncClient",
@@ -46,12 +45,13 @@ __all__ = [
     "AsyncDelivery",
     "AsyncMessageBatch",
     "AsyncProducer",
+    "AuditEntry",
     "Batch",
     "BatchConsumer",
     "Client",
     "ClusterStatus",
-    "ConfigEdit",
-    "Connection",
+    "ConfigVersion",
+    "ConnectionInfo",
     "Consumer",
     "Delivery",
     "Explanation",

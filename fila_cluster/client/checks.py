@@ -267,7 +267,8 @@ TIMEOUT_MS_MAX = 24 * 3600 * 1000
 
 
 def endpoint_or_default(endpoint: Any) -> str:
-    """Return the argument, else ``FILA_ENDPOINT``, else the default port of this machine: one endpoint, or several with commas between."""
+    """Return the argument, else ``FILA_ENDPOINT``, else the default port of this machine: one endpoint, or several with
+    commas between."""
     if endpoint is None:
         return os.environ.get("FILA_ENDPOINT") or ENDPOINT_DEFAULT
     if not isinstance(endpoint, str):
@@ -295,13 +296,13 @@ SERVER_KEYS_MAX = 4
 
 
 def api_key_or_default(api_key: Any) -> str:
-    """Return the argument, else ``FILA_API_KEY``, else what the file named by ``FILA_API_KEY_FILE`` contains, else nothing."""
+    """Return the argument, else ``FILA_API_KEY``, else the content of the file ``FILA_API_KEY_FILE``, else nothing."""
     if api_key is None:
         api_key = os.environ.get("FILA_API_KEY") or _from_file(os.environ.get("FILA_API_KEY_FILE"))
     if not isinstance(api_key, str):
         raise InvalidArgumentError(f"api_key is a str, not {type(api_key).__name__}")
     if len(api_key.encode(errors="surrogateescape")) > API_KEY_BYTES_MAX:
-        raise InvalidArgumentError(f"api_key has {len(api_key)} characters: that is no key of fila-cluster")
+        raise InvalidArgumentError(f"api_key has {len(api_key)} characters: no API key has so many")
     return api_key
 
 
@@ -315,15 +316,16 @@ def _from_file(path: str | None) -> str:
 
 
 def server_key_or_default(server_key: Any) -> str | None:
-    """Return the argument, else ``FILA_SERVER_KEY``, else None: public keys as ``auth init`` prints them, with commas between."""
+    """Return the argument, else ``FILA_SERVER_KEY``, else None: public keys as ``auth init`` prints them, with commas
+    between."""
     if server_key is None:
         server_key = os.environ.get("FILA_SERVER_KEY") or None
     if server_key is None:
         return None
     if not isinstance(server_key, str) or not _are_keys(server_key):
         raise InvalidArgumentError(
-            f"server_key is not the {SERVER_KEY_CHARACTERS} characters that `fila-cluster auth init` printed: pass those, or up to "
-            f"{SERVER_KEYS_MAX} such keys with commas between, while the server's key is replaced"
+            f"server_key is not the {SERVER_KEY_CHARACTERS} characters that `fila-cluster auth init` printed: pass those, "
+            f"or up to {SERVER_KEYS_MAX} such keys with commas between, while the server's key is replaced"
         )
     return server_key
 

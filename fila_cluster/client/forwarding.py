@@ -1,4 +1,4 @@
-"""What a program needs that receives for others, as the HTTP door does: it keeps deliveries only to have them settled later.
+"""Receiving for others, as the HTTP API does: deliveries are kept only until they are settled.
 
 Not part of the client's everyday surface.
 """
@@ -29,7 +29,8 @@ def settled_by_itself(delivery: Delivery) -> bool:
 
 
 def drop_content(delivery: Delivery) -> None:
-    """Drop all that a delivery says but its id, its queue and its times: what is kept to be settled should be small."""
+    """Drop all of a delivery but its id, its queue and its times: a delivery that is only kept to be settled should be
+    small."""
     delivery._packed = delivery._packed[:FIXED_BYTES]
     delivery._payload = delivery._headers = delivery._extension = None
 

@@ -1,4 +1,5 @@
-"""A client and queues that are made on first use: for libraries whose users make things when modules are imported, and fork later."""
+"""A client and queues that are made on first use: for libraries whose users make things when modules are imported, and
+fork later."""
 
 import atexit
 import os
@@ -17,8 +18,8 @@ _made: "WeakSet[LazyClient]" = WeakSet()
 class LazyClient:
     """Opens a client on its first use, and another one in each child of a fork; closes it when the process ends. Thread-safe.
 
-    ``settings`` are the arguments of :class:`~fila_cluster.Client`. A client that is ``given`` is used instead: it is not closed
-    here, and in a child it refuses its use.
+    ``settings`` are the arguments of :class:`~fila_cluster.Client`. A client that is ``given`` is used instead: it is not
+    closed here, and in a child it refuses its use.
     """
 
     def __init__(self, given: Client | None = None, **settings: Any) -> None:
@@ -46,7 +47,7 @@ class LazyClient:
         return self._client
 
     def close(self) -> None:
-        """Close the client of this process, if there is one: what is unsettled goes back."""
+        """Close the client of this process, if there is one: unsettled messages go back."""
         if self._given:
             return
         with self._lock:

@@ -22,30 +22,33 @@ class Message:
     """
 
     payload: BytesLike
+    """The content."""
     headers: Mapping[str, str] | None = None
+    """Names and values, both text; at most 64 KiB."""
     _: KW_ONLY
     fairness_key: str | None = None
-    """The group that it shares a queue's capacity as; None: ``"default"``."""
+    """The group for which it is scheduled: a tenant, a customer; None: ``"default"``."""
     weight: int | None = None
-    """The key's share of delivery from now on; None: unchanged."""
+    """The key's share of delivery from now on, relative to other keys: 1 or more; None: unchanged."""
     throttle_keys: Iterable[str] | None = None
-    """Token buckets that must have tokens before it is delivered, a list or tuple; all of them are charged together."""
+    """Token buckets that must have tokens before it is delivered, at most 16; all of them are charged together."""
     priority: int = 0
-    """Within the fairness key, lower first."""
+    """Its place within the fairness key: lower is delivered first."""
     cost: float = 1
     """What one delivery takes from its key's share and its token buckets; rounded to a thousandth."""
     delay: float = 0.0
+    """The time before its first delivery, in seconds."""
     deliver_at: datetime | None = None
     """Not before this instant (timezone-aware); the later of it and ``delay`` counts."""
     ttl: float | None = None
-    """How long it may wait for its delivery before it expires; None: the queue's time to live."""
+    """How long it may wait for its delivery before it expires, in seconds; None: the queue's ``default_ttl``."""
     lease: float | None = None
-    """This message's own visibility timeout; None: the queue's."""
+    """Its own visibility timeout, in seconds; None: the queue's."""
     dedup_id: str | None = None
     """A second message with the same one, within the dedup window, is not stored and gets the first one's id."""
     dedup_mode: Literal["first", "last"] = "first"
-    """``"last"``: the second one replaces the payload, the headers and the delay of the first, if that is pending or delayed; else it is a
-    message of its own, to which the dedup id belongs from then on."""
+    """``"last"``: the second one replaces the payload, the headers and the delay of the first, if that is pending or delayed.
+    Else it is a message of its own, to which the dedup id belongs from then on."""
     max_attempts: int | None = None
     """Its deliveries before it is dead-lettered; None: as many as the queue says."""
 
@@ -179,7 +182,7 @@ class StoredMessage:
         return self._extension
 
 
-State = Literal["pending", "delayed", "leased"]
+MessageState = Literal["pending", "delayed", "leased"]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -191,7 +194,7 @@ class MessageView(StoredMessage):
     """
 
     queue: str
-    state: State
+    state: MessageState
     fairness_key: str
     weight: int
     throttle_keys: list[str]

@@ -1,7 +1,8 @@
 """A blocking client for programs with an event loop of their own: kombu's, for one.
 
-Its descriptor becomes readable when there may be deliveries. It settles without waiting, and repeats a settlement until the broker has
-confirmed it or the lease is gone, because such a loop may not stand still, and nobody there waits for an answer.
+Its descriptor becomes readable when there may be deliveries. It settles without waiting, and repeats a settlement until
+the broker has confirmed it or the lease is gone, because such a loop may not stand still, and nobody there waits for an
+answer.
 """
 
 import logging
@@ -19,17 +20,17 @@ from fila_cluster.client.io.lent import LentPump
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.settling import ACK, RELEASE, Settlement, Settling, settlement
-from fila_cluster.client.protocol.subscription import Subscription
-from fila_cluster.client.protocol.timers import Timer
+from fila_cluster.client.protocol.subscription import ClientSubscription
+from fila_cluster.client.protocol.timers import SessionTimer
 from fila_cluster.client.protocol.tracer import SettleTrace
 from fila_cluster.client.requests.call import Pending
-from fila_cluster.client.requests.endpoints import Rounds
+from fila_cluster.client.requests.endpoints import EndpointRounds
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import FilaError
 
 _log = logging.getLogger("fila_cluster.polled")
 
-__all__ = ["ACK", "RELEASE", "Feed", "PolledClient", "failed", "to_retry"]
+__all__ = ["ACK", "RELEASE", "PolledClient", "PolledConsumer", "failed", "to_retry"]
 
 
 def failed(error: str) -> Settlement:
@@ -42,30 +43,31 @@ def to_retry(error: str) -> Settlement:
     return settlement(Verb.RETRY, error)
 
 
-class Feed(Consumer):
+class PolledConsumer(Consumer):
     """The deliveries of one queue, as they come: :meth:`take` them without a timeout. Made by :meth:`PolledClient.feed`."""
 
     _client: "PolledClient"
 
     def set_prefetch(self, count: int) -> None:
-        """Have at most so many deliveries leased and unsettled at a time."""
+        """Set how many deliveries may be leased and unsettled at a time."""
         self._client.set_prefetch(self._subscription, messages.prefetch_count(count))
 
     def close(self) -> None:
-        """Give back what was not taken."""
+        """Give back the deliveries that were not taken."""
         self._client.end(self._subscription)
 
 
 class PolledClient(Client):
-    """A :class:`Client` with a descriptor to watch, feeds of deliveries, and settlements that no caller waits for. Thread-safe."""
+    """A :class:`Client` with a descriptor to watch, feeds of deliveries, and settlements that no caller waits for.
+    Thread-safe."""
 
     _io: LentPump
 
     def __init__(self, endpoint: str | None = None, **options: Any) -> None:
         """See :class:`Client`."""
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: list[ClientSubscription] = []
         self._again: deque[tuple[Delivery, Settlement]] = deque()
-        """What was settled, and could not be confirmed."""
+        """Settlements that could not be confirmed."""
         super().__init__(endpoint, **options)
 
     def fileno(self) -> int:
@@ -73,26 +75,26 @@ class PolledClient(Client):
         return self._io.fileno()
 
     def take_in(self) -> None:
-        """Take in what the broker has sent, and send what is collected, without waiting."""
+        """Read the frames of the broker, and send the collected requests, without waiting."""
         self._io.take_in()
 
     def call_again(self) -> None:
         """Keep the descriptor readable as long as feeds have something to take."""
         self._io.call_again()
 
-    def feed(self, queue: str, prefetch: int) -> Feed:
+    def feed(self, queue: str, prefetch: int) -> PolledConsumer:
         """Begin to receive the messages of a queue, of which at most ``prefetch`` are leased and unsettled at a time."""
         name, count = queue_name(queue), messages.prefetch_count(prefetch)
         subscription = self._io.ask(lambda now: self._session.subscribe(name, count, now, auto_extend=True))
         self._subscriptions = [each for each in self._subscriptions if not each.ended] + [subscription]
-        return Feed(self, subscription)
+        return PolledConsumer(self, subscription)
 
-    def set_prefetch(self, subscription: Subscription, prefetch: int) -> None:
+    def set_prefetch(self, subscription: ClientSubscription, prefetch: int) -> None:
         """Give a subscription another credit."""
         self._io.ask(lambda now: self._session.set_prefetch(subscription, prefetch, now))
 
-    def end(self, subscription: Subscription) -> None:
-        """End a subscription, and give back what was not taken."""
+    def end(self, subscription: ClientSubscription) -> None:
+        """End a subscription, and give back the deliveries that were not taken."""
         self._subscriptions = [each for each in self._subscriptions if each is not subscription]
         self._unsubscribe(subscription)
 
@@ -108,7 +110,8 @@ class PolledClient(Client):
                 self._io.note(lambda _: self._end(pending, feeds, timer))
 
     def settle_soon(self, delivery: Delivery, how: Settlement) -> None:
-        """Settle a delivery with the next exchange, and again until the broker has confirmed it. Errors that stay are logged."""
+        """Settle a delivery with the next exchange, and again until the broker has confirmed it. Errors that stay are
+        logged."""
         trace = None if (installed := tracer.installed) is None else installed.settling((delivery,), how)
         settling = self._session.settle((delivery,), how)
         settling.wake = partial(self._settled, settling, how, trace)
@@ -116,20 +119,20 @@ class PolledClient(Client):
             settling.wake()
 
     def push(self) -> None:
-        """Send what is collected, now."""
+        """Send the collected requests now."""
         self._io.ask(lambda _: None)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _shell(self, rounds: Rounds, server_keys: tuple[str, ...]) -> LentPump:
+    def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> LentPump:
         return LentPump(self._session, rounds, server_keys, self._settle_again, self._has_news)
 
     def _has_news(self) -> bool:
         return any(each.ready or each.error is not None for each in self._subscriptions)
 
     def _begin(
-        self, pending: Pending[None], feeds: Sequence[Subscription], now: float, timeout: float | None
-    ) -> Timer | None:
+        self, pending: Pending[None], feeds: Sequence[ClientSubscription], now: float, timeout: float | None
+    ) -> SessionTimer | None:
         if any(each.ready or each.ended for each in feeds):
             pending.finish()
             return None
@@ -137,7 +140,7 @@ class PolledClient(Client):
             each.waiting.append(pending)
         return None if timeout is None else self._session.at(now + timeout, pending.finish)
 
-    def _end(self, pending: Pending[None], feeds: Sequence[Subscription], timer: Timer | None) -> None:
+    def _end(self, pending: Pending[None], feeds: Sequence[ClientSubscription], timer: SessionTimer | None) -> None:
         if timer is not None:
             self._session.cancel(timer)
         for each in feeds:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule, and what it has done. Durations are seconds, times UTC.
+    """A schedule, and its past messages. Durations are seconds, times UTC.
 
     It has either ``cron`` or ``every``. The message of a *due time* is enqueued at that time and its jitter.
     """
@@ -51,7 +51,7 @@ class Schedule:
     error: FilaError | None
     """Why the last enqueue was refused, or has to wait; None: it was carried out."""
     message: Message | None = None
-    """What it enqueues; None in lists."""
+    """The message that it enqueues; None in lists."""
 
     @property
     def when(self) -> str:

@@ -1,4 +1,4 @@
-"""What the copies of a shard on a replicated log say: who leads it, who could, and if it is not served, why.
+"""The copies of a shard on a replicated log: which host leads it, which could, and if it is not served, why.
 
 The sentences stand here once, for ``why``, ``status --hosts``, the dashboard and ``/readyz``.
 """
@@ -25,7 +25,7 @@ CATCHING_UP: Final = "catching_up"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldCopy:
     """A copy with its worker."""
 
     worker: HostWorker
@@ -57,12 +57,12 @@ class Held:
 class ShardCopies:
     """All copies of a shard that are known. ``leader``: None if no host says so; ``others`` by how far they are.
 
-    ``served``: whether the router knows a worker that serves it. It may be one that did not answer now.
+    ``served``: whether a worker serves it, as the router last noted. It may be one that did not answer now.
     """
 
     shard: int
-    leader: Held | None
-    others: list[Held]
+    leader: HeldCopy | None
+    others: list[HeldCopy]
     served: bool
 
     @property
@@ -82,12 +82,12 @@ class ShardCopies:
 
     @property
     def log(self) -> LogReplicas | None:
-        """The log's own copies, as the leader last heard, or else a standby; None: no host knows them."""
+        """The log's own copies, by the leader's last report, or else a standby's; None: no host has reported them."""
         held = self.others if self.leader is None else [self.leader, *self.others]
         return next((each.copy.log for each in held if each.copy.log is not None), None)
 
     @property
-    def ready(self) -> list[Held]:
+    def ready(self) -> list[HeldCopy]:
         """The standbys that have caught up."""
         return [held for held in self.others if held.is_ready]
 
@@ -99,14 +99,14 @@ def in_sync(log: LogReplicas) -> str:
 
 def shard_copies(hosts: HostList) -> list[ShardCopies]:
     """Return each shard with its copies."""
-    copies: defaultdict[int, list[Held]] = defaultdict(list)
+    copies: defaultdict[int, list[HeldCopy]] = defaultdict(list)
     for worker in hosts.workers:
         for copy in worker.copies:
-            copies[copy.shard].append(Held(worker, copy))
+            copies[copy.shard].append(HeldCopy(worker, copy))
     return [_of_shard(shard, copies[shard], shard in hosts.served) for shard in range(hosts.shards)]
 
 
-def _of_shard(shard: int, copies: list[Held], served: bool) -> ShardCopies:
+def _of_shard(shard: int, copies: list[HeldCopy], served: bool) -> ShardCopies:
     epoch = max((held.copy.epoch for held in copies), default=-1)
     leader = next((held for held in copies if held.copy.role in _LEADING and held.copy.epoch == epoch), None)
     others = [held for held in copies if held is not leader]
@@ -121,7 +121,7 @@ def _distance(copy: HostCopy) -> float:
 
 
 class Risk(NamedTuple):
-    """What is wrong, in a sentence, and the remedy. ``shards``: which ones; none: it is about a host."""
+    """A problem in a sentence, and the remedy. ``shards``: those that it concerns; empty: it is about a host."""
 
     code: str
     text: str
@@ -172,7 +172,7 @@ def _standby_takes_over(shards: Sequence[ShardCopies]) -> str:
 
 def _copy_catches_up(shards: Sequence[ShardCopies]) -> str:
     left = max((held.copy.behind or 0 for each in shards for held in each.others[:1]), default=0)
-    far = f", {counted(left, 'record')} behind" if left else ""  # a copy that is just begun does not know
+    far = f", {counted(left, 'record')} behind" if left else ""  # of a copy that is just begun it is not known
     return f"no host leads {_named(shards)} now: a copy has to catch up first{far}"
 
 
@@ -192,4 +192,4 @@ SENTENCES: Final[dict[str, tuple[Callable[[Sequence[ShardCopies]], str], str]]] 
     NO_LEADER: (_standby_takes_over, "if none does, look at the log's brokers, and at the logs of the hosts"),
     RECOVERING: (_recovers, "nothing: it serves in a moment"),
 }
-"""What stops a shard, the most urgent first: its sentence, and the remedy."""
+"""The problems that stop a shard, the most urgent first: the sentence, and the remedy."""

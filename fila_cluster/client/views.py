@@ -26,7 +26,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class KeyStats:
-    """One fairness key of a queue. ``deficit`` is what it may still be served in its round, in units of cost."""
+    """One fairness key of a queue. ``deficit`` is its unused share of its round, in units of cost."""
 
     fairness_key: str
     weight: int
@@ -40,7 +40,8 @@ class KeyStats:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleStats:
-    """One token bucket that messages of a queue draw on: ``rate`` in tokens a second, ``tokens`` as last known there."""
+    """One token bucket that messages of a queue draw on: ``rate`` in tokens a second, ``tokens`` by the shard's last
+    count."""
 
     key: str
     rate: float
@@ -117,12 +118,13 @@ class LogReplicas:
 class HostCopy:
     """One host's copy of a shard on a replicated log. Times are in seconds; None: not known.
 
-    ``role``: ``begins`` (it is being opened), ``follows``, ``claims`` (it takes the shard over), ``recovers``, ``leads``, ``waits`` (it
-    leads, but the log has confirmed nothing for too long) or ``leaves``. ``position`` is the last offset of the log that the copy has and
-    that is confirmed, ``end`` the offset behind the log's last record as a follower last heard, ``behind`` what it has still to read.
-    Of a leader: ``unconfirmed_bytes``, ``proof_age`` (how long ago the last record was appended that shows that it leads),
-    ``confirm_p50`` and ``confirm_p99`` (how long the log took to confirm commits, since the process began). ``problem`` is what is
-    wrong with the log; empty: nothing. ``log`` is what the log's brokers last said.
+    ``role``: ``begins`` (it is being opened), ``follows``, ``claims`` (it takes the shard over), ``recovers``, ``leads``,
+    ``waits`` (it leads, but the log has confirmed nothing for too long) or ``leaves``. ``position`` is the last offset of
+    the log that the copy has and that is confirmed, ``end`` the offset behind the log's last record by a follower's last
+    report, ``behind`` the records that it has still to read. Of a leader: ``unconfirmed_bytes``, ``proof_age`` (how long
+    ago the last record was appended that shows that it leads), ``confirm_p50`` and ``confirm_p99`` (how long the log took
+    to confirm commits, since the process began). ``problem`` is the trouble with the log; empty: there is none. ``log`` is
+    of the last report of the log's brokers.
     """
 
     shard: int
@@ -144,8 +146,9 @@ class HostCopy:
 class HostWorker:
     """A worker process of a host, with its copies by shard.
 
-    ``draining``: it gives up its shards, and takes none over; ``standbys``: how many other hosts should be ready to take over each shard.
-    ``problem`` is what is wrong with its disk, ``log_problem`` which setting of the log is unsafe; empty: nothing.
+    ``draining``: it gives up its shards, and takes none over; ``standbys``: how many other hosts should be ready to take
+    over each shard. ``problem`` is the trouble with its disk, ``log_problem`` an unsafe setting of the log; empty: there
+    is none.
     """
 
     host: str
@@ -162,8 +165,8 @@ class HostWorker:
 class HostList:
     """The workers of all hosts that have answered.
 
-    ``shards``: of the cluster; ``silent``: workers that are down or did not answer; ``served``: shards that a live worker serves, as the
-    router knows.
+    ``shards``: of the cluster; ``silent``: workers that are down or did not answer; ``served``: shards that a live
+    worker serves, as the router last noted.
     """
 
     shards: int
@@ -173,11 +176,11 @@ class HostList:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class AuditEntry:
     """One administrative act: who, from where, what, and how it ended.
 
-    ``by`` is the name of an API key, ``client`` the session; ``result`` is ``"ok"`` or an error's code. The steps of one act, and
-    refusals of one kind, are one entry: ``times`` counts them.
+    ``by`` is the name of an API key, ``client`` the session; ``result`` is ``"ok"`` or an error's code. The steps of one
+    act, and refusals of one kind, are one entry: ``times`` counts them.
     """
 
     at: datetime
@@ -192,11 +195,11 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionInfo:
     """A client that has greeted. ``key`` is the name of its API key.
 
-    ``consumes`` are queues that it receives from, some of them if they are many; ``subscriptions`` counts its subscriptions and
-    waiting receives, ``unsettled`` the messages that are leased to it.
+    ``consumes`` are queues that it receives from, some of them if they are many; ``subscriptions`` counts its
+    subscriptions and waiting receives, ``unsettled`` the messages that are leased to it.
     """
 
     client: str
@@ -211,7 +214,7 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigEdit:
+class ConfigVersion:
     """One version of the runtime config: what changed, when, and by which API key. None: the key had no value."""
 
     version: int
@@ -278,19 +281,19 @@ def _host_copy(copy: commands.HostCopy) -> HostCopy:
     )
 
 
-def acts(reply: commands.ActList) -> list[Act]:
+def acts(reply: commands.ActList) -> list[AuditEntry]:
     """Return administrative acts, the latest first."""
-    return [Act(**_dated(act, at="at_ms")) for act in reply.acts]
+    return [AuditEntry(**_dated(act, at="at_ms")) for act in reply.acts]
 
 
-def connections(found: list[commands.ConnectionView]) -> list[Connection]:
+def connections(found: list[commands.ConnectionView]) -> list[ConnectionInfo]:
     """Return clients, by name."""
-    return [Connection(**_dated(each, since="since_ms", heard_at="heard_ms")) for each in found]
+    return [ConnectionInfo(**_dated(each, since="since_ms", heard_at="heard_ms")) for each in found]
 
 
-def config_edits(edits: list[commands.ConfigEdit]) -> list[ConfigEdit]:
+def config_edits(edits: list[commands.ConfigEdit]) -> list[ConfigVersion]:
     """Return changes of the runtime config, the latest first."""
-    return [ConfigEdit(**_dated(edit, at="at_ms")) for edit in edits]
+    return [ConfigVersion(**_dated(edit, at="at_ms")) for edit in edits]
 
 
 def _worker_status(worker: commands.WorkerStatus) -> WorkerStatus:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Row
 
 from fila_cluster.client import Client, Request
+from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.client.message import Message
 from fila_cluster.client.protocol.encoding import seal_message, seal_rows
 from fila_cluster.client.protocol.producing import ids_of
@@ -59,7 +60,7 @@ _Sealed = tuple[int, Any]
 
 class _Sending:
     def __init__(self, client: Client, fates: Fates, dedup_window_ms: int) -> None:
-        self._client = client
+        self._commands = CommandsAhead(client)
         self._fates = fates
         self._dedup_window_ms = dedup_window_ms
 
@@ -71,11 +72,11 @@ class _Sending:
     def _start(self, queue: str, rows: Sequence[_Sealed]) -> Any:
         command = seal_rows([sealed for _, sealed in rows])
         command.dedup_window_ms = self._dedup_window_ms
-        return self._client.start(Request(queue, command))
+        return self._commands.start(Request(queue, command))
 
     def _judge(self, queue: str, rows: Sequence[_Sealed], call: Any) -> None:
         try:
-            results = ids_of(self._client.outcome(call), len(rows))
+            results = ids_of(self._commands.outcome(call), len(rows))
         except OF_THE_RELAY:
             raise
         except FilaError as error:

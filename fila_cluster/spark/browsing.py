@@ -17,7 +17,8 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fila_cluster.client import Client
-from fila_cluster.client.calls.snapshots import ShardViews, Stretch
+from fila_cluster.client.calls.snapshots import KeyRange, ShardViews
+from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.spark.options import BrokerAccess, queue_of
 from fila_cluster.spark.pushdown import PushedFilters, is_asked_for
 from fila_cluster.spark.selection import Selection, meant
@@ -43,7 +44,7 @@ class ViewPart(InputPartition):
     """The input of one task: parts of queues in one shard's view."""
 
     view: str
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[KeyRange, ...]
 
 
 class BrowseReader(DataSourceReader):
@@ -72,7 +73,7 @@ class BrowseReader(DataSourceReader):
     def _parts(self, client: Client, queues: Sequence[str]) -> list[InputPartition]:
         """Return the tasks that read some queues of one shard."""
         name = f"spark-{uuid4().hex}"
-        opened = opened_in_time(lambda: ShardViews(client).open(name, queues, TASK_MESSAGES, IDLE_S))
+        opened = opened_in_time(lambda: ShardViews(CommandsAhead(client)).open(name, queues, TASK_MESSAGES, IDLE_S))
         stretches = [sized for queue in opened for sized in stretches_of(queue, self._wanted.of("fairness_key"))]
         return [ViewPart(name, packed) for packed in pack(stretches)]
 
@@ -88,7 +89,9 @@ class BrowseReader(DataSourceReader):
         more = self._with_dead_lettered_at
         with self._connection.client() as client:
             for stretch in partition.stretches:
-                for page in ShardViews(client).pages(partition.view, stretch, fairness_keys=keys, states=states):
+                for page in ShardViews(CommandsAhead(client)).pages(
+                    partition.view, stretch, fairness_keys=keys, states=states
+                ):
                     batch = _as_batch(stretch.queue, page)
                     yield with_dead_lettered_at(batch, [each.record for each in page]) if more else batch
 
@@ -124,19 +127,19 @@ def opened_in_time(
             sleep(pause_s)
 
 
-def stretches_of(queue: ViewedQueue, keys: Sequence[str] | None) -> Iterator[tuple[Stretch, int]]:
+def stretches_of(queue: ViewedQueue, keys: Sequence[str] | None) -> Iterator[tuple[KeyRange, int]]:
     """Yield a queue's ranges of keys that may have some of the ``keys``, each with about its number of messages."""
     if not queue.messages:
         return
     messages = -(-queue.messages // (len(queue.bounds) + 1))
     for first, end in zip(["", *queue.bounds], [*queue.bounds, None], strict=True):
         if keys is None or any(first <= key and (end is None or key < end) for key in keys):
-            yield Stretch(queue.name, first, end), messages
+            yield KeyRange(queue.name, first, end), messages
 
 
-def pack(stretches: Sequence[tuple[Stretch, int]]) -> Iterator[tuple[Stretch, ...]]:
+def pack(stretches: Sequence[tuple[KeyRange, int]]) -> Iterator[tuple[KeyRange, ...]]:
     """Yield tasks of about :data:`TASK_MESSAGES`, or of one larger stretch."""
-    packed: list[Stretch] = []
+    packed: list[KeyRange] = []
     total = 0
     for stretch, messages in stretches:
         if packed and total + messages > TASK_MESSAGES:

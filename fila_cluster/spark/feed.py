@@ -8,9 +8,11 @@ from math import ceil
 from random import Random
 from typing import Final, Self
 
-from fila_cluster.client import Client, Request
+from fila_cluster.client import Request
+from fila_cluster.client.calls.request import AsksAhead
+from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY
-from fila_cluster.client.requests.call import Call
+from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.spark import options as reading
 from fila_cluster.spark.columns import NAMEABLE
 from fila_cluster.spark.frames import Frame, Framing, Values, in_row
@@ -32,7 +34,7 @@ class Feed:
 
     def __init__(
         self,
-        client: Client,
+        commands: AsksAhead,
         retry_for_s: float,
         *,
         now: Callable[[], float] = time.monotonic,
@@ -40,12 +42,12 @@ class Feed:
         random: Random | None = None,
     ) -> None:
         self.accepted = 0
-        self._client = client
+        self._commands = commands
         self._retry_for_s = retry_for_s
         self._now = now
         self._sleep = sleep
         self._random = random or Random()
-        self._in_flight: deque[tuple[Frame, Call]] = deque()
+        self._in_flight: deque[tuple[Frame, PendingCall]] = deque()
         self._refusals = 0
         """Refusals in a row without an accepted row."""
         self._refused_since = 0.0
@@ -55,7 +57,7 @@ class Feed:
         for frame in frames:
             if len(self._in_flight) == CHUNKS_UNDER_WAY:
                 self._settle_oldest()
-            self._in_flight.append((frame, self._client.start(Request(frame.queue, frame.command))))
+            self._in_flight.append((frame, self._commands.start(Request(frame.queue, frame.command))))
         while self._in_flight:
             self._settle_oldest()
 
@@ -67,12 +69,12 @@ class Feed:
                 return
             frame = refused
             self._pause(error)
-            call = self._client.start(Request(frame.queue, frame.command))
+            call = self._commands.start(Request(frame.queue, frame.command))
 
-    def _judge(self, frame: Frame, call: Call) -> tuple[Frame, FilaError | None]:
+    def _judge(self, frame: Frame, call: PendingCall) -> tuple[Frame, FilaError | None]:
         """Return the part of a frame to send again, and the error; no error if all of it is in."""
         try:
-            enqueued: Enqueued = self._client.outcome(call)
+            enqueued: Enqueued = self._commands.outcome(call)
         except FilaError as error:
             if error.retryable:
                 return frame, error
@@ -145,6 +147,6 @@ class Intake:
         """Enqueue the rows of the task that calls, and return how many there were."""
         framing = Framing(self.queue, RowIds(self.job.scope()), self.dedup_window_ms)
         with self.connection.client(timeout_s=max(FRAME_TIMEOUT_S, self.connection.timeout_s)) as client:
-            feed = Feed(client, self.retry_for_s)
+            feed = Feed(CommandsAhead(client), self.retry_for_s)
             feed.send_all(frame for values in batches for frame in framing.frames(values))
         return feed.accepted

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.listener import (
 
 from fila_cluster.client import Client
 from fila_cluster.client.calls.reservations import Reservations
+from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.spark.planner import Offset
 from fila_proto_zmq.errors import FilaError
 
@@ -47,6 +48,6 @@ def acknowledge(batch: Offset) -> None:
     """Acknowledge a batch's messages; if the broker can't be reached, log that: the next batch tries again."""
     try:
         with Client(batch.endpoint, timeout=TIMEOUT_S) as client:
-            Reservations(client).ack(batch.reservation, batch.queues)
+            Reservations(CommandsAhead(client)).ack(batch.reservation, batch.queues)
     except FilaError as error:
         _log.warning("batch %s is complete and could not be acknowledged yet: %s", batch.reservation, error)

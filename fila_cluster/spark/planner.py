@@ -14,7 +14,8 @@ from uuid import uuid4
 import msgspec
 
 from fila_cluster.client import Client, QueueInfo
-from fila_cluster.client.calls.reservations import Reservations, Wanted
+from fila_cluster.client.calls.reservations import Reservations, WantedPart
+from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.spark.options import RETRY_FOR_S, BrokerAccess
 from fila_cluster.spark.selection import Selection, meant
 from fila_proto_zmq.errors import FilaError
@@ -132,7 +133,7 @@ class Planner:
         with connection.client() as client:
             self._infos(client)  # so that a wrong endpoint or name is an error at once
         self._client = connection.client(timeout_s=RETRY_FOR_S)
-        self._reservations = Reservations(self._client)
+        self._reservations = Reservations(CommandsAhead(self._client))
         self._held: dict[str, Offset] = {}
         self._lock = Lock()
         self._closed = Event()
@@ -249,10 +250,10 @@ class Planner:
                     _log.warning("could not renew %s: %s", batch.reservation, error)
 
 
-def _next_parts(queue: str, before: Sequence[int], rows: int, at_once: int) -> Iterator[Wanted]:
+def _next_parts(queue: str, before: Sequence[int], rows: int, at_once: int) -> Iterator[WantedPart]:
     """Yield the parts to ask for next, up to this many rows, after those that were asked for before."""
     for number in range(len(before), len(before) + at_once):
         if rows <= 0:
             return
-        yield Wanted(queue, number, min(rows, DELIVERY_MESSAGES_MAX))
+        yield WantedPart(queue, number, min(rows, DELIVERY_MESSAGES_MAX))
         rows -= DELIVERY_MESSAGES_MAX

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from fila_cluster.client.calls.reservations import Reservations
+from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.spark import options as spark_options
 from fila_cluster.spark.options import RETRY_FOR_S, BrokerAccess
 from fila_cluster.spark.planner import Offset, Planner, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow, rows_of
@@ -194,7 +195,7 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, ReservedPart)
         with partition.connection.client(timeout_s=RETRY_FOR_S) as client:
             for queue, parts in partition.pieces:
-                for batch in joined(Reservations(client).fetch(partition.reservation, queue, parts)):
+                for batch in joined(Reservations(CommandsAhead(client)).fetch(partition.reservation, queue, parts)):
                     yield record_batch(
                         queue, "leased", batch.fairness_key, batch.weight, batch.throttle_keys, 0, batch.records
                     )

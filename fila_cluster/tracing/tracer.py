@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, TracerProvider, get_tracer, use_span
 
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.lease import Owner
+from fila_cluster.client.protocol.lease import LeaseOwner
 from fila_cluster.client.protocol.session import CLIENT_VERSION
 from fila_cluster.client.protocol.settling import Settlement
 from fila_cluster.tracing import spans
@@ -29,7 +29,7 @@ class SpanTracer:
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self.provider = provider
         self._tracer = get_tracer("fila_cluster", CLIENT_VERSION, provider)
-        self._open: WeakKeyDictionary[Owner, Open] = WeakKeyDictionary()
+        self._open: WeakKeyDictionary[LeaseOwner, Open] = WeakKeyDictionary()
         self._lost: Lost = Lost()
 
     def enqueuing(self, queue: str) -> EnqueueSpan | None:
@@ -52,7 +52,7 @@ class SpanTracer:
             self._end_lost()
         return settle(self._tracer, deliveries, how)
 
-    def closed(self, owner: Owner) -> None:
+    def closed(self, owner: LeaseOwner) -> None:
         """End the spans of deliveries that their client has given back."""
         self._end_lost()
         now_ns = time.time_ns()

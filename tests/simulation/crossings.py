@@ -16,7 +16,8 @@ from typing import Any
 from fila_admission.in_flight import _ROOM_OF, InFlight
 from fila_admission.login_attempts import LoginAttempts
 from fila_cluster.client.protocol import settling
-from fila_cluster.client.requests.connection import Connection
+from fila_cluster.client.requests.connection import BrokerConnection
+from fila_cluster.client.requests.open_calls import OpenCalls
 from fila_proto_zmq.errors import OverloadedError
 from fila_router.core.keys.access import Access
 from fila_router.core.unread import Unread
@@ -114,8 +115,8 @@ BOUNDARIES: dict[str, Boundary] = {
     "the router refuses a wait": Boundary(InFlight, "has_room", lambda _, fits, of: not fits and _ROOM_OF[of[2]] == 2),
     "the router refuses a page": Boundary(InFlight, "has_room", lambda _, fits, of: not fits and _ROOM_OF[of[2]] == 3),
     "the router holds back what is not read": Boundary(Unread, "hold"),
-    "a client refuses a call": Boundary(Connection, "_no_room"),
-    "a client's frame waits for room in its pipe": Boundary(Connection, "_fits", _no),
+    "a client refuses a call": Boundary(OpenCalls, "_no_room"),
+    "a client's frame waits for room in its pipe": Boundary(BrokerConnection, "_fits", _no),
     "nacks take several frames": Boundary(settling._Frame, "has_room", _no),
     "a batch too many is refused": Boundary(OwnedBatches, "open", raises=(OverloadedError,)),
     "a batch that has ended is forgotten": Boundary(

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, In
 
 from fila_cluster import Client, Message
-from fila_cluster.client.calls.snapshots import ShardViews, Stretch
+from fila_cluster.client.calls.snapshots import KeyRange, ShardViews
+from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
 from fila_cluster.spark import browsing
 from fila_cluster.spark.browsing import BrowseReader, FilteringReader, ViewPart
@@ -302,6 +303,6 @@ def test_a_view_that_is_gone_says_what_to_do(tmp_path_factory: pytest.TempPathFa
         with pytest.raises(InvalidArgumentError, match="load the DataFrame anew"):
             rows_of(each, [part])
         with pytest.raises(InvalidArgumentError, match="load the DataFrame anew"):
-            list(ShardViews(client).pages(part.view, Stretch("q")))
+            list(ShardViews(CommandsAhead(client)).pages(part.view, KeyRange("q")))
         again = reader(cluster, "q")
         assert [row["payload"] for row in rows_of(again, parts_of(again))] == [b"0"]

@@ -9,7 +9,7 @@ from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import view_fields
 from fila_cluster.cli.shared.parameters import FLAGS, given, queue_options
 from fila_cluster.cli.shared.tables import flagged, table
-from fila_cluster.client.calls.queues import Listing
+from fila_cluster.client.calls.queues import ListingQueues
 from fila_cluster.client.views import queue_infos
 from fila_cluster.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_cluster.figures import aged, counted, ranged
@@ -101,7 +101,7 @@ def list_(invocation: Invocation, prefix: str, active: bool) -> None:
 
 def _of_live_shards(client: "Client", prefix: str, error: FilaError, *, active: bool) -> "tuple[list[QueueInfo], str]":
     """Return the queues of the shards that answer, and a warning that names the others."""
-    listing = Listing(prefix, active=active, partial=True)
+    listing = ListingQueues(prefix, active=active, partial=True)
     while (request := listing.next_request()) is not None:
         listing.answered(client.request(request))
     total, shards = client.cluster_status().shards, listing.shards or set()

@@ -10,7 +10,7 @@ from fila_cluster.client.calls import backlog, cluster, operating, queues, redri
 from fila_cluster.client.calls.explain import Explaining
 from fila_cluster.client.calls.request import Request, Steps
 from fila_cluster.client.explanation import Explanation
-from fila_cluster.client.message import MessageView, State
+from fila_cluster.client.message import MessageState, MessageView
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import FilaError
@@ -39,17 +39,19 @@ class AsyncAdministration:
         lua_timeout: float | None = None,
         lua_memory_limit: int | None = None,
     ) -> None:
-        """Create a queue, and its dead letter queue ``<name>.dlq``. Raises :class:`QueueExistsError`.
+        """Create a queue, and its dead letter queue ``<name>.dlq``. An option that is None has the broker's default.
 
-        ``on_enqueue`` and ``on_failure`` are Lua scripts that define a function of that name: how each message is to be
-        scheduled, and what follows a nack; :class:`LuaCompilationError` if one does not compile. ``lua_timeout`` and
-        ``lua_memory_limit`` (bytes) bound one run of them.
-        ``visibility_timeout`` is how long a delivery is leased. After ``max_attempts`` deliveries (None: never) a message is
-        dead-lettered: into ``<name>.dlq``, or the queue that ``dead_letter`` names, or nowhere with ``"discard"``.
-        ``delivery="at_most_once"`` removes messages when they are delivered: there is nothing to settle, and no retry.
-        ``max_in_flight_per_key`` bounds how many of a fairness key's messages are leased or waiting for a retry at a time; 1
-        keeps each key in strict order. ``default_ttl`` is how long a message may wait for its delivery; ``idle_expiry`` after
-        how long without messages, consumers and calls the queue is deleted.
+        ``on_enqueue`` and ``on_failure`` are Lua scripts that define a function of that name. After ``max_attempts``
+        deliveries a message is dead-lettered: into ``<name>.dlq``, or the queue that ``dead_letter`` names, or nowhere with
+        ``"discard"``. ``delivery="at_most_once"`` removes messages when they are delivered: there is nothing to settle, and
+        no retry.
+
+        Args:
+            name: The name: 1 to 200 bytes of letters, digits, ``.``, ``_`` and ``-``, or ``namespace/queue`` of such parts.
+
+        Raises:
+            QueueExistsError: There is a queue of this name.
+            LuaCompilationError: A script does not compile. The text names the line, and no queue is made.
         """
         options = queues.QueueOptions(
             on_enqueue=on_enqueue,
@@ -67,61 +69,127 @@ class AsyncAdministration:
         await self.request(queues.create_queue(name, options))
 
     async def update_queue(self, name: str, **options: Unpack[queues.QueueOptions]) -> None:
-        """Change some of the options of :meth:`create_queue`, from now on; None: back to the default.
+        """Change some of the options of :meth:`create_queue`, for all that happens from now on. The others stay.
 
-        The others stay. An option that does not exist is a :class:`TypeError`.
+        An option that is None goes back to its default.
+
+        Args:
+            name: The queue.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
+            LuaCompilationError: A script does not compile. The queue keeps its options.
+            TypeError: There is no option of this name.
         """
         await self.request(queues.update_queue(name, options))
 
     async def delete_queue(self, name: str, *, force: bool = False) -> None:
-        """Delete a queue with its messages. :class:`DeadLetterQueueNotEmptyError` while it has dead letters, unless
-        ``force``."""
+        """Delete a queue with its messages, and its dead letter queue.
+
+        Args:
+            name: The queue.
+            force: Whether to delete it also if it has dead letters.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
+            DeadLetterQueueNotEmptyError: It has dead letters, and ``force`` is not set.
+        """
         await self.request(queues.delete_queue(name, force))
 
     async def put_template(self, pattern: str, **options: Unpack[queues.QueueOptions]) -> None:
         """Set the options of queues that the first enqueue creates: those whose names match ``pattern``.
 
-        A pattern is a queue's name, or the beginning of names and ``*``; of several that match, the longest holds. The options are
-        those of :meth:`create_queue`, and replace all of an earlier template. Queues that exist stay as they are. Every later enqueue,
-        anywhere, sees it. :class:`LuaCompilationError` if a script does not compile.
+        The options are those of :meth:`create_queue`, and replace all options of an earlier template of this pattern.
+        Queues that exist stay as they are. Every later enqueue, anywhere, sees the template.
+
+        Args:
+            pattern: A queue's name, or the beginning of names and ``*``. Of several patterns that match, the longest holds.
+
+        Raises:
+            LuaCompilationError: A script does not compile. The earlier template stays.
+            TypeError: There is no option of this name.
         """
         await self.request(queues.put_template(pattern, options))
 
     async def get_template(self, pattern: str) -> queues.QueueOptions | None:
-        """Return the options of a template that are not the defaults; None if there is no template of that pattern."""
+        """Return the options of a template that are not the defaults; None if there is no template of this pattern.
+
+        Args:
+            pattern: The pattern, as it was put.
+        """
         found: commands.TemplateList = await self.request(queues.get_template(pattern))
         return queues.decode(found.templates[0].options) if found.templates else None
 
     async def list_templates(self, prefix: str = "") -> dict[str, queues.QueueOptions]:
-        """Return the templates whose patterns start with ``prefix``, in their order, each as :meth:`get_template` does."""
-        return {each.pattern: queues.decode(each.options) for each in await self._walk(queues.Templates(prefix))}
+        """Return the templates by their patterns, sorted, each as :meth:`get_template` returns it.
+
+        Args:
+            prefix: The first characters of the patterns.
+        """
+        return {each.pattern: queues.decode(each.options) for each in await self._walk(queues.ListingTemplates(prefix))}
 
     async def delete_template(self, pattern: str) -> bool:
-        """Delete a template, and return whether there was one. The queues that it made stay."""
+        """Delete a template, and return whether there was one. The queues that it made stay.
+
+        Args:
+            pattern: The pattern, as it was put.
+        """
         change: commands.ConfigChange = await self.request(queues.delete_template(pattern))
         return change.existed
 
     async def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
-        """Return all queues whose names start with ``prefix``, dead letter queues included, by name."""
-        return views.queue_infos(await self._walk(queues.Listing(prefix)))
+        """Return all queues by name, dead letter queues included.
+
+        Args:
+            prefix: The first characters of the names.
+        """
+        return views.queue_infos(await self._walk(queues.ListingQueues(prefix)))
 
     async def active_queues(self, prefix: str = "") -> list[views.QueueInfo]:
-        """Return the queues of :meth:`list_queues` that have messages."""
-        return views.queue_infos(await self._walk(queues.Listing(prefix, active=True)))
+        """Return the queues of :meth:`list_queues` that have messages.
+
+        Args:
+            prefix: The first characters of the names.
+        """
+        return views.queue_infos(await self._walk(queues.ListingQueues(prefix, active=True)))
 
     async def queue_stats(self, name: str) -> views.QueueStats:
-        """Return a queue's counters, its fairness keys and the token buckets that its messages draw on.
+        """Return a queue's counters, its fairness keys, and the token buckets that its messages draw on.
 
-        The timeout counts for each few thousand keys.
+        The client's timeout counts anew for each few thousand keys.
+
+        Args:
+            name: The queue.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
         """
         return views.queue_stats(await self._walk(queues.Counting(name)))
 
     async def pause(self, name: str, *, fairness_key: str | None = None) -> None:
-        """Stop new deliveries of a queue, or of one of its fairness keys. Enqueues go on; a pause survives a restart."""
+        """Stop new deliveries of a queue, or of one of its fairness keys.
+
+        It still takes messages, and leased messages may be settled. A pause survives a restart.
+
+        Args:
+            name: The queue.
+            fairness_key: The key; None: the whole queue.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
+        """
         await self.request(queues.pause(name, fairness_key, paused=True))
 
     async def resume(self, name: str, *, fairness_key: str | None = None) -> None:
-        """End a pause of a queue, or of one of its fairness keys."""
+        """End a pause of a queue, or of one of its fairness keys.
+
+        Args:
+            name: The queue.
+            fairness_key: The key; None: the whole queue.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
+        """
         await self.request(queues.pause(name, fairness_key, paused=False))
 
     # --- a backlog ----------------------------------------------------------------------------------------------------
@@ -133,41 +201,83 @@ class AsyncAdministration:
         limit: int = 100,
         after: str | None = None,
         fairness_key: str | None = None,
-        state: State | None = None,
+        state: MessageState | None = None,
     ) -> list[MessageView]:
-        """Look at up to ``limit`` messages without leasing them, key by key and in line order.
+        """Return messages as they are now, without leasing them: key by key, each key in the order of delivery.
 
-        ``after`` is the id of the last one seen; ``state`` is ``"pending"``, ``"delayed"`` or ``"leased"`` (None: all). The
-        timeout counts for each thousand.
+        The client's timeout counts anew for each thousand messages.
+
+        Args:
+            queue: The queue.
+            limit: The most messages to return.
+            after: The id of the last message that was seen: begin behind it. None: begin with the first.
+            fairness_key: Only messages of this key; None: of all keys.
+            state: Only ``"pending"``, ``"delayed"`` or ``"leased"`` messages; None: all.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
         """
         return await self._walk(backlog.Browsing(queue, limit, after, fairness_key, state))
 
     async def cancel(self, queue: str, message_id: str) -> bool:
-        """Remove a pending or delayed message: True; False if it is leased. :class:`MessageNotFoundError` if it is gone."""
+        """Remove a pending or delayed message, and return True; return False if it is leased.
+
+        Args:
+            queue: The queue.
+            message_id: The id of the message.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
+            MessageNotFoundError: The message is not in the queue.
+        """
         cancelled: commands.Cancelled = await self.request(backlog.cancel(queue, message_id))
         return cancelled.removed
 
     async def purge_queue(self, name: str, *, fairness_key: str | None = None) -> int:
         """Remove the pending and delayed messages of a queue, or of one fairness key; return how many. Leased ones stay.
 
-        The timeout counts for each of its steps.
+        The client's timeout counts anew for each of its steps.
+
+        Args:
+            name: The queue.
+            fairness_key: Only messages of this key; None: of all keys.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
         """
         return await self._walk(backlog.Purging(name, fairness_key))
 
     async def redrive(self, dlq: str, count: int = 0, *, fairness_key: str | None = None) -> int:
-        """Send up to ``count`` pending dead letters (0: all) back to the queues they came from; return how many.
+        """Send pending dead letters back to the queues that they came from; return how many.
 
-        The timeout counts for each thousand.
+        They take the normal way of an enqueue: the hook of the queue runs again, and their attempts are 0. The client's
+        timeout counts anew for each thousand messages.
+
+        Args:
+            dlq: A dead letter queue, or a queue that another one names as its ``dead_letter``.
+            count: The most messages to send back; 0: all.
+            fairness_key: Only messages of this key; None: of all keys.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
+            NotADeadLetterQueueError: The queue collects no dead letters.
         """
         return await self._walk(redrive.Redriving(dlq, count, fairness_key))
 
     async def why(self, queue: str, *, message_id: str | None = None, fairness_key: str | None = None) -> Explanation:
         """Return why a message, a fairness key or, if neither is named, the queue waits.
 
-        The reason that has to end first comes first.
+        The first of the reasons has to end first. A shard that is down is an explanation, too, and comes at once. The
+        client's timeout counts anew for each of at most three questions.
 
-        A queue's shard that is down is an explanation, too, and comes at once. A message that is neither in the queue nor
-        among its dead letters is a :class:`MessageNotFoundError`. The timeout counts for each of at most three questions.
+        Args:
+            queue: The queue.
+            message_id: The message, which may also be among the dead letters of the queue.
+            fairness_key: The key.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
+            MessageNotFoundError: The message is neither in the queue nor among its dead letters.
         """
         explaining = Explaining(queue, message_id, fairness_key)
         while (request := explaining.next_request()) is not None:
@@ -193,59 +303,103 @@ class AsyncAdministration:
         return views.hosts(await self.request(cluster.hosts()))
 
     async def set_config(self, key: str, value: str) -> None:
-        """Set a key for the whole cluster, durably: every later enqueue, anywhere, sees it.
+        """Set a key of the runtime config for the whole cluster, durably. Every later enqueue, anywhere, sees it.
 
-        ``throttle:<key>:rate`` and ``throttle:<key>:burst`` set a token bucket, in tokens a second and in tokens. A
-        bad value raises :class:`InvalidConfigError`, and the old one stays.
+        ``throttle:<key>:rate`` and ``throttle:<key>:burst`` set a token bucket, in tokens a second and in tokens.
+
+        Args:
+            key: The key, at most 512 bytes.
+            value: The value, at most 64 KiB.
+
+        Raises:
+            InvalidConfigError: The key or the value is not acceptable. The old value stays.
         """
         await self.request(cluster.set_config(key, value))
 
     async def get_config(self, key: str) -> str | None:
-        """Return a key's value; None if it has none."""
+        """Return the value of a key of the runtime config; None if it has none.
+
+        Args:
+            key: The key.
+        """
         found: commands.ConfigValues = await self.request(cluster.get_config(key))
         return next(iter(found.values.values()), None)
 
     async def list_config(self, prefix: str = "") -> dict[str, str]:
-        """Return the keys that start with ``prefix``, with their values, in the order of the keys."""
+        """Return the values of the runtime config by their keys, sorted.
+
+        Args:
+            prefix: The first characters of the keys.
+        """
         found: commands.ConfigValues = await self.request(cluster.list_config(prefix))
         return dict(sorted(found.values.items()))
 
     async def delete_config(self, key: str) -> bool:
-        """Delete a key; return whether it had a value."""
+        """Delete a key of the runtime config; return whether it had a value.
+
+        Args:
+            key: The key.
+        """
         change: commands.ConfigChange = await self.request(cluster.delete_config(key))
         return change.existed
 
     async def config_history(
         self, key: str | None = None, *, limit: int = 100, before: int | None = None
-    ) -> list[views.ConfigEdit]:
-        """Return the changes of the runtime config, or of one key, the latest first. ``before``: only earlier versions.
+    ) -> list[views.ConfigVersion]:
+        """Return the changes of the runtime config, the latest first.
 
-        The broker remembers the latest thousand, fewer if their values are large.
+        The broker keeps the latest thousand, fewer if their values are large.
+
+        Args:
+            key: Only changes of this key; None: of all keys.
+            limit: The most changes to return.
+            before: Only changes before this version; None: up to the latest.
         """
-        return views.config_edits(await self._walk(operating.ConfigHistory(key, limit, before)))
+        return views.config_edits(await self._walk(operating.ListingConfigHistory(key, limit, before)))
 
     async def undo_config(self, version: int, *, force: bool = False) -> None:
-        """Set the key that ``version`` changed back to its value before, as a new version.
+        """Set the key that a version changed back to its value before, as a new version.
 
-        :class:`InvalidConfigError` if the key was changed since, unless ``force``, or if that version is not remembered.
+        Args:
+            version: The number of the version.
+            force: Whether to do it also if the key was changed since.
+
+        Raises:
+            InvalidConfigError: The key was changed since, and ``force`` is not set; or the broker does not keep that
+                version.
         """
         await self.request(operating.undo_config(version, force))
 
     # --- operation ----------------------------------------------------------------------------------------------------
 
-    async def audit(self, limit: int = 100) -> list[views.Act]:
-        """Return the latest administrative acts, at most 1,000, the latest first. A new router knows none; the log has all."""
+    async def audit(self, limit: int = 100) -> list[views.AuditEntry]:
+        """Return the latest administrative acts, the latest first. They are those since the router started; its log has
+        all.
+
+        Args:
+            limit: The most acts to return, up to 1,000.
+        """
         return views.acts(await self.request(operating.audit(limit)))
 
-    async def connections(self, *, limit: int = 1000) -> list[views.Connection]:
-        """Return the clients that are connected, by name. The timeout counts for each five hundred."""
-        return views.connections(await self._walk(operating.Connections(limit)))
+    async def connections(self, *, limit: int = 1000) -> list[views.ConnectionInfo]:
+        """Return the clients that are connected, by name. The client's timeout counts anew for each five hundred.
+
+        Args:
+            limit: The most clients to return.
+        """
+        return views.connections(await self._walk(operating.ListingConnections(limit)))
 
     async def close_connection(self, client: str) -> None:
-        """End the session of a client that :meth:`connections` names.
+        """End the session of a client.
 
-        What is leased to it goes back at once, without a failed attempt, and nothing more is delivered to it. It may connect anew:
-        revoke its API key first to keep it out.
+        The messages that are leased to it go back at once, without a failed attempt, and it gets no more. It may connect
+        anew: revoke its API key first to keep it out.
+
+        Args:
+            client: Its name, as :meth:`connections` returns it.
+
+        Raises:
+            InvalidArgumentError: There is no such client, or it is the one that asks.
         """
         await self.request(operating.close_connection(client))
 

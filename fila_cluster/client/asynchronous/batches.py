@@ -1,8 +1,8 @@
-"""What ``consume_batches()`` returns, and the batches that it gives.
+"""The iterator that ``consume_batches()`` returns, and its batches.
 
-A settlement is sent at once. It is confirmed when the next batch is taken; with large batches, while settlements succeed and full
-batches are ready, one step later, so that the broker settles one batch while the caller works on the next. Without that, one of
-the two would always wait for the other.
+A settlement is sent at once. It is confirmed when the next batch is taken; with large batches, while settlements succeed
+and full batches are ready, one step later, so that the broker settles one batch while the caller works on the next.
+Without that, one of the two would always wait for the other.
 """
 
 import logging
@@ -17,13 +17,13 @@ from fila_cluster.client.calls import messages
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
-from fila_cluster.client.protocol.subscription import Subscription
+from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.protocol.tracer import SettleTrace
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import BatchError, FilaError
 
 if TYPE_CHECKING:
-    from fila_cluster.client.asynchronous.client import AsyncClient
+    from fila_cluster.client.asynchronous.consuming import AsyncConsuming
 
 _log = logging.getLogger("fila_cluster.batches")
 
@@ -37,10 +37,11 @@ Outcome: TypeAlias = str | tuple[str, str | float]
 
 
 class AsyncBatch(Sequence[AsyncDelivery]):
-    """Deliveries that are settled together, or one by one.
+    """Deliveries that are settled together, or one by one: a sequence.
 
-    Each method sends at once and does not wait: a failure is raised by the step to a later batch, or on leaving the iterator. An
-    error that is known at once, as for a delivery that is settled already, is raised at once; the others are sent.
+    Each method sends at once and does not wait. An error that is known at once, as for a delivery that was settled before,
+    is raised at once as a :class:`BatchError`; the others are sent. Any other failure is raised by the step to a later
+    batch, or on leaving the iterator.
     """
 
     def __init__(self, consumer: "AsyncBatchConsumer", deliveries: list[AsyncDelivery]) -> None:
@@ -70,14 +71,23 @@ class AsyncBatch(Sequence[AsyncDelivery]):
         await self._consumer._settle([(ACK, self._unsettled())])
 
     async def nack(self, error: str = "") -> None:
-        """Fail the deliveries that are not settled yet: count an attempt and let the queue decide what is next."""
+        """Fail the deliveries that are not settled yet: each counts an attempt, and its queue decides what is next.
+
+        Args:
+            error: Why, for the next attempt and for people; the last 4 KiB are kept.
+        """
         await self._consumer._settle([(settlement(Verb.NACK, error), self._unsettled())])
 
     async def settle(self, outcomes: "Mapping[AsyncDelivery, Outcome]") -> None:
-        """Settle each delivery in its own way: ``"ack"``, ``"nack"``, ``"retry"``, ``"fail"``, or a pair of a verb and its
-        argument: ``("nack", error)``, ``("fail", error)``, ``("retry", after)``, ``("defer", retry_after)``.
+        """Settle each delivery in its own way. Deliveries that are not named stay leased.
 
-        Deliveries that are not named stay leased.
+        Args:
+            outcomes: By delivery, ``"ack"``, ``"nack"``, ``"retry"`` or ``"fail"``, or a pair of a verb and its argument:
+                ``("nack", error)``, ``("fail", error)``, ``("retry", after)`` or ``("defer", retry_after)``, both in
+                seconds.
+
+        Raises:
+            InvalidArgumentError: One of them is not a settlement. Then nothing is sent.
         """
         by_manner: dict[Settlement, list[AsyncDelivery]] = {}
         for delivery, outcome in messages.outcomes_of(outcomes):
@@ -85,12 +95,12 @@ class AsyncBatch(Sequence[AsyncDelivery]):
         await self._consumer._settle(by_manner.items())
 
     def _unsettled(self) -> list[AsyncDelivery]:
-        """Return the deliveries that may be settled; of a queue that delivers at most once, all: it says what is wrong."""
+        """Return the deliveries that may be settled; of a queue that delivers at most once, all: the error explains it."""
         return [each for each in self._deliveries if not each._settled or each._lease.at_most_once]
 
 
 class _Sent:
-    """One settlement, made before it is sent: ``known`` are the errors for which the broker need not be asked."""
+    """One settlement, made before it is sent: ``known`` are the errors that need no answer of the broker."""
 
     __slots__ = ("known", "settling", "trace")
 
@@ -116,10 +126,12 @@ class _Sent:
 class AsyncBatchConsumer:
     """Batches of deliveries of one queue as they come, until it is closed. Several tasks may take from the same one.
 
-    Leaving it, for any reason, gives back the deliveries that were not handed over, and confirms what was settled.
+    Leaving it, for any reason, gives back the deliveries that were not handed over, and confirms the settlements.
     """
 
-    def __init__(self, client: "AsyncClient", subscription: Subscription, max_messages: int, max_wait_s: float) -> None:
+    def __init__(
+        self, client: "AsyncConsuming", subscription: ClientSubscription, max_messages: int, max_wait_s: float
+    ) -> None:
         self._client = client
         self._io = client._io
         self._subscription = subscription
@@ -128,7 +140,7 @@ class AsyncBatchConsumer:
         self._unconfirmed: deque[list[_Sent]] = deque()
         """The settlements under way, one for each call."""
         self._failed: list[BatchError] = []
-        """What has failed and is still to be raised."""
+        """Failures that are still to be raised."""
         self._ahead = 0
         """How many settlements may be under way while a full batch is handed over. The first one is waited for."""
 
@@ -151,9 +163,10 @@ class AsyncBatchConsumer:
                 raise StopAsyncIteration
 
     async def close(self) -> None:
-        """Give back at once the deliveries that were not handed over, and confirm what was settled.
+        """Give back at once the deliveries that were not handed over, and wait for the confirmation of the settlements.
 
-        Raises the errors of settlements that were not raised yet.
+        Raises:
+            BatchError: Settlements failed, and that was not raised yet.
         """
         try:
             await self._client._unsubscribe(self._subscription)
@@ -199,7 +212,7 @@ class AsyncBatchConsumer:
         return self._io.ask(lambda _: _Sent(settle(deliveries, how), trace))
 
     async def _confirm(self, under_way: int) -> None:
-        """Wait until so few settlements are under way. Raise what has failed, also of those that need not be waited for."""
+        """Wait until so few settlements are under way. Raise the failures, also of those that need not be waited for."""
         while len(self._unconfirmed) > under_way or (self._unconfirmed and self._is_answered(self._unconfirmed[0])):
             try:
                 group = self._unconfirmed.popleft()  # before the waiting: no other task may wait for it, too
@@ -243,7 +256,7 @@ class AsyncBatchConsumer:
             self._client._session.hand_over(delivery)
 
     def _take(self) -> list[AsyncDelivery]:
-        """Hand over what is ready."""
+        """Hand over the deliveries that are ready."""
         ready = self._subscription.ready
         deliveries: list[Any] = []  # of the class that the session makes
         with suppress(IndexError):  # another task takes, too

@@ -1,4 +1,4 @@
-"""What ``batch()`` returns: messages with a callback that is enqueued when all of them are done."""
+"""The batches that ``batch()`` returns: messages with a callback that is enqueued when all of them are done."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class AsyncMessageBatch:
     """Messages of any queues that belong together. Use it in an ``async with``.
 
-    Entering opens it, leaving seals it. Its callback is enqueued once, when each of its messages is acked, dead-lettered or removed.
-    If the block ends with an exception, the batch is abandoned: what was enqueued stays in its queues, and no callback comes. A
-    batch that is neither sealed nor abandoned, because its client died, is forgotten after a day.
+    Entering opens it, leaving seals it. Its callback is enqueued once, when each of its messages is acked, dead-lettered
+    or removed. If the block ends with an exception, the batch is abandoned: the enqueued messages stay in their queues,
+    and no callback comes. A batch that is neither sealed nor abandoned, because its client died, is forgotten after a day.
     """
 
     def __init__(self, client: "AsyncClient", terms: BatchTerms) -> None:
@@ -43,10 +43,18 @@ class AsyncMessageBatch:
         headers: Mapping[str, str] | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> str:
-        """Enqueue a message of the batch, as the client's ``enqueue`` does.
+        """Enqueue a message of the batch, as :meth:`Client.enqueue` does.
 
-        If its answer is lost, it counts for the batch if it was stored. A message whose ``dedup_id`` is known is not stored, and
-        does not count again.
+        If its answer is lost, it counts for the batch if it was stored. A message whose ``dedup_id`` is known is not
+        stored, and does not count again.
+
+        Args:
+            queue: The queue.
+            payload: The payload, as bytes.
+            headers: Names and values, both text; at most 64 KiB.
+
+        Raises:
+            InvalidArgumentError: The batch is sealed, abandoned or forgotten.
         """
         try:
             (message_id,) = await self.enqueue_many(queue, [Message(payload, headers, **options)])
@@ -55,7 +63,16 @@ class AsyncMessageBatch:
         return message_id
 
     async def enqueue_many(self, queue: str, messages: Iterable[Message]) -> list[str]:
-        """Enqueue messages of the batch, as the client's ``enqueue_many`` does."""
+        """Enqueue messages of the batch, as :meth:`Client.enqueue_many` does.
+
+        Args:
+            queue: The queue of all messages.
+            messages: The messages.
+
+        Raises:
+            BatchError: Some messages were not accepted. The others are in the queue.
+            InvalidArgumentError: The batch is sealed or abandoned.
+        """
         check_open(self._stage)
         return await self._client._enqueue_all(queue, messages, self.id)
 

@@ -1,4 +1,4 @@
-"""What ``producer()`` returns: sends messages without waiting for each."""
+"""The producer that ``producer()`` returns: it sends messages without waiting for each."""
 
 import asyncio
 import warnings
@@ -13,7 +13,7 @@ from fila_cluster.client.io.confirming import Unseen
 from fila_cluster.client.message import BytesLike
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.encoding import Row, seal_row
-from fila_cluster.client.protocol.pipelining import FULL, TO_TEND, Confirmed, Pipe
+from fila_cluster.client.protocol.pipelining import FULL, TO_TEND, Confirmed, Pipeline
 from fila_proto_zmq.errors import FilaError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class AsyncProducer:
     failed. It ends with its client: messages that are not confirmed by then fail. Several tasks may share it.
     """
 
-    def __init__(self, client: "AsyncClient", queue: str | None, pipe: Pipe, unseen: Unseen) -> None:
+    def __init__(self, client: "AsyncClient", queue: str | None, pipe: Pipeline, unseen: Unseen) -> None:
         self._client = client
         self._io = client._io
         self._confirmer = client._confirmer
@@ -59,15 +59,24 @@ class AsyncProducer:
     ) -> "asyncio.Future[str]":
         """Take in a message, and return a future of its id. See :class:`Message` for the options.
 
-        Waits while ``max_outstanding`` messages, or 64 MiB of messages of this client's producers, are unconfirmed. What it
-        raises is about arguments, or about a client that is closed: the message is not sent then. The future fails as
-        ``enqueue`` does, after the client has tried again while its timeout lasts.
+        Waits while ``max_outstanding`` messages, or 64 MiB of messages of this client's producers, are unconfirmed. The
+        future fails as :meth:`Client.enqueue` does, after the client has tried again while its timeout lasts.
+
+        Args:
+            payload: The payload, as bytes.
+            headers: Names and values, both text; at most 64 KiB.
+            queue: The queue; None: the one of the producer.
+
+        Raises:
+            InvalidArgumentError: An argument is malformed. The message is not sent.
+            FilaError: The producer or its client is closed. The message is not sent.
         """
         if self._closed:
             raise FilaError("this producer is closed: open another one")
         name = messages.queue_of(queue, self._queue)
         options = (
-            fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id, dedup_mode, max_attempts,
+            fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id, dedup_mode,
+            max_attempts,
         )  # fmt: skip
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:
@@ -85,9 +94,15 @@ class AsyncProducer:
         return future
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send what is collected, and return when all messages so far are confirmed or have failed.
+        """Send the collected messages, and return when all messages so far are confirmed or have failed.
 
-        :class:`RequestTimeoutError` if that takes longer than ``timeout`` seconds. Errors of messages are in their futures.
+        The errors of messages are in their futures.
+
+        Args:
+            timeout: How long to wait, in seconds; at most a day. None: as long as it takes.
+
+        Raises:
+            RequestTimeoutError: It takes longer. The messages are sent nevertheless.
         """
         seconds = messages.patience_s(timeout)
         flush = self._io.ask(lambda now: self._pipe.flush(now, seconds))
@@ -104,7 +119,7 @@ class AsyncProducer:
     async def close(self) -> None:
         """Take in no more messages, and return when all are confirmed or have failed."""
         self._closed = True
-        if not (self._pipe.idle or self._io.closed):  # a client that takes leave ends at once what is collected
+        if not (self._pipe.idle or self._io.closed):  # a client that takes leave ends the collected messages at once
             await self.flush()
         self._confirmer.resolve()
         self._unseen.log()
@@ -129,7 +144,7 @@ class AsyncProducer:
         )
 
     async def _go_on(self, taken: int, name: str, row: Row, future: Confirmed) -> None:
-        """Do what a pipe asks for: wait until the message is in, and see to what is to be sent."""
+        """Wait until a pipeline has room and has the message, and send its full batches."""
         while taken == FULL:
             room = self._io.ask(self._pipe.want_room)
             self._confirmer.tend(self._pipe)

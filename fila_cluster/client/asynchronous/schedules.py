@@ -30,16 +30,23 @@ class AsyncScheduling:
         jitter: float = 0.0,
         **options: Unpack[ScheduledOptions],
     ) -> Schedule:
-        """Have the broker enqueue a message at each due time: at the times of ``cron``, or ``every`` so many seconds.
+        """Make a schedule: the broker enqueues a message at the times of ``cron``, or ``every`` so many seconds.
 
-        ``cron`` has five fields, or six with the seconds first, and follows ``timezone``. ``every`` is at least a second, and
-        counts from now. Each message has the headers ``fila-schedule`` and ``fila-due-at``, and comes up to ``jitter`` seconds
-        after its due time. ``catch_up`` says what becomes of due times that passed in an outage of more than 30 seconds: none
-        is carried out (``"skip"``), the last one (``"once"``), or each (``"all"``).
+        A schedule of this name is replaced. If its due times are the same it goes on where it is, else it begins now. Each
+        message has the headers ``fila-schedule`` and ``fila-due-at``. Its options are those of :meth:`enqueue`, except
+        ``deliver_at``. If the queue does not exist at a due time, :attr:`Schedule.error` shows it.
 
-        A schedule of this name is replaced. It goes on where it is if its due times are the same, else it begins now. The
-        options of the message are those of :meth:`enqueue`, except ``deliver_at``. A queue that does not exist is no error here:
-        see :attr:`Schedule.error`.
+        Args:
+            name: The name of the schedule.
+            queue: The queue of the messages. It may be created later.
+            payload: The payload of each message.
+            headers: The headers of each message.
+            cron: Five fields, or six with the seconds first, of which ``timezone`` is the clock.
+            every: The time between two due times, 1 second to 366 days, in seconds. It counts from now.
+            timezone: A name of the time zone database, for ``cron``.
+            catch_up: How many due times are carried out that passed in an outage of more than 30 seconds: ``"skip"`` none,
+                ``"once"`` the last one, ``"all"`` each.
+            jitter: The most seconds between a due time and its message. The broker chooses them for each due time.
         """
         request = schedules.put_schedule(
             name,
@@ -56,16 +63,30 @@ class AsyncScheduling:
         return schedule(found.schedule)
 
     async def get_schedule(self, name: str) -> Schedule | None:
-        """Return a schedule with its message; None if there is none of this name."""
+        """Return a schedule with its message; None if there is no schedule of this name.
+
+        Args:
+            name: The name of the schedule.
+        """
         found: commands.ScheduleFound = await self.request(schedules.get_schedule(name))
         return None if found.schedule is None else schedule(found.schedule)
 
     async def list_schedules(self, prefix: str = "") -> list[Schedule]:
-        """Return all schedules whose names start with ``prefix``, by name, without their messages."""
+        """Return all schedules by name, without their messages.
+
+        Args:
+            prefix: The first characters of the names.
+        """
         return [schedule(view) for view in await self._walk(schedules.ListingSchedules(prefix))]
 
     async def delete_schedule(self, name: str) -> bool:
-        """Delete a schedule; return whether there was one. Its messages stay; one that waits because its queue is full is given up."""
+        """Delete a schedule; return whether there was one.
+
+        Messages that it enqueued stay. A message that waits because its queue is full is given up.
+
+        Args:
+            name: The name of the schedule.
+        """
         deleted: commands.ScheduleDeleted = await self.request(schedules.delete_schedule(name))
         return deleted.existed
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Self
 from fila_cluster.client import checks
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.subscription import Subscription
+from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_proto_zmq.limits import WAIT_MS_MAX
 
 if TYPE_CHECKING:
-    from fila_cluster.client.blocking.client import Client
+    from fila_cluster.client.blocking.consuming import Consuming
 
 
 class Consumer:
     """Deliveries of one queue as they come, until it is closed. Several threads may take from the same one."""
 
-    def __init__(self, client: "Client", subscription: Subscription) -> None:
+    def __init__(self, client: "Consuming", subscription: ClientSubscription) -> None:
         self._client = client
         self._subscription = subscription
         self._ready = subscription.ready
@@ -39,7 +39,14 @@ class Consumer:
         return delivery
 
     def take(self, timeout: float = 0.0) -> Delivery | None:
-        """Return the next delivery; None if there is none within ``timeout`` seconds, and once the iterator is closed."""
+        """Return the next delivery; None if there is none in time, and once the iterator is closed.
+
+        Args:
+            timeout: How long to wait, in seconds; at most a day.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
+        """
         timeout_s = checks.milliseconds("timeout", timeout, WAIT_MS_MAX) / 1000
         if not self._ready and timeout_s > 0:
             self._client._gather(self._subscription, 1, 0.0, timeout_s)

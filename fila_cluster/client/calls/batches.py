@@ -13,17 +13,18 @@ from fila_proto_zmq.names import BATCH_TOKEN_BYTES, batch_id
 
 
 class BatchTerms:
-    """What a new batch is: its callback, checked, and its id."""
+    """The terms of a new batch: its callback, checked, and its id."""
 
     def __init__(self, callback: Any, queue: Any, name: Any) -> None:
-        """Raise :class:`InvalidArgumentError` for what is wrong with an argument."""
+        """Raise :class:`InvalidArgumentError` if an argument is malformed."""
         if not isinstance(callback, Message):
             raise InvalidArgumentError(
                 f"callback={checks.shown(callback)}: pass a Message, which is enqueued when the batch is done"
             )
         if callback.dedup_id is not None:
             raise InvalidArgumentError(
-                f"the callback has dedup_id={checks.shown(callback.dedup_id)}: leave it out, a callback is enqueued once in any case"
+                f"the callback has dedup_id={checks.shown(callback.dedup_id)}: leave it out, "
+                "a callback is enqueued once in any case"
             )
         if name is not None:
             if not isinstance(name, str):
@@ -53,7 +54,8 @@ class BatchTerms:
 
 
 def check_open(stage: str) -> None:
-    """Raise :class:`InvalidArgumentError` if a batch takes no messages. ``stage``: what it is, empty if it is open."""
+    """Raise :class:`InvalidArgumentError` if a batch takes no messages. ``stage``: its state in a word, empty if it is
+    open."""
     if stage:
         raise InvalidArgumentError(f"this batch is {stage}: enqueue its messages inside its with block")
 

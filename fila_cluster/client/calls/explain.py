@@ -1,8 +1,8 @@
-"""One ``why``, in steps: what one shard does not know is asked elsewhere.
+"""One ``why``, in steps: the first shard is asked, then others for what it lacks.
 
-A message that became a dead letter of another shard is searched for there. If the queue's shard has no live worker, that is
-the answer and comes at once: it is the reason why the messages wait, not an error. On a replicated log the copies of the shard
-say what it waits for: a standby that takes over, a copy that has to catch up, or one that is not there.
+A message that became a dead letter of another shard is searched for there. If the queue's shard has no live worker, that
+is the answer and comes at once: it is the reason why the messages wait, not an error. On a replicated log the copies of
+the shard say what it waits for: a standby that takes over, a copy that has to catch up, or one that is not there.
 """
 
 from typing import Any
@@ -30,7 +30,8 @@ class Explaining:
         name = checks.queue_name(queue)
         if message_id is not None and fairness_key is not None:
             raise InvalidArgumentError(
-                f"message_id={checks.shown(message_id)} and fairness_key={checks.shown(fairness_key)}: pass one of them, or neither"
+                f"message_id={checks.shown(message_id)} and fairness_key={checks.shown(fairness_key)}: "
+                "pass one of them, or neither"
             )
         wanted = None if message_id is None else parse_id(message_id)
         self._next: Request | None = Request(name, Explain(wanted, checks.only_fairness_key(fairness_key)))
@@ -53,7 +54,7 @@ class Explaining:
             self.result = explanation(reply)
 
     def refused(self, error: FilaError) -> None:
-        """Take in the error of the request; raise it if it is no answer to ``why``."""
+        """Take in the error of the request; raise it if it does not answer ``why``."""
         if self._down is not None:
             self.result = self._outage([])
         elif isinstance(error, ShardUnavailableError) and "shard" in error.details:
@@ -79,7 +80,10 @@ class Explaining:
         shard = self._down.details["shard"]
         owner = next((worker for worker in workers if shard in _held(worker)), None)
         which = f": worker {owner.name!r} (pid {owner.pid}) is {owner.state}" if owner else ""
-        text = f"shard {shard} of queue {self._asked.queue!r} had no live worker{which}; it comes back by itself, its messages are on disk"
+        text = (
+            f"shard {shard} of queue {self._asked.queue!r} had no live worker{which}; "
+            "it comes back by itself, its messages are on disk"
+        )
         outage = self._down.details.get("state")
         if outage is not None:  # its worker lives, and has given a reason
             why = f"{trouble.text}; {trouble.action}" if trouble is not None else self._down.message

@@ -38,7 +38,8 @@ PATIENCE_MS_MAX = 24 * 3600 * 1000
 
 
 def pipe_options(linger: Any, batch: Any, max_outstanding: Any) -> tuple[float, int, int]:
-    """Return how long a producer's messages may linger (seconds), how many travel together, and how many may be unconfirmed."""
+    """Return how long a producer's messages may linger (seconds), how many travel together, and how many may be
+    unconfirmed."""
     checks.milliseconds("linger", linger, LINGER_MS_MAX)
     return (
         float(linger),
@@ -102,8 +103,8 @@ def settlement_of(how: Any) -> Settlement:
     elif argument is not None and verb in _WITH_ARGUMENT:
         return _WITH_ARGUMENT[verb](argument)
     raise InvalidArgumentError(
-        f"{checks.shown(how)} is no settlement: use 'ack', 'nack', 'retry' or 'fail', or a pair: ('nack', error), ('fail', error), "
-        "('retry', after), ('defer', retry_after)"
+        f"{checks.shown(how)} is not a settlement: use 'ack', 'nack', 'retry' or 'fail', or a pair: ('nack', error), "
+        "('fail', error), ('retry', after), ('defer', retry_after)"
     )
 
 
@@ -154,5 +155,7 @@ def as_deliveries(deliveries: Any) -> Sequence[Delivery]:
     batch = deliveries if isinstance(deliveries, (list, tuple)) else list(checks.several("deliveries", deliveries))
     for delivery in batch:
         if not isinstance(delivery, Delivery):
-            raise InvalidArgumentError(f"a {type(delivery).__name__} is no delivery: pass what receive or consume gave")
+            raise InvalidArgumentError(
+                f"a {type(delivery).__name__} is not a delivery: pass what receive or consume returned"
+            )
     return batch

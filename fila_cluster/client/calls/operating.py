@@ -23,7 +23,7 @@ def undo_config(version: Any, force: Any) -> Request:
     return Request("", commands.UndoConfig(checks.whole_number("version", version, 1, 2**63 - 1), bool(force)))
 
 
-class Connections(Paging[commands.ConnectionView]):
+class ListingConnections(Paging[commands.ConnectionView]):
     """One ``connections``; its result is the list of clients."""
 
     def __init__(self, limit: Any) -> None:
@@ -38,7 +38,7 @@ class Connections(Paging[commands.ConnectionView]):
         self._add(page.connections, more=page.more)
 
 
-class ConfigHistory(Paging[commands.ConfigEdit]):
+class ListingConfigHistory(Paging[commands.ConfigEdit]):
     """One ``config_history``; its result is the list of changes."""
 
     def __init__(self, key: Any, limit: Any, before: Any) -> None:

@@ -37,6 +37,7 @@ class QueueOptions(TypedDict, total=False):
     dead_letter: str | None
     """``"dlq"`` (the default), ``"discard"``, or the name of a queue that takes the dead letters."""
     delivery: Literal["at_least_once", "at_most_once"] | None
+    """``"at_most_once"``: messages are removed when they are delivered."""
     max_in_flight_per_key: int | None
     """A fairness key's messages that may be leased, or waiting for a retry, at a time; 1 keeps each key in strict order."""
     default_ttl: float | None
@@ -44,6 +45,7 @@ class QueueOptions(TypedDict, total=False):
     idle_expiry: float | None
     """The queue is deleted after this long without messages, consumers and calls; by default never."""
     lua_timeout: float | None
+    """How long one run of a hook may take."""
     lua_memory_limit: int | None
     """The memory of one run of a hook, in bytes."""
 
@@ -140,7 +142,7 @@ def delete_template(pattern: Any) -> Request:
     return Request("", commands.DeleteTemplate(check_pattern(pattern)))
 
 
-class Templates(Paging[commands.Template]):
+class ListingTemplates(Paging[commands.Template]):
     """One ``list_templates``; its result is the list of templates."""
 
     def __init__(self, prefix: Any) -> None:
@@ -166,7 +168,7 @@ def pause(name: Any, fairness_key: Any, *, paused: bool) -> Request:
     return Request(checks.queue_name(name), commands.Pause(paused, checks.only_fairness_key(fairness_key)))
 
 
-class Listing(Paging[commands.QueueInfo]):
+class ListingQueues(Paging[commands.QueueInfo]):
     """One ``list_queues``; its result is the list of queues.
 
     ``partial``: of the shards that answer. ``shards`` are then those that did for every page.

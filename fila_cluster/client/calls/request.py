@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fila_cluster.client import checks
-from fila_cluster.client.requests.call import Call
+from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import InvalidArgumentError
 
@@ -40,10 +40,10 @@ class AsksLater(Protocol):
 class AsksAhead(Protocol):
     """The part of a blocking client that readers with several commands under way need."""
 
-    def start(self, command: Request) -> Call:
+    def start(self, command: Request) -> PendingCall:
         """Send a command."""
 
-    def outcome(self, call: Call) -> Any:
+    def outcome(self, call: PendingCall) -> Any:
         """Return the reply, once it is there."""
 
 

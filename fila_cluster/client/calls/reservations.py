@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fila_cluster.client.calls.request import AsksAhead, Request
-from fila_cluster.client.requests.call import Call
+from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import QueueNotFoundError
@@ -23,7 +23,7 @@ PARTS_AHEAD = 2
 """Parts that are on their way while the caller reads one."""
 
 
-class Wanted(NamedTuple):
+class WantedPart(NamedTuple):
     """A part to reserve: its queue, its number, the most messages in it."""
 
     queue: str
@@ -37,7 +37,7 @@ class Reservations:
     def __init__(self, client: AsksAhead) -> None:
         self._client = client
 
-    def reserve(self, name: str, wanted: Sequence[Wanted], timeout_s: float, *, wait_s: float = 0.0) -> list[int]:
+    def reserve(self, name: str, wanted: Sequence[WantedPart], timeout_s: float, *, wait_s: float = 0.0) -> list[int]:
         """Take parts; return how many messages each has. A part of a deleted queue has none.
 
         ``wait_s``: how long each may wait for its first message.
@@ -55,7 +55,7 @@ class Reservations:
 
         Raises :class:`LeaseExpiredError` if the reservation is over.
         """
-        under_way: deque[Call] = deque()
+        under_way: deque[PendingCall] = deque()
         for part in parts:
             under_way.append(self._client.start(Request(queue, commands.FetchReserved(name, part))))
             if len(under_way) > PARTS_AHEAD:
@@ -92,7 +92,7 @@ class Reservations:
             answers += [self._answer_unless_gone(call) for call in started]
         return answers
 
-    def _answer_unless_gone(self, call: Call) -> Any:
+    def _answer_unless_gone(self, call: PendingCall) -> Any:
         try:
             return self._client.outcome(call)
         except QueueNotFoundError:

@@ -15,7 +15,7 @@ from fila_proto_zmq.names import check_new_queue_name, check_schedule_name
 def put_schedule(
     name: Any, queue: Any, message: Message, *, cron: Any, every: Any, timezone: Any, catch_up: Any, jitter: Any
 ) -> Request:
-    """Put a schedule. The broker checks what it says of its due times."""
+    """Put a schedule. The broker checks its due times."""
     if (cron is None) == (every is None):
         raise InvalidArgumentError(f"cron={checks.shown(cron)} and every={checks.shown(every)}: a schedule has one of them")
     command = commands.PutSchedule(

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fila_cluster.client.calls.request import AsksAhead, Request
-from fila_cluster.client.requests.call import Call
+from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq.commands import BrowseView, MessageView, OpenView, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
 
 
-class Stretch(NamedTuple):
+class KeyRange(NamedTuple):
     """A part of a queue: fairness keys from ``from_key`` up to, not including, ``to_key`` (None: to the last)."""
 
     queue: str
@@ -40,7 +40,7 @@ class ShardViews:
     def pages(
         self,
         view: str,
-        stretch: Stretch,
+        stretch: KeyRange,
         *,
         fairness_keys: Sequence[str] | None = None,
         states: Sequence[str] | None = None,
@@ -55,7 +55,7 @@ class ShardViews:
             None if fairness_keys is None else list(fairness_keys),
             None if states is None else list(states),
         )
-        under_way: Call | None = self._client.start(Request(stretch.queue, command))
+        under_way: PendingCall | None = self._client.start(Request(stretch.queue, command))
         while under_way is not None:
             page: ViewBrowsed = self._client.outcome(under_way)
             under_way = None

@@ -1,11 +1,11 @@
 """The futures of producers: for asyncio, and for threads.
 
-A future that fails and that is not looked at must not be lost. That is known when it is garbage-collected, as with asyncio's own
+A future that fails and that is not looked at must not be lost. This shows when it is garbage-collected, as with asyncio's own
 "exception was never retrieved". A dropped future ends as soon as its result is there, so ``on_error`` is called at once then.
 
 Futures are resolved outside of the client's lock: their callbacks, and ``on_error``, may use the client. In a blocking client
 that happens in the threads that use the producer, and in a thread of its own, which also waits for the broker's answers while
-no other thread does. A slow callback so holds up other callbacks, and no heartbeat.
+no other thread does. So a slow callback delays other callbacks, never a heartbeat.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from fila_cluster.client.io.heartbeat import HeartbeatThread
 from fila_cluster.client.io.link import leave_to_the_parent
 from fila_cluster.client.io.pump import Pump
 from fila_cluster.client.io.reactor import Reactor
-from fila_cluster.client.protocol.pipelining import Pipe, Pipelines, Receipt
+from fila_cluster.client.protocol.pipelining import Pipeline, Pipelines, Receipt
 from fila_cluster.client.protocol.tracer import EnqueueTrace
 from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq.errors import FilaError
@@ -52,7 +52,7 @@ class Unseen:
         """The errors since the last line."""
 
     def post(self, error: FilaError) -> None:
-        """Have one error reported. Called at any time: a garbage collection may come while the client's lock is held."""
+        """Report one error. Called at any time: a garbage collection may come while the client's lock is held."""
         post = self._post()
         if post is None:  # the client is gone
             self.report(error)
@@ -74,7 +74,7 @@ class Unseen:
             self.log(error)
 
     def log(self, error: FilaError | None = None) -> None:
-        """Log what is not logged yet."""
+        """Log the errors that are not logged yet."""
         count, self._more = self._more, 0
         if count:
             last = "" if error is None else f"; the last error: {error}"
@@ -100,8 +100,8 @@ def _end_trace(trace: Trace, result: str | FilaError) -> None:
 class AsyncConfirmation(asyncio.Future[str]):
     """The id of a message, once it is durable, or its error.
 
-    A future that fails changes its class: only those have a finalizer in Python. The constructor is the base class's for the same
-    reason: each would double the cost of a future.
+    A future that fails changes its class: only those have a finalizer in Python. The constructor is the base class's for
+    the same reason: each would double the cost of a future.
     """
 
     _unseen: Unseen
@@ -164,9 +164,9 @@ _WITH_CONDITION = ("_condition", "_waiters", "_done_callbacks")
 class Confirmation(concurrent.futures.Future[str]):
     """The id of a message, once it is durable, or its error. A message can't be called back: :meth:`cancel` has no effect.
 
-    Most futures are never waited for, or only when their message is in. So a future costs little until then: it finds its id in the
-    receipt of its batch, and the condition of the base class is made when it is first needed (``__getattr__``). A future with a
-    condition asks for a result of its own, because a thread may wait for it.
+    Most futures are never waited for, or only when their message is in. So a future costs little until then: it finds its
+    id in the receipt of its batch, and the condition of the base class is made when it is first needed (``__getattr__``).
+    A future with a condition asks for a result of its own, because a thread may wait for it.
     """
 
     _state = "PENDING"
@@ -304,13 +304,13 @@ class LoopConfirmer:
             except RuntimeError:  # it is closed
                 self.resolve()
 
-    def tend(self, pipe: Pipe) -> None:
-        """Send what is to be sent of a producer, and resolve the futures when there are answers."""
+    def tend(self, pipe: Pipeline) -> None:
+        """Send the full batches of a producer, and resolve the futures when there are answers."""
         self._io.ask(pipe.tend)
         self._watch()
 
     async def breathe(self) -> None:
-        """Let the loop send a batch before the next one is made."""
+        """Yield to the loop, which sends a batch before the next one is made."""
         await asyncio.sleep(0)
 
     def resolve(self) -> None:
@@ -323,7 +323,7 @@ class LoopConfirmer:
             self._resolving = False
 
     def close(self) -> None:
-        """Resolve what the closing of the client has ended. A loop that is closed has no one who waits."""
+        """Resolve the futures that the end of the client has ended. In a closed loop nobody waits."""
         if self._loop is None or not self._loop.is_closed():
             self.resolve()
 
@@ -355,8 +355,8 @@ class LoopConfirmer:
 class ThreadConfirmer:
     """Makes the futures of a blocking client, and resolves them in threads that use it, and in one of its own.
 
-    That thread lives while messages are unconfirmed, and then sleeps. ``_awake`` is changed with the pump's lock held; meanwhile
-    a client that the user has dropped is kept, because its futures may be waited for.
+    That thread lives while messages are unconfirmed, and then sleeps. ``_awake`` is changed with the pump's lock held;
+    meanwhile a client that the user has dropped is kept, because its futures may be waited for.
     """
 
     _all_awake: ClassVar["set[ThreadConfirmer]"] = set()
@@ -379,11 +379,11 @@ class ThreadConfirmer:
         """Return a future."""
         return Confirmation(unseen, trace)
 
-    def tend(self, pipe: Pipe) -> None:
-        """Send what is to be sent of a producer, and resolve the futures that have an answer.
+    def tend(self, pipe: Pipeline) -> None:
+        """Send the full batches of a producer, and resolve the futures that have an answer.
 
-        It also reads what has come: the thread that waits for answers gets the interpreter only every few milliseconds while this one
-        is busy, and the next batches are sent when earlier ones are confirmed.
+        It also reads the frames that have come: the thread that waits for answers gets the interpreter only every few
+        milliseconds while this one is busy, and the next batches are sent when earlier ones are confirmed.
         """
         self._io.ask(lambda now: self._tend(pipe, now), None)
         if self._pipelines.completed and self._resolving.acquire(blocking=False):
@@ -393,7 +393,7 @@ class ThreadConfirmer:
                 self._resolving.release()
 
     def breathe(self) -> None:
-        """Let others go on: threads need no help for that."""
+        """Do nothing: other threads run without help."""
 
     def resolve(self) -> None:
         """Resolve the futures of all messages that are confirmed, and report the errors that are not looked at."""
@@ -417,13 +417,15 @@ class ThreadConfirmer:
         _report_all(self._reports)
 
     def close(self) -> None:
-        """Resolve what the closing of the client has ended, and end the thread. It does both itself if the client is closed later."""
+        """Resolve the futures that the end of the client has ended, and end the thread. It does both itself if the client
+        is closed later."""
         if not (self._disowned or self._io.closes_later):
             self.resolve()
             self._thread.stop(ENDING_S_MAX)
 
     def finish(self) -> None:
-        """Send what is collected, and return when all of it is confirmed or has failed: no later than the client's timeout."""
+        """Send the collected messages, and return when all are confirmed or have failed: no later than the client's
+        timeout."""
         with suppress(FilaError):  # closed
             for pipe in self._pipelines.busy:
                 self._io.wait(self._io.ask(partial(pipe.flush, timeout_s=None)))
@@ -462,7 +464,7 @@ class ThreadConfirmer:
         for confirmer in list(cls._all_awake):
             confirmer.finish()
 
-    def _tend(self, pipe: Pipe, now: float) -> None:
+    def _tend(self, pipe: Pipeline, now: float) -> None:
         pipe.tend(now)
         if not self._awake:
             self._awake = True

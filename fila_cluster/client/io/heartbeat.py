@@ -1,8 +1,8 @@
 """A daemon thread for what must be sent in time while no caller waits: heartbeats.
 
-An interrupt (Ctrl-C) may hit a caller's thread at any moment, and a finalizer may run in any. So both use only primitives that are one
-call into C: ``threading.Event`` keeps its lock for ever if an interrupt hits it while it takes the lock, and ``Thread.start`` then raises
-RuntimeError ("release unlocked lock") or leaves a thread that never runs.
+An interrupt (Ctrl-C) may hit a caller's thread at any moment, and a finalizer may run in any. So both use only primitives
+that are one call into C: ``threading.Event`` keeps its lock for ever if an interrupt hits it while it takes the lock, and
+``Thread.start`` then raises RuntimeError ("release unlocked lock") or leaves a thread that never runs.
 """
 
 import math
@@ -18,7 +18,7 @@ class HasHeartbeat(Protocol):
     """The pump, as this thread needs it."""
 
     def keep(self) -> float | None:
-        """Do what is due; return the seconds until the next time, or None to end the thread."""
+        """Send the heartbeats that are due; return the seconds until the next time, or None to end the thread."""
 
 
 class HeartbeatThread:
@@ -41,7 +41,7 @@ class HeartbeatThread:
             start_new_thread(self._run, ())
 
     def wake(self) -> None:
-        """Let the thread find out whether it is to end. Safe in a finalizer."""
+        """Wake the thread: it looks whether it is to end. Safe in a finalizer."""
         self._alarm.put(None)
 
     def stop(self, wait_s: float = -1) -> None:

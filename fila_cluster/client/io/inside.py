@@ -1,13 +1,14 @@
 """Brokers in this process, and the link to one of them: ``memory://NAME`` instead of a socket.
 
-:mod:`fila_cluster.testing` and :mod:`fila_cluster.embedded` enter their brokers here by name. A client finds its broker by the name of
-its endpoint whenever it exchanges frames. So it may be made before the broker, and goes on with the next broker of the same name, as
-with a broker that was restarted: it greets, and what it held of the old one is lost.
+:mod:`fila_cluster.testing` and :mod:`fila_cluster.embedded` enter their brokers here by name. A client finds its broker by
+the name of its endpoint whenever it exchanges frames. So it may be made before the broker, and goes on with the next
+broker of the same name, as with a broker that was restarted: it greets, and its leases of the old one are lost.
 
-A broker may have a clock of its own (``keeps_time``). Then all times of its clients are of that clock, and the clock itself has them do
-what is due (:meth:`Inhabitant.tick`). A wait of the thread that keeps the clock moves it to the next date. Waits of other threads and of
-event loops let it go on as fast as real time. Rejected: a second shell for such brokers (it would be the shell that no production has);
-a clock that always goes on with real time (a test that is slow would get other results).
+A broker may have a clock of its own (``keeps_time``). Then all times of its clients are of that clock, and the clock
+itself calls their :meth:`Inhabitant.tick`. A wait of the thread that keeps the clock moves it to the next date. Waits of
+other threads and of event loops let it go on as fast as real time. Rejected: a second shell for such brokers (it would be
+the shell that no production has); a clock that always goes on with real time (a test that is slow would get other
+results).
 """
 
 import math
@@ -18,7 +19,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.session import ClientSession
 from fila_proto_zmq.errors import InvalidArgumentError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.frames import HEADER_BYTES
 
@@ -28,14 +29,15 @@ if TYPE_CHECKING:
 FRAMES_PER_EXCHANGE = 256
 """The most frames that an exchange reads before it sends."""
 PATIENCE_S: Final = 600.0
-"""How far one call may move a broker's own clock. For a call that would wait for ever, such as a consumer of an empty queue, this is
-the end: a test that hangs says nothing."""
+"""How far one call may move a broker's own clock. For a call that would wait for ever, such as a consumer of an empty
+queue, this is the end: a test that hangs says nothing."""
 
 GRACE_MS: Final = 5
-"""How long a call waits before it moves a broker's own clock, if there are other threads: one may be about to use the broker."""
+"""How long a call waits before it moves a broker's own clock, if there are other threads: one may be about to use the
+broker."""
 
 
-class Pipe(Protocol):
+class InsideConnection(Protocol):
     """A client's connection to a broker in this process."""
 
     arrived: deque[list[bytes]]
@@ -52,7 +54,7 @@ class Inhabitant(Protocol):
     """The shell of a client: a pump, or a reactor."""
 
     def tick(self) -> None:
-        """Read what has come, and do what is due. Called in any thread, without a lock of the broker."""
+        """Read the frames that have come, and do the work that is due. Called in any thread, without a lock of the broker."""
 
     def due_at(self) -> float:
         """Return when it has something to do by itself, by its broker's clock; infinity: never."""
@@ -65,19 +67,20 @@ class InsideBroker(Protocol):
     """Whether it has a clock of its own."""
 
     def now(self) -> float:
-        """Return monotonic seconds. Of several brokers of one name no later one begins earlier than a former one has ended."""
+        """Return monotonic seconds. Of several brokers of one name no later one begins earlier than a former one has
+        ended."""
 
-    def connect(self, link: "InsideLink") -> Pipe:
+    def connect(self, link: "InsideLink") -> InsideConnection:
         """Open a connection. ``link.ring`` is called when frames have arrived."""
 
     def serve(self) -> None:
-        """Carry out what was sent, now or soon."""
+        """Carry out the frames that were sent, now or soon."""
 
     def rest(self, until: float) -> bool:
-        """Let the clock go on to the next date, at most to ``until``; return False if this thread does not keep it."""
+        """Move the clock to the next date, at most to ``until``; return False if this thread does not keep it."""
 
     def reach(self, until: float) -> None:
-        """Let the clock go on to ``until``, because so much time has passed, unless it is past that or another thread moves it."""
+        """Move the clock to ``until``, because so much time has passed, unless another thread moves it."""
 
 
 _lock = threading.RLock()  # a finalizer may come in between, and use a client
@@ -89,7 +92,8 @@ _ended_at = -math.inf
 
 
 def enter(name: str, broker: InsideBroker) -> None:
-    """Let clients find a broker as ``memory://NAME``. Raise :class:`InvalidArgumentError` if there is one of this name."""
+    """Enter a broker as ``memory://NAME``, so that clients find it. Raise :class:`InvalidArgumentError` if there is one of
+    this name."""
     with _lock:
         if name in _brokers:
             raise InvalidArgumentError(
@@ -100,7 +104,7 @@ def enter(name: str, broker: InsideBroker) -> None:
 
 
 def leave(name: str, broker: InsideBroker) -> None:
-    """Let no client find a broker any more. What waits for its answers ends now."""
+    """Remove a broker: clients find it no more, and calls that wait for its answers end now."""
     global _ended_at  # noqa: PLW0603
     with _lock:
         if _brokers.get(name) is not broker:
@@ -128,13 +132,13 @@ def inhabitants(name: str) -> list[Inhabitant]:
 
 
 def tick_all(name: str) -> None:
-    """Have all clients of a broker do what is due."""
+    """Call :meth:`Inhabitant.tick` of all clients of a broker."""
     for inhabitant in inhabitants(name):
         inhabitant.tick()
 
 
 def forget_parent() -> None:
-    """Have no broker in the child of a fork: its threads are the parent's."""
+    """Remove all brokers in the child of a fork: their threads are the parent's."""
     global _lock  # noqa: PLW0603
     _lock = threading.RLock()
     _brokers.clear()
@@ -165,8 +169,8 @@ class InsideTime:
         return max(time.monotonic(), _ended_at) if broker is None else broker.now()
 
     def poll(self, poller: "select.poll", sleep_ms: int, began: float, *, ends: bool) -> list[tuple[int, int]]:
-        """Wait for descriptors as ``poller.poll(sleep_ms)`` does. ``began``: when the call began that waits; ``ends``: whether it ends by
-        itself."""
+        """Wait for descriptors as ``poller.poll(sleep_ms)`` does. ``began``: when the call began that waits; ``ends``:
+        whether it ends by itself."""
         broker = self._keeper
         if broker is None:
             return poller.poll(sleep_ms)
@@ -184,19 +188,20 @@ class InsideTime:
         return ready
 
     def rest(self, until: float) -> bool:
-        """Let the clock go on to the next date, at most to ``until``; False if it is not for this thread to move it."""
+        """Move the clock to the next date, at most to ``until``; return False if another thread moves it."""
         broker = self._keeper
         return broker is not None and broker.rest(until)
 
     def reach(self, until: float) -> None:
-        """Let the clock go on to ``until``, because so much real time has passed."""
+        """Move the clock to ``until``, because so much real time has passed."""
         broker = self._keeper
         if broker is not None:
             broker.reach(until)
 
 
 class InsideLink:
-    """The link of a client to a broker in this process; the same interface as :class:`fila_cluster.client.io.link.Link`."""
+    """The link of a client to a broker in this process; the same interface as
+    :class:`fila_cluster.client.io.link.RouterLink`."""
 
     dead = lost = accepted = False
     refused: str | None = None
@@ -205,7 +210,7 @@ class InsideLink:
         """``inhabitant``: the client's shell."""
         self._name = name
         self._broker: InsideBroker | None = None
-        self._pipe: Pipe | None = None
+        self._pipe: InsideConnection | None = None
         self._bell, self._rope = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(self._rope, False)
@@ -223,7 +228,7 @@ class InsideLink:
                 self._rung = True
                 os.write(self._rope, b"!")
 
-    def exchange(self, session: Session, now: float, *, arrived: bool) -> bool:
+    def exchange(self, session: ClientSession, now: float, *, arrived: bool) -> bool:
         """Send the outgoing frames and read arrived ones; True if there are more than were read."""
         self._silence()
         broker = _brokers.get(self._name)
@@ -243,8 +248,8 @@ class InsideLink:
                 pipe.put(session.outgoing.popleft())
             broker.serve()
 
-    def _move(self, broker: InsideBroker | None, session: Session, now: float) -> None:
-        """Go on with another broker, or with none. What was under way counts as lost."""
+    def _move(self, broker: InsideBroker | None, session: ClientSession, now: float) -> None:
+        """Go on with another broker, or without one. Frames under way count as lost."""
         first = self._broker is None and self._pipe is None and broker is not None
         if self._pipe is not None:
             self._pipe.close()
@@ -253,7 +258,7 @@ class InsideLink:
         if not first or session.has_refusal:
             session.disconnected(now)
 
-    def _take_in(self, pipe: Pipe, session: Session, now: float) -> bool:
+    def _take_in(self, pipe: InsideConnection, session: ClientSession, now: float) -> bool:
         arrived = pipe.arrived
         for _ in range(FRAMES_PER_EXCHANGE):
             if not arrived:
@@ -292,8 +297,8 @@ class InsideLink:
 
 def _no_broker(name: str) -> ShardUnavailableError:
     return ShardUnavailableError(
-        f"no broker memory://{name} in this process: open one by `with fila_cluster.testing.broker()`, by the pytest fixture `fila`, or by "
-        "fila_cluster.embedded.Broker, and use its `endpoint`",
+        f"no broker memory://{name} in this process: open one by `with fila_cluster.testing.broker()`, "
+        "by the pytest fixture `fila`, or by fila_cluster.embedded.Broker, and use its `endpoint`",
         details={"endpoint": f"memory://{name}"},
     )
 

@@ -1,8 +1,8 @@
-"""A pump whose descriptors are lent to an event loop that knows nothing of ZeroMQ or of sessions.
+"""A pump whose descriptors are lent to an event loop of another library.
 
-The loop watches one descriptor: an epoll of the links' descriptors, and of an alarm. The alarm is there because any thread may take
-in frames (one that waits for an answer, the heartbeat's): then the links' descriptors are quiet, and the loop would sleep on deliveries
-that have come.
+The loop watches one descriptor: an epoll of the links' descriptors, and of an alarm. The alarm is there because any thread
+may take in frames (one that waits for an answer, the heartbeat's): then the links' descriptors are quiet, and the loop
+would sleep on deliveries that have come.
 """
 
 import select
@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fila_cluster.client.io.pump import Bell, Pump
-from fila_cluster.client.protocol.session import Session
-from fila_cluster.client.requests.endpoints import Rounds
+from fila_cluster.client.protocol.session import ClientSession
+from fila_cluster.client.requests.endpoints import EndpointRounds
 from fila_proto_zmq.errors import FilaError
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ _LINKS_MAX = 64
 class LentPump(Pump):
     """A pump, for any number of threads and one event loop.
 
-    ``before`` is called before each exchange with the session, under the lock, in whatever thread does it; ``has_news`` says whether there is
-    something for the loop.
+    ``before`` is called before each exchange with the session, under the lock, in whatever thread does it; ``has_news``
+    says whether there is something for the loop.
     """
 
     def __init__(
         self,
-        session: Session,
-        rounds: Rounds,
+        session: ClientSession,
+        rounds: EndpointRounds,
         server_keys: tuple[str, ...],
         before: Callable[[], object],
         has_news: Callable[[], bool],
@@ -58,7 +58,7 @@ class LentPump(Pump):
             return self._epoll.fileno()
 
     def take_in(self) -> None:
-        """Take in what has come, and send what is collected, without waiting."""
+        """Read the frames that have come, and send the collected ones, without waiting."""
         with self._lock:
             self._check_open()
             ready = None
@@ -72,12 +72,12 @@ class LentPump(Pump):
                 self._taking = False
 
     def call_again(self) -> None:
-        """Have the loop look once more, for what it has not handled yet."""
+        """Keep the descriptor readable: there is more for the loop to handle."""
         with self._lock:
             self._ring()
 
     def disown(self, error: FilaError) -> None:
-        """Leave the descriptors to the parent, in the child of a fork: what the child changes in an epoll, it changes for both."""
+        """Leave the descriptors to the parent, in the child of a fork: a change of the child in an epoll is one for both."""
         self._epoll = self._alarm = None
         super().disown(error)
 
@@ -114,4 +114,4 @@ class LentPump(Pump):
 
 
 _EVENTS = (select.POLLIN, select.POLLIN | select.POLLOUT)
-"""What to look for at a descriptor, by whether it is to take something. epoll has the same numbers."""
+"""The events to look for at a descriptor, by whether it is to take something. epoll has the same numbers."""

@@ -1,7 +1,7 @@
 """The socket under both shells, and the exchange of frames in both directions.
 
 ZeroMQ's file descriptor is edge-triggered: it becomes readable once, and any operation on the socket may swallow the edge.
-So after any use of the socket, :meth:`Link.exchange` reads messages until there are none, before a thread sleeps on the
+So after any use of the socket, :meth:`RouterLink.exchange` reads messages until there are none, before a thread sleeps on the
 descriptor. One poll call reads the state of the socket and of its monitor, which reports a lost connection. The monitor is
 read before anything is sent, so that an earlier loss does not fail a new call.
 
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import zmq
 
-from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.requests.endpoints import PAUSE_S_MAX, PAUSE_S_MIN
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import HEADER_BYTES
@@ -38,7 +38,7 @@ _all: "weakref.WeakSet[Disowned]" = weakref.WeakSet()
 
 
 def leave_to_the_parent(owned: Disowned) -> None:
-    """Have ``owned`` disowned in every child of a fork."""
+    """Disown ``owned`` in every child of a fork."""
     _all.add(owned)
 
 
@@ -68,10 +68,12 @@ _OPTIONS = (
     (zmq.RECONNECT_IVL_MAX, round(1000 * PAUSE_S_MAX)),
 )
 _LATER_MS = 3_600_000
-"""When libzmq connects a link again that is made once: the link is dropped long before. With "never" (-1) libzmq takes the connection from the socket as
-soon as it is gone, and ends the process if a message was read only in part at that moment (libzmq 4.3.5, an assertion in fq.cpp)."""
+"""When libzmq connects a link again that is made once: the link is dropped long before. With "never" (-1) libzmq takes the
+connection from the socket as soon as it is gone, and ends the process if a message was read only in part at that moment
+(libzmq 4.3.5, an assertion in fq.cpp)."""
 HEARTBEAT_MS = 200
-"""How often ZeroMQ asks the router for a sign of life, if it may be silent for half a second. With more patience it asks more seldom."""
+"""How often ZeroMQ asks the router for a sign of life, if it may be silent for half a second. With more patience it asks
+more seldom."""
 _PER_SILENCE = 6
 """Signs of life that may be missing."""
 CONNECT_MS_MAX = 5_000
@@ -92,7 +94,7 @@ _FIRST = int(zmq.SNDMORE | zmq.NOBLOCK)
 _POLLIN, _NOBLOCK, _SNDMORE, _RCVMORE = int(zmq.POLLIN), int(zmq.NOBLOCK), int(zmq.SNDMORE), int(zmq.RCVMORE)
 
 
-class Link:
+class RouterLink:
     """One DEALER socket and its monitor, in a context of their own: closing it leaves nothing behind."""
 
     def __init__(
@@ -100,7 +102,8 @@ class Link:
     ) -> None:
         """``server_key``: the server's public key, 40 characters of Z85, if the connection is to be encrypted.
 
-        ``again``: whether libzmq connects again by itself. ``silence_s``: how long the router may leave a heartbeat unanswered.
+        ``again``: whether libzmq connects again by itself. ``silence_s``: how long the router may leave a heartbeat
+        unanswered.
         """
         self._encrypted = server_key is not None
         self._again = again
@@ -143,7 +146,7 @@ class Link:
         self._socket.connect(endpoint)
         self.descriptors = (int(self._socket.get(zmq.FD)), int(self._monitor.get(zmq.FD)))
 
-    def exchange(self, session: Session, now: float, *, arrived: bool) -> bool:
+    def exchange(self, session: ClientSession, now: float, *, arrived: bool) -> bool:
         """Send the outgoing frames and read arrived ones; True if there are more than were read.
 
         ``arrived``: the descriptors are readable. Otherwise frames are read only after sending, or if the last time was a
@@ -177,8 +180,8 @@ class Link:
         self._socket.close(0)
         self._context.term()
 
-    def _send(self, session: Session) -> bool:
-        """Send what is outgoing. Return False if the socket takes nothing: the link is dead, which the monitor is about to say."""
+    def _send(self, session: ClientSession) -> bool:
+        """Send the outgoing frames. Return False if the socket takes nothing: the monitor will report a dead link."""
         send, outgoing = self._socket.send, session.outgoing
         while outgoing:
             header, key, body = outgoing[0]
@@ -191,7 +194,7 @@ class Link:
             send(body)
         return True
 
-    def _take_in(self, session: Session, now: float) -> bool:
+    def _take_in(self, session: ClientSession, now: float) -> bool:
         self._looked_at = now
         for _ in range(FRAMES_PER_EXCHANGE):
             ready = zmq.zmq_poll(self._both, 0)
@@ -203,7 +206,7 @@ class Link:
                 self._read_monitor(session, now)
         return True
 
-    def _read_frame(self, session: Session, now: float) -> None:
+    def _read_frame(self, session: ClientSession, now: float) -> None:
         recv = self._socket.recv
         header = recv(_NOBLOCK)
         if len(header) != HEADER_BYTES:  # another program, or an interrupt came in between; skip to the next message
@@ -215,7 +218,7 @@ class Link:
         except zmq.Again:  # fewer parts: another program
             return
 
-    def _read_monitor(self, session: Session, now: float) -> None:
+    def _read_monitor(self, session: ClientSession, now: float) -> None:
         event, code = _EVENT.unpack(self._monitor.recv_multipart(_NOBLOCK)[0])
         if event == zmq.EVENT_CLOSED or (event == zmq.EVENT_DISCONNECTED and not self._again):
             self.lost = True
@@ -229,9 +232,12 @@ class Link:
 
 
 def _why_refused(*, encrypted: bool, mismatch: bool) -> str:
-    """Return why a server refused the handshake of CurveZMQ, as far as libzmq knows."""
+    """Return why a server refused the handshake of CurveZMQ, as far as libzmq reports it."""
     if not encrypted:
         return "the server refuses connections without encryption: pass its public key as server_key=, or set FILA_SERVER_KEY"
     if mismatch:
         return "the server does not encrypt: leave out server_key= (FILA_SERVER_KEY), if you trust the network"
-    return "the encrypted handshake failed: server_key= (FILA_SERVER_KEY) is not this server's public key, or it does not encrypt"
+    return (
+        "the encrypted handshake failed: server_key= (FILA_SERVER_KEY) is not this server's public key, "
+        "or it does not encrypt"
+    )

@@ -1,7 +1,8 @@
 """All connections of a client: the link to a router, and a wire to each worker that it talks to directly.
 
-If there is one endpoint its link lasts as long as the client, and libzmq connects it again. Else a link is made once, and when it is lost,
-or does not greet in time, another one is made to the next endpoint (:mod:`endpoints`). The wires stay: they need no router.
+If there is one endpoint its link lasts as long as the client, and libzmq connects it again. Else a link is made once, and
+when it is lost, or does not greet in time, another one is made to the next endpoint (:mod:`endpoints`). The wires stay:
+they need no router.
 """
 
 import math
@@ -12,22 +13,22 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from fila_cluster.client.io.inside import Inhabitant, InsideLink
-from fila_cluster.client.io.link import FRAMES_PER_EXCHANGE, Link
+from fila_cluster.client.io.link import FRAMES_PER_EXCHANGE, RouterLink
 from fila_cluster.client.io.lookup import Lookup
 from fila_cluster.client.io.wire import Wire
-from fila_cluster.client.protocol.session import Session
-from fila_cluster.client.requests.endpoints import Rounds
+from fila_cluster.client.protocol.session import ClientSession
+from fila_cluster.client.requests.endpoints import EndpointRounds
 from fila_cluster.client.requests.way import DirectWay
 
 CHECKED_S = 0.05
 """A wire that was read so long ago is read before something is sent: the worker may have closed it meanwhile."""
 LOOKUP_S = 0.5
-"""How long the first link waits for the addresses of names, unless none is known then."""
+"""How long the first link waits for the addresses of names, unless no address was found by then."""
 LOOKUPS_S = 1.0
 """Names are looked up at most this often."""
 
 
-class Watcher(Inhabitant, Protocol):
+class DescriptorWatcher(Inhabitant, Protocol):
     """The shell, which sleeps until a descriptor is ready."""
 
     def watch(self, descriptor: int, *, writable: bool) -> None:
@@ -37,10 +38,11 @@ class Watcher(Inhabitant, Protocol):
         """Do not look at a descriptor any more."""
 
 
-class Links:
-    """The router's link, and the wires by their ways. ``router`` is None while there is nothing to connect to, or it is too early."""
+class ClientLinks:
+    """The router's link, and the wires by their ways. ``router`` is None while there is nothing to connect to, or it is
+    too early."""
 
-    def __init__(self, rounds: Rounds, server_keys: tuple[str, ...], watcher: Watcher) -> None:
+    def __init__(self, rounds: EndpointRounds, server_keys: tuple[str, ...], watcher: DescriptorWatcher) -> None:
         """``server_keys``: public keys that a server may have, which are tried in turn. Empty: do not encrypt."""
         self._rounds = rounds
         self._server_keys: deque[str | None] = deque(server_keys or [None])
@@ -48,7 +50,7 @@ class Links:
         """Handshakes that were refused since the last that was not."""
         self._why_refused: str | None = None
         """Why an endpoint refused all keys in this round."""
-        self.router: Link | InsideLink | None = None
+        self.router: RouterLink | InsideLink | None = None
         self._moving = False
         """Whether to go on to the next endpoint."""
         self._lookups: dict[int, Lookup] = {}
@@ -56,7 +58,8 @@ class Links:
         self._looked_up_at = -math.inf
         self._closed = False
         self._torn = False
-        """Whether an interrupt came in the middle of an exchange with the router: an answer may be lost, or half of a frame sent."""
+        """Whether an interrupt came in the middle of an exchange with the router: an answer may be lost, or half of a
+        frame sent."""
         self._watcher = watcher
         self._router_host = ""
         self._wires: dict[DirectWay, Wire] = {}
@@ -77,8 +80,8 @@ class Links:
         """Whether they can't be used any more."""
         return self._closed or (self.router is not None and self.router.closed)
 
-    def connect(self, session: Session, now: float) -> None:
-        """Begin: have the session greet, and connect to the first endpoint."""
+    def connect(self, session: ClientSession, now: float) -> None:
+        """Begin: the session greets, and the first endpoint is connected."""
         session.connect(now)
         self._look_up(now)
         if self._lookups:
@@ -86,7 +89,7 @@ class Links:
         else:
             self._move(session, now)
 
-    def exchange(self, session: Session, now: float, ready: Collection[int] | None = ()) -> bool:
+    def exchange(self, session: ClientSession, now: float, ready: Collection[int] | None = ()) -> bool:
         """Send outgoing frames and read arrived ones; True if there are more than were read.
 
         ``ready``: the descriptors that are ready; None: any may be.
@@ -105,7 +108,7 @@ class Links:
             elif descriptor in self._of_router():
                 arrived = True
             elif descriptor in self._lookups:
-                self._hear_addresses(self._lookups[descriptor])
+                self._take_addresses(self._lookups[descriptor])
         more |= self._exchange(session, now, arrived=arrived)
         routes = session.routes
         while routes.direct_frames != self._direct_frames or routes.wanted or routes.unwanted:
@@ -114,7 +117,7 @@ class Links:
                 more |= self._exchange(session, now, arrived=False)
         return more or self._moving
 
-    def _exchange(self, session: Session, now: float, *, arrived: bool) -> bool:
+    def _exchange(self, session: ClientSession, now: float, *, arrived: bool) -> bool:
         link = self.router
         if link is None:
             session.flush(now)
@@ -134,8 +137,8 @@ class Links:
             return self._try_next_key(link, why, session) or more
         return more
 
-    def _try_next_key(self, link: Link | InsideLink, why: str, session: Session) -> bool:
-        """Have another key of the server tried at once, and return True; False if that was the last one.
+    def _try_next_key(self, link: RouterLink | InsideLink, why: str, session: ClientSession) -> bool:
+        """Try another key of the server at once, and return True; False if that was the last one.
 
         Then the last key is tried again after a pause, or at the next endpoint, and the others follow.
         """
@@ -154,14 +157,14 @@ class Links:
         """Begin anew with the router in the next exchange: an interrupt came in the middle of a change of the session."""
         self._torn = True
 
-    def _renew(self, session: Session, now: float) -> None:
+    def _renew(self, session: ClientSession, now: float) -> None:
         """Replace the link to the router by another one to the same endpoint."""
         self._end(session, now)
         if self._rounds.current:
             self._open(session, now)
         self._torn = False
 
-    def _move(self, session: Session, now: float) -> None:
+    def _move(self, session: ClientSession, now: float) -> None:
         """Replace the link to the router by one to the next endpoint; after a round without success there is a pause."""
         had_router = self.router is not None and session.greeted
         self._end(session, now)
@@ -182,8 +185,8 @@ class Links:
         """Go on to the next endpoint after a pause."""
         self._moving |= self.router is None
 
-    def _end(self, session: Session, now: float) -> None:
-        """Close the link to the router. What was under way on it counts as lost with it."""
+    def _end(self, session: ClientSession, now: float) -> None:
+        """Close the link to the router. Calls that are under way on it count as lost."""
         for descriptor in self._of_router():
             self._watcher.unwatch(descriptor)
         if self.router is not None:
@@ -191,7 +194,7 @@ class Links:
             self.router = None
         session.disconnected(now)
 
-    def _open(self, session: Session, now: float) -> None:
+    def _open(self, session: ClientSession, now: float) -> None:
         """Make a link to the current endpoint."""
         rounds = self._rounds
         link = self.router = self._make_link()
@@ -201,13 +204,13 @@ class Links:
         if not rounds.alone:
             session.at(now + rounds.attempt_s, partial(self._give_up, link, session))
 
-    def _make_link(self) -> Link | InsideLink:
+    def _make_link(self) -> RouterLink | InsideLink:
         rounds = self._rounds
         if rounds.inside:
             return InsideLink(rounds.inside, self._watcher)
-        return Link(rounds.current, self._server_keys[0], again=rounds.alone, silence_s=rounds.silence_s)
+        return RouterLink(rounds.current, self._server_keys[0], again=rounds.alone, silence_s=rounds.silence_s)
 
-    def _give_up(self, link: Link | InsideLink, session: Session) -> None:
+    def _give_up(self, link: RouterLink | InsideLink, session: ClientSession) -> None:
         """Go on to the next endpoint unless a router has greeted by now."""
         self._moving |= self.router is link and not session.greeted
 
@@ -231,7 +234,7 @@ class Links:
                 self._lookups[lookup.descriptor] = lookup
                 self._watcher.watch(lookup.descriptor, writable=False)
 
-    def _hear_addresses(self, lookup: Lookup) -> None:
+    def _take_addresses(self, lookup: Lookup) -> None:
         addresses = lookup.take()
         if addresses is None:
             return
@@ -248,7 +251,7 @@ class Links:
 
     # --- wires --------------------------------------------------------------------------------------------------------
 
-    def _connect(self, way: DirectWay, session: Session, now: float) -> None:
+    def _connect(self, way: DirectWay, session: ClientSession, now: float) -> None:
         self._close(way)
         wire = self._wires[way] = Wire(way, self._router_host)
         if wire.connect():
@@ -256,7 +259,7 @@ class Links:
         else:
             self._lose(wire, session, now)
 
-    def _serve(self, wire: Wire, session: Session, now: float) -> bool:
+    def _serve(self, wire: Wire, session: ClientSession, now: float) -> bool:
         """Go on with a wire whose descriptor is ready."""
         if wire.connecting:
             self._unwatch(wire)
@@ -270,7 +273,7 @@ class Links:
             self._send(wire, session, now)
         return more
 
-    def _read(self, wire: Wire, session: Session, now: float) -> bool:
+    def _read(self, wire: Wire, session: ClientSession, now: float) -> bool:
         wire.read_at = now
         try:
             more = wire.read(session, now, FRAMES_PER_EXCHANGE)
@@ -282,8 +285,8 @@ class Links:
             return False
         return more
 
-    def _write(self, session: Session, now: float) -> bool:
-        """Send what is outgoing, and open and close what the session wants; return whether there is more to read than was read."""
+    def _write(self, session: ClientSession, now: float) -> bool:
+        """Send outgoing frames, and open and close ways as the session asks; return whether there is more to read."""
         more = False
         routes = session.routes
         direct_frames = routes.direct_frames
@@ -299,7 +302,7 @@ class Links:
             self._close(routes.unwanted.popleft())
         return more
 
-    def _send(self, wire: Wire, session: Session, now: float) -> None:
+    def _send(self, wire: Wire, session: ClientSession, now: float) -> None:
         try:
             connected = wire.write()
         except BaseException:
@@ -310,7 +313,7 @@ class Links:
         elif self._watched.get(wire.descriptor) is not wire.wants_to_write:
             self._watch(wire)
 
-    def _lose(self, wire: Wire, session: Session, now: float) -> None:
+    def _lose(self, wire: Wire, session: ClientSession, now: float) -> None:
         if self._wires.get(wire.way) is wire:
             self._close(wire.way)
             session.lost(wire.way, now)

@@ -1,4 +1,5 @@
-"""Names of hosts become addresses, in a thread of its own for each: a name server may take many seconds, and no call waits for it.
+"""Names of hosts become addresses, in a thread of its own for each: a name server may take many seconds, and no call waits
+for it.
 
 libzmq would ask in its I/O thread, take the first address only, and hold up the closing of its context meanwhile.
 """
@@ -25,7 +26,7 @@ class Lookup:
             done.close()
 
     def take(self) -> list[str] | None:
-        """Return the addresses, as endpoints: none if the name is not known now. None: there is no answer yet."""
+        """Return the addresses, as endpoints: an empty list if the name has no address now. None: there is no answer yet."""
         try:
             self._socket.recv(1)
         except BlockingIOError:
@@ -39,7 +40,7 @@ class Lookup:
 
 def _look_up(endpoint: Endpoint, found: list[str], done: socket.socket) -> None:
     try:
-        with suppress(OSError, UnicodeError):  # UnicodeError: what is no name at all
+        with suppress(OSError, UnicodeError):  # UnicodeError: the text is not a name
             found += _addresses(endpoint)
     finally:
         with suppress(OSError):  # the client is closed

@@ -22,17 +22,17 @@ from typing import Any, Final, TypeVar
 from fila_cluster.client.io.heartbeat import HeartbeatThread
 from fila_cluster.client.io.inside import InsideTime
 from fila_cluster.client.io.link import leave_to_the_parent
-from fila_cluster.client.io.links import Links
+from fila_cluster.client.io.links import ClientLinks
 from fila_cluster.client.protocol.receiving import Receiving
-from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.requests.call import Pending
-from fila_cluster.client.requests.endpoints import Rounds
+from fila_cluster.client.requests.endpoints import EndpointRounds
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
 
 _EVENTS: Final = (select.POLLIN, select.POLLIN | select.POLLOUT)
-"""What to look for at a descriptor, by whether it is to take something."""
+"""The events to look for at a descriptor, by whether it is to take something."""
 
 _SLEEP_S_MAX = 3600.0
 """The longest single sleep: poll() takes an int of milliseconds."""
@@ -41,17 +41,18 @@ _SLEEP_S_MAX = 3600.0
 class Pump:
     """Moves a session's frames for any number of threads.
 
-    A signal handler may close it, also when it interrupts one of its own calls in the middle of a change: then that call closes it
-    as soon as the change is done. Anything else that a handler asks for there is an error.
+    A signal handler may close it, also when it interrupts one of its own calls in the middle of a change: then that call
+    closes it as soon as the change is done. Anything else that a handler asks for there is an error.
     """
 
     INTERRUPTION: Final = BaseException
-    """What ends a caller's wait before there is an answer: an interrupt, or an exception of a signal handler."""
+    """The exceptions that end a wait early: an interrupt, or an exception of a signal handler."""
 
-    def __init__(self, session: Session, rounds: Rounds, server_keys: tuple[str, ...]) -> None:
+    def __init__(self, session: ClientSession, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> None:
         self._session = session
         self._lock = threading.RLock()
-        self._puts: Callable[[], bool] = session.pipelines.lock._is_owned  # type: ignore[attr-defined]  # Condition asks so, too
+        # threading.Condition asks its lock the same.
+        self._puts: Callable[[], bool] = session.pipelines.lock._is_owned  # type: ignore[attr-defined]
         """Whether this thread is in the middle of putting something into the session."""
         self._leader: int | None = None
         self._lead_depth = 0
@@ -66,7 +67,7 @@ class Pump:
         self._inside = InsideTime(rounds.inside) if rounds.inside else None
         """The time of a broker in this process."""
         self._now = time.monotonic if self._inside is None else self._inside.now
-        self._links = Links(rounds, server_keys, self)
+        self._links = ClientLinks(rounds, server_keys, self)
         self._bell = Bell()
         self._poller = self._new_poller()
         self._heartbeat = HeartbeatThread(self)
@@ -87,9 +88,9 @@ class Pump:
         """Prepare to collect requests: a pump needs no preparation."""
 
     def ask(self, start: Callable[[float], T], ready: Collection[int] | None = ()) -> T:
-        """Have ``start(now)`` ask the session for something, and send it. Does not wait for the answer.
+        """Call ``start(now)``, which asks the session for something, and send it. Does not wait for the answer.
 
-        ``ready``: as in :meth:`Links.exchange`; None also reads what has come.
+        ``ready``: as in :meth:`ClientLinks.exchange`; None also reads the frames that have come.
         """
         self._enter()
         try:
@@ -106,16 +107,16 @@ class Pump:
         return asked
 
     note = ask
-    """Have ``start(now)`` note something in the session that sends nothing by itself."""
+    """Call ``start(now)``, which notes something in the session that sends nothing by itself."""
 
     def collect(self, put: Callable[..., T], *arguments: Any) -> T:
-        """Have ``put``, which is safe in any thread, collect something in the session that is sent later."""
+        """Call ``put``, which is safe in any thread: it collects something in the session that is sent later."""
         if self._puts() or self._close_with is not None or self._refusal is not None:
             self._enter()
         return put(*arguments)
 
     def complete(self, pending: Pending[Any]) -> None:
-        """Send what the session has collected, ``pending`` among it, and wait for that."""
+        """Send the requests that the session has collected, and wait for ``pending``, which is one of them."""
         self._enter()
         with self._lock:
             self._check_open()
@@ -136,7 +137,8 @@ class Pump:
         self._sleep(pending, place)
 
     def push(self) -> None:
-        """Send what the session has collected, unless a thread has the lock, perhaps this one: for finalizers."""
+        """Send the requests that the session has collected, unless a thread has the lock, perhaps this one: for
+        finalizers."""
         if self.closed or self._links.closed or self._is_changing():
             return
         if self._lock.acquire(blocking=False):
@@ -171,7 +173,7 @@ class Pump:
             self._session.fail_all(error)
             self._no_leader.clear()
             another_leads = self._leader not in (None, threading.get_ident())
-            self._wake_leader()  # also one whose call an interrupt has taken out of what was failed
+            self._wake_leader()  # also one whose call an interrupt has left out of the failed ones
         if another_leads:
             self._no_leader.wait()
         self._heartbeat.stop()
@@ -196,7 +198,7 @@ class Pump:
         self._session.disown(error)
 
     def tick(self) -> None:
-        """Read what has come, and do what is due, for a broker in this process."""
+        """Read the frames that have come, and do the work that is due, for a broker in this process."""
         with suppress(FilaError):  # closed
             self.ask(_nothing, None)
 
@@ -380,7 +382,7 @@ class _Follower:
             self._gate.release()
 
     def promote(self, wake: Callable[[], object]) -> None:
-        """Let this thread lead from now on."""
+        """Wake this thread, which leads from now on."""
         self.promoted = True
         self.pending.wake = wake
         self.leave()

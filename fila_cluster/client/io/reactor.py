@@ -17,19 +17,19 @@ from typing import Any, Final, TypeVar
 
 from fila_cluster.client.io.inside import InsideTime
 from fila_cluster.client.io.link import leave_to_the_parent
-from fila_cluster.client.io.links import Links
+from fila_cluster.client.io.links import ClientLinks
 from fila_cluster.client.protocol.receiving import Receiving
-from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.requests.call import Pending
-from fila_cluster.client.requests.endpoints import Rounds
+from fila_cluster.client.requests.endpoints import EndpointRounds
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
 
 JUMP_S = 0.005
 JUMP_ROUNDS = 10
-"""How long a receive waits for other tasks before it moves the clock of a broker in this process: at first, and in rounds of the loop
-before it moves the clock further."""
+"""How long a receive waits for other tasks before it moves the clock of a broker in this process: at first, and in rounds
+of the loop before it moves the clock further."""
 TICK_S = 1.0
 """How long a tick of such a broker's clock waits for a loop that runs in another thread."""
 
@@ -38,12 +38,12 @@ class Reactor:
     """Moves a session's frames in an event loop: the one that is running when it is first used."""
 
     INTERRUPTION: Final = asyncio.CancelledError
-    """What ends a caller's wait before there is an answer."""
+    """The exception that ends a wait early."""
 
-    def __init__(self, session: Session, rounds: Rounds, server_keys: tuple[str, ...]) -> None:
+    def __init__(self, session: ClientSession, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> None:
         self._session = session
         self._rounds, self._server_keys = rounds, server_keys
-        self._links: Links | None = None
+        self._links: ClientLinks | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -60,7 +60,7 @@ class Reactor:
         return self._refusal is not None
 
     def prepare(self) -> None:
-        """Bind to the running loop, and have it send at the end of this tick what the session collects now."""
+        """Bind to the running loop, which sends at the end of this tick the requests that the session collects now."""
         if self._refusal is not None:
             return
         loop = asyncio.get_running_loop()
@@ -71,17 +71,17 @@ class Reactor:
             loop.call_soon(self._scheduled_exchange)
 
     def ask(self, start: Callable[[float], T]) -> T:
-        """Have ``start(now)`` ask the session for something, and send it. Does not wait for the answer."""
+        """Call ``start(now)``, which asks the session for something, and send it. Does not wait for the answer."""
         self._check_open()
         self.prepare()
         return start(self._now())
 
     def note(self, start: Callable[[float], T]) -> T:
-        """Have ``start(now)`` note something in the session that sends nothing by itself."""
+        """Call ``start(now)``, which notes something in the session that sends nothing by itself."""
         return start(self._now())
 
     def collect(self, put: Callable[..., T], *arguments: Any) -> T:
-        """Have ``put`` collect something in the session that is sent later."""
+        """Call ``put``, which collects something in the session that is sent later."""
         self._check_open()
         if asyncio.get_running_loop() is not self._loop:
             self.prepare()
@@ -116,7 +116,7 @@ class Reactor:
             self._shut(error)
 
     def push(self) -> None:
-        """Send what a finalizer left in the session. May be called in any thread."""
+        """Send the requests that a finalizer left in the session. May be called in any thread."""
         if self._loop is not None and not self.closed:
             with suppress(RuntimeError):  # that loop is closed
                 self._loop.call_soon_threadsafe(self._exchange)
@@ -129,7 +129,7 @@ class Reactor:
         self._session.disown(error)
 
     def tick(self) -> None:
-        """Read what has come, and do what is due, for a broker in this process. Called in any thread."""
+        """Read the frames that have come, and do the work that is due, for a broker in this process. Called in any thread."""
         loop = self._loop
         if loop is None or loop.is_closed() or self.closed:
             return
@@ -155,7 +155,7 @@ class Reactor:
             ticked.set()
 
     def _jump(self, receiving: Receiving, inside: InsideTime, rounds: int = 0) -> None:
-        """Let the clock of a broker in this process go on to the next date, for a receive that waits."""
+        """Move the clock of a broker in this process to the next date, for a receive that waits."""
         if receiving.done or self.closed or self._loop is None:
             return
         if rounds:
@@ -174,7 +174,7 @@ class Reactor:
         if self._loop is not None:
             raise RuntimeError("this client belongs to another event loop: open one in each loop")
         # Not before now: a client made at import must survive a fork.
-        links = self._links = Links(self._rounds, self._server_keys, self)
+        links = self._links = ClientLinks(self._rounds, self._server_keys, self)
         self._loop = loop
         links.connect(self._session, self._now())
 

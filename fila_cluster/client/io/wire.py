@@ -10,7 +10,7 @@ import socket
 from collections import deque
 from contextlib import suppress
 
-from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.requests.way import DirectWay
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.stream import FrameReader, FrameWriter
@@ -78,7 +78,8 @@ class Wire:
         return self.socket.connect_ex(address)
 
     def connected(self) -> bool:
-        """Note whether the connection that was begun is there. If it failed try the next endpoint; return False if there is none."""
+        """Note whether the connection that was begun is there. If it failed try the next endpoint; return False if there
+        is none."""
         assert self.socket is not None
         if self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
             with suppress(OSError):  # not yet: the descriptor was not ready
@@ -88,7 +89,7 @@ class Wire:
         self.close()
         return self.connect()
 
-    def read(self, session: Session, now: float, frames_max: int) -> bool | None:
+    def read(self, session: ClientSession, now: float, frames_max: int) -> bool | None:
         """Give the frames that have come to the session; True if there may be more, None if the connection is gone."""
         assert self.socket is not None
         reader, way, drained = self._reader, self.way, False
@@ -124,7 +125,7 @@ class Wire:
         return True
 
     def close(self) -> None:
-        """Close the socket. What was not sent is lost."""
+        """Close the socket. Frames that were not sent are lost."""
         if self.socket is not None:
             self.socket.close()
             self.socket = None

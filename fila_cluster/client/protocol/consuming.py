@@ -1,4 +1,4 @@
-"""The consuming side: subscriptions, their prefetched messages, and heartbeats for what the client holds.
+"""The consuming side: subscriptions, their prefetched messages, and heartbeats for the leases of the client.
 
 A heartbeat *is* the subscription (queue, credit, leases to renew): the same frame opens it, keeps its client alive, renews
 its leases and restores it after a restart of the router or a worker. Leases without a subscription (of ``receive``, and those
@@ -20,10 +20,10 @@ from itertools import repeat
 from typing import Protocol, TypeAlias
 
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.lease import NO_LEASE, Lease, Owner, lease_duration_s
+from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner, lease_duration_s
 from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
-from fila_cluster.client.protocol.subscription import Subscription
-from fila_cluster.client.requests.call import Call
+from fila_cluster.client.protocol.subscription import ClientSubscription
+from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq.commands import (
     CancelReceive,
     Command,
@@ -53,7 +53,7 @@ LEAVING_TIMEOUT_S = 1.0
 OWED_MAX = 1000
 """Owed frames; beyond it the oldest is dropped: then leases run out."""
 
-Make: TypeAlias = Callable[[Lease, int, bytes, bool], Delivery]
+Make: TypeAlias = Callable[[ClientLease, int, bytes, bool], Delivery]
 
 
 class Send(Protocol):
@@ -63,12 +63,12 @@ class Send(Protocol):
         self,
         key: str,
         command: Command,
-        then: Callable[[Call], None] | None = None,
+        then: Callable[[PendingCall], None] | None = None,
         *,
         timeout: float | None = None,
         persistent: bool = True,
-    ) -> Call:
-        """See :class:`Call`; without ``timeout``, the client's."""
+    ) -> PendingCall:
+        """See :class:`PendingCall`; without ``timeout``, the client's."""
 
 
 class Consumption:
@@ -78,13 +78,13 @@ class Consumption:
     a lower bound of the time when :meth:`tick` has something to do.
     """
 
-    def __init__(self, owner: Owner, make: Make, send: Send, call_timeout_s: float) -> None:
+    def __init__(self, owner: LeaseOwner, make: Make, send: Send, call_timeout_s: float) -> None:
         self.now = 0.0
         self.timeout_s = math.inf
         self.due_at = math.inf
-        self.subscriptions: dict[int, Subscription] = {}
-        self.forgotten: deque[Lease] = deque()
-        self.abandoned: deque[Subscription] = deque()
+        self.subscriptions: dict[int, ClientSubscription] = {}
+        self.forgotten: deque[ClientLease] = deque()
+        self.abandoned: deque[ClientSubscription] = deque()
         """Leases of deliveries, and subscriptions of iterators, that were garbage-collected. Appended to at any time, in
         any thread."""
         self._owner = owner
@@ -93,11 +93,12 @@ class Consumption:
         self._call_timeout_s = call_timeout_s
         self._leaving_timeout_s = min(LEAVING_TIMEOUT_S, call_timeout_s)
         self._opened = 0
-        self._loose: defaultdict[str, dict[int, Lease]] = defaultdict(dict)
+        self._loose: defaultdict[str, dict[int, ClientLease]] = defaultdict(dict)
         self._loose_beat_at = math.inf
         self._lapsing: dict[str, float] = {}
-        """The queues with loose leases of which nothing can be settled any more, each with the time when the last one ends."""
-        self._receives: set[Call] = set()
+        """The queues with loose leases of which nothing can be settled any more, each with the time when the last one
+        ends."""
+        self._receives: set[PendingCall] = set()
         self._beating: set[tuple[str, int, int]] = set()
         """The heartbeats and extensions without an answer yet, by queue, duration and place."""
         self._roots: set[str] = set()
@@ -105,21 +106,23 @@ class Consumption:
 
     # --- what callers ask ---------------------------------------------------------------------------------------------
 
-    def subscribe(self, queue: str, prefetch: int, *, auto_extend: bool) -> Subscription:
+    def subscribe(self, queue: str, prefetch: int, *, auto_extend: bool) -> ClientSubscription:
         """Open a subscription; its first heartbeat opens it at the broker."""
         self._opened += 1
-        subscription = Subscription(self._opened, queue, prefetch, self.now + self._call_timeout_s, auto_extend=auto_extend)
+        subscription = ClientSubscription(
+            self._opened, queue, prefetch, self.now + self._call_timeout_s, auto_extend=auto_extend
+        )
         self.subscriptions[subscription.id] = subscription
         self._roots.add(root_name(queue))
         self._beat(subscription)
         return subscription
 
-    def set_prefetch(self, subscription: Subscription, prefetch: int) -> None:
+    def set_prefetch(self, subscription: ClientSubscription, prefetch: int) -> None:
         """Give a subscription another credit: its next heartbeat, which is due now, says so."""
         subscription.prefetch = prefetch
         self._schedule(subscription, self.now)
 
-    def unsubscribe(self, subscription: Subscription) -> Call | None:
+    def unsubscribe(self, subscription: ClientSubscription) -> PendingCall | None:
         """End a subscription and give back the messages that were not taken.
 
         Return the call that confirms it, None if it had ended before.
@@ -133,18 +136,18 @@ class Consumption:
         call = self._owe(subscription.queue, Unsubscribe(subscription.id, held), self._leaving_timeout_s)
         return self._release(subscription.queue, untaken) or call
 
-    def take_no_answer(self, call: Call) -> None:
+    def take_no_answer(self, call: PendingCall) -> None:
         """Give back the messages of a receive that ended without its answer, those under way included."""
         self._owe(call.key, CancelReceive(call.request, release=True))
 
-    def expect(self, call: Call) -> None:
+    def expect(self, call: PendingCall) -> None:
         """Note that a receive waits for messages: its client needs heartbeats meanwhile."""
         self._roots.add(root_name(call.key))
         if not call.done:
             self._receives.add(call)
             self._schedule_loose()
 
-    def expect_no_more(self, call: Call) -> None:
+    def expect_no_more(self, call: PendingCall) -> None:
         """Note that a receive is over."""
         self._receives.discard(call)
 
@@ -159,14 +162,14 @@ class Consumption:
             self._discard(subscription)
         self._owed.clear()
 
-    def goodbye(self, taken: Mapping[str, Fences]) -> list[Call]:
-        """Have the broker give back all unsettled messages except those ``taken`` for good, by queue."""
+    def goodbye(self, taken: Mapping[str, Fences]) -> list[PendingCall]:
+        """Ask the broker to give back all unsettled messages except those ``taken`` for good, by queue."""
         by_root: defaultdict[str, Fences] = defaultdict(list)
         for queue, fences in taken.items():
             by_root[root_name(queue)] += fences
         return [call for root in self._roots for call in self._farewell(root, by_root[root])]
 
-    def _farewell(self, root: str, taken: Fences) -> list[Call]:
+    def _farewell(self, root: str, taken: Fences) -> list[PendingCall]:
         """Say goodbye, after acks of the deliveries for which the goodbye has no room: a shard keeps a client's order."""
         *more, last = pieces_of(taken)
         commands = [*(Settle(Verb.ACK, piece) for piece in more), Goodbye(last)]
@@ -196,7 +199,7 @@ class Consumption:
         """Take in deliveries for a subscription."""
         subscription = self.subscriptions.get(delivered.subscription)
         if subscription is None:
-            # It was ended here, and the broker does not know that yet.
+            # It was ended here, and the broker has not read that yet.
             self._send(queue, Unsubscribe(delivered.subscription, list(self._loose[queue])))
             return
         if delivered.incarnation != subscription.incarnation:
@@ -228,7 +231,8 @@ class Consumption:
                 subscription.follow(0)
 
     def moved(self, concerns: Callable[[str], bool]) -> None:
-        """Send heartbeats for the subscriptions of some queues: pushes may have been lost, and the next ones come another way."""
+        """Send heartbeats for the subscriptions of some queues: pushes may have been lost, and the next ones come another
+        way."""
         for subscription in self.subscriptions.values():
             if concerns(subscription.queue):
                 subscription.follow(0)
@@ -263,16 +267,18 @@ class Consumption:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _take(self, queue: str, batches: Iterable[LeaseBatch], group: dict[int, Lease], *, renewed: bool) -> list[Delivery]:
+    def _take(
+        self, queue: str, batches: Iterable[LeaseBatch], group: dict[int, ClientLease], *, renewed: bool
+    ) -> list[Delivery]:
         deliveries: list[Delivery] = []
         for batch in batches:
-            lease = Lease(queue, batch, self._owner, renewed=renewed)
+            lease = ClientLease(queue, batch, self._owner, renewed=renewed)
             lease.hold(group)
             count = lease.size
             deliveries += map(self._make, repeat(lease, count), range(count), batch.records, repeat(lease.at_most_once))
         return deliveries
 
-    def _beat(self, subscription: Subscription) -> None:
+    def _beat(self, subscription: ClientSubscription) -> None:
         held = list(subscription.leases.values()) if subscription.auto_extend else []
         subscription.beat_at = math.inf
         self._schedule(subscription, self.now + self._interval_s(held))
@@ -282,7 +288,7 @@ class Consumption:
         then = partial(self._beaten, subscription)
         self._send(subscription.queue, self._heartbeat(subscription), then, timeout=self._call_timeout_s, persistent=False)
 
-    def _heartbeat(self, subscription: Subscription) -> Subscribe:
+    def _heartbeat(self, subscription: ClientSubscription) -> Subscribe:
         """Return a subscription's heartbeat: it names everything that the client holds."""
         lapsed = [lease for lease, until in subscription.lapsing.items() if until <= self.now]
         for lease in lapsed:
@@ -292,7 +298,7 @@ class Consumption:
             renew, holds = [], renew + holds
         return Subscribe(subscription.id, subscription.prefetch, renew, subscription.incarnation, holds)
 
-    def _beaten(self, subscription: Subscription, call: Call) -> None:
+    def _beaten(self, subscription: ClientSubscription, call: PendingCall) -> None:
         subscription.beating = False
         error = call.error
         if subscription.ended:
@@ -313,15 +319,15 @@ class Consumption:
             else:
                 self._discard(subscription)
 
-    def _compare(self, subscription: Subscription, asked: Subscribe, answer: Subscribed) -> None:
-        """Follow the broker's answer; where pushes may have been lost, send at once what is held."""
+    def _compare(self, subscription: ClientSubscription, asked: Subscribe, answer: Subscribed) -> None:
+        """Follow the broker's answer; where pushes may have been lost, name the held leases at once."""
         subscription.lose(answer.gone)
         if answer.incarnation != subscription.incarnation:
             subscription.follow(answer.incarnation)
             # The broker was restarted: it gives back earlier leases that the next heartbeat does not name, so send that now.
             if asked.incarnation:
                 self._schedule(subscription, self.now)
-        # Fewer pushes seen than sent: some were lost. Ignore further ones until a heartbeat has named what is held.
+        # Fewer pushes seen than sent: some were lost. Ignore further ones until a heartbeat has named the held leases.
         if answer.incarnation and answer.pushes != subscription.seen:
             subscription.follow(0)
             self._schedule(subscription, self.now)
@@ -345,7 +351,7 @@ class Consumption:
         if self._loose or self._receives or self._lapsing:
             self._schedule_loose(lease for group in self._loose.values() for lease in group.values() if lease.renewed)
 
-    def _extend(self, queue: str, leases: Sequence[Lease]) -> None:
+    def _extend(self, queue: str, leases: Sequence[ClientLease]) -> None:
         durations: defaultdict[int, Fences] = defaultdict(list)
         for lease in leases:
             durations[lease.renewal_ms].append((lease.id, []))
@@ -361,16 +367,16 @@ class Consumption:
             then = lambda call: self._beating.discard(beat)  # noqa: E731
             self._send(queue, command, then, timeout=self._call_timeout_s, persistent=False)
 
-    def _owe(self, queue: str, command: Command, timeout: float | None = None) -> Call:
+    def _owe(self, queue: str, command: Command, timeout: float | None = None) -> PendingCall:
         """Send a frame, and repeat it until the broker has confirmed it."""
         return self._send(queue, command, partial(self._confirmed, queue, command), timeout=timeout)
 
-    def _confirmed(self, queue: str, command: Command, call: Call) -> None:
+    def _confirmed(self, queue: str, command: Command, call: PendingCall) -> None:
         if call.error is not None and call.error.retryable:
             self._owed.append((queue, command))
             self._schedule_loose()
 
-    def _forget(self, lease: Lease) -> None:
+    def _forget(self, lease: ClientLease) -> None:
         """Note a delivery that was dropped unsettled: it stays leased until its time is up."""
         group = lease.group
         lease.ended(1)
@@ -383,26 +389,26 @@ class Consumption:
         if self._loose.get(lease.queue) is group:
             self._lapsing[lease.queue] = max(until, self._lapsing.get(lease.queue, 0.0))
 
-    def _schedule(self, subscription: Subscription, when: float) -> None:
+    def _schedule(self, subscription: ClientSubscription, when: float) -> None:
         subscription.beat_at = min(subscription.beat_at, when)
         self.due_at = min(self.due_at, subscription.beat_at)
 
-    def _schedule_loose(self, to_renew: Iterable[Lease] = ()) -> None:
+    def _schedule_loose(self, to_renew: Iterable[ClientLease] = ()) -> None:
         self._loose_beat_at = min(self._loose_beat_at, self.now + self._interval_s(to_renew))
         self.due_at = min(self.due_at, self._loose_beat_at)
 
-    def _interval_s(self, to_renew: Iterable[Lease | LeaseBatch]) -> float:
+    def _interval_s(self, to_renew: Iterable[ClientLease | LeaseBatch]) -> float:
         shortest_s = min(map(lease_duration_s, to_renew), default=math.inf)
         return max(HEARTBEAT_S_MIN, min(HEARTBEAT_S_MAX, self.timeout_s / 3, shortest_s / 3))
 
-    def _release(self, queue: str, leases: Indexes) -> Call | None:
+    def _release(self, queue: str, leases: Indexes) -> PendingCall | None:
         ended = {lease: indexes for lease, indexes in leases.items() if lease.id != NO_LEASE}
         call = None
         for piece in in_frames(ended):
             call = self._owe(queue, Settle(Verb.RELEASE, fences_of(piece)), self._leaving_timeout_s)
         return call  # the last one: a link keeps its order
 
-    def _end(self, subscription: Subscription) -> None:
+    def _end(self, subscription: ClientSubscription) -> None:
         subscription.ended = True
         leases = list(subscription.leases.values())
         for lease in leases:
@@ -411,7 +417,7 @@ class Consumption:
             self._schedule_loose(leases if subscription.auto_extend else ())
         subscription.wake()
 
-    def _discard(self, subscription: Subscription) -> None:
+    def _discard(self, subscription: ClientSubscription) -> None:
         self.subscriptions.pop(subscription.id, None)
         subscription.take_back()
         self._end(subscription)

@@ -12,7 +12,7 @@ import msgspec
 
 from fila_cluster.client import checks
 from fila_cluster.client.message import StoredMessage, utc
-from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.client.protocol.settling import ACK, Settlement, settlement
 from fila_cluster.client.protocol.tracer import DeliveryTrace
 from fila_proto_zmq.commands import Verb
@@ -31,11 +31,11 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
     A delivery of a queue that delivers at most once is settled when it is handed over: ``ack`` does nothing, and there is
     nothing else to do.
 
-    Times are timezone-aware UTC. ``lease_expires_at`` is what the broker last told this client; renewals by ``consume()`` in
+    Times are timezone-aware UTC. ``lease_expires_at`` is of the broker's last answer; renewals by ``consume()`` in
     the background move the true end further.
     """
 
-    _lease: Lease
+    _lease: ClientLease
     _index: int
     _packed: bytes
     _settled: bool = False
@@ -45,7 +45,7 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
     _extension: Extension | None = None
     _trace: DeliveryTrace | None = None
 
-    # --- what it says -------------------------------------------------------------------------------------------------
+    # --- its fields ---------------------------------------------------------------------------------------------------
 
     @property
     def queue(self) -> str:
@@ -83,39 +83,88 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
     # --- how its lease ends -------------------------------------------------------------------------------------------
 
     def ack(self) -> None:
-        """Acknowledge: the message is removed for good."""
+        """Acknowledge: the message is removed for good.
+
+        Raises:
+            LeaseExpiredError: The lease has ended. The message is delivered again, or was.
+            AlreadySettledError: It was settled here before.
+        """
         return self._settle(ACK)
 
     def nack(self, error: str = "", *, metadata: bytes | None = None) -> None:
-        """Fail: count an attempt and let the queue decide what is next. ``metadata`` is for the next attempt."""
+        """Fail: count an attempt, and let the queue's ``on_failure`` decide what is next; without one, retry at once.
+
+        Args:
+            error: Why, for the next attempt and for people; the last 4 KiB are kept.
+            metadata: At most 64 KiB for the next attempt, which finds them in :attr:`metadata`. None: keep the earlier
+                ones.
+
+        Raises:
+            LeaseExpiredError: The lease has ended. The message is delivered again, or was.
+            AlreadySettledError: It was settled here before.
+        """
         return self._settle(settlement(Verb.NACK, error, metadata))
 
     def retry(self, after: float = 0.0, error: str = "", *, metadata: bytes | None = None) -> None:
-        """Fail: count an attempt and deliver it again, ``after`` seconds from now at the earliest."""
+        """Fail: count an attempt and deliver it again.
+
+        Args:
+            after: The time until then, in seconds.
+            error: Why, for the next attempt and for people; the last 4 KiB are kept.
+            metadata: At most 64 KiB for the next attempt, which finds them in :attr:`metadata`. None: keep the earlier
+                ones.
+
+        Raises:
+            LeaseExpiredError: The lease has ended. The message is delivered again, or was.
+            AlreadySettledError: It was settled here before.
+        """
         after_ms = checks.milliseconds("after", after, DELAY_MS_MAX)
         return self._settle(settlement(Verb.RETRY, error, metadata, after_ms))
 
     def fail(self, error: str = "") -> None:
-        """Fail for good: count an attempt and dead-letter it now."""
+        """Fail for good: count an attempt and dead-letter it now.
+
+        Args:
+            error: Why, for people; the last 4 KiB are kept.
+
+        Raises:
+            LeaseExpiredError: The lease has ended. The message is delivered again, or was.
+            AlreadySettledError: It was settled here before.
+        """
         return self._settle(settlement(Verb.FAIL, error))
 
     def defer(self, retry_after: float) -> None:
-        """Give it back without a failed attempt, to be delivered again in ``retry_after`` seconds.
+        """Give it back without a failed attempt, to be delivered again later.
 
         Until then its throttle keys deliver nothing, in the whole cluster: for a provider's "429 Too Many Requests".
+
+        Args:
+            retry_after: The time until then, in seconds, more than 0.
+
+        Raises:
+            LeaseExpiredError: The lease has ended. The message is delivered again, or was.
+            AlreadySettledError: It was settled here before.
         """
         after_ms = checks.positive_milliseconds("retry_after", retry_after, DELAY_MS_MAX)
         return self._settle(settlement(Verb.DEFER, after_ms=after_ms))
 
     def extend(self, seconds: float) -> None:
-        """Let the lease end ``seconds`` from now."""
+        """Renew the lease.
+
+        Args:
+            seconds: When it ends from now, in seconds: more than 0, at most 12 hours.
+
+        Raises:
+            LeaseExpiredError: The lease has ended. The message is delivered again, or was.
+            AlreadySettledError: It was settled here before.
+        """
         duration_ms = checks.positive_milliseconds("seconds", seconds, LEASE_MS_MAX)
         if self._settled:
             raise _unextendable(self)
         return cast(None, self._lease.owner.extend_one(self, duration_ms))
 
     def _settle(self, how: Settlement) -> None:
-        return cast(None, self._lease.owner.settle_one(self, how))  # AsyncDelivery says what it is
+        return cast(None, self._lease.owner.settle_one(self, how))  # of an AsyncDelivery something to await
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

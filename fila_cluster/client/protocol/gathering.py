@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
-from fila_cluster.client.protocol.subscription import Subscription
-from fila_cluster.client.protocol.timers import Timer, Timers
+from fila_cluster.client.protocol.subscription import ClientSubscription
+from fila_cluster.client.protocol.timers import SessionTimer, Timers
 from fila_cluster.client.requests.call import Pending
 
 
@@ -16,7 +16,7 @@ class Gathering(Pending[None]):
 
     def __init__(
         self,
-        subscription: Subscription,
+        subscription: ClientSubscription,
         count: int,
         max_wait_s: float,
         timers: Timers,
@@ -29,7 +29,7 @@ class Gathering(Pending[None]):
         self._max_wait_s = max_wait_s
         self._timers = timers
         self._now = now
-        self._timer: Timer | None = None
+        self._timer: SessionTimer | None = None
         self._limit = None if timeout_s == math.inf else timers.at(now() + timeout_s, self.end)
         self._waiter: Pending[None] | None = None
 

@@ -16,7 +16,7 @@ NO_LEASE = 0
 """The lease id of messages that were removed when they were delivered: there is nothing to settle."""
 
 
-class Owner(Protocol):
+class LeaseOwner(Protocol):
     """The client that received a lease, as its deliveries need it."""
 
     @property
@@ -29,16 +29,16 @@ class Owner(Protocol):
     def extend_one(self, delivery: "Delivery", duration_ms: int) -> Any:
         """Renew a delivery's lease. Returns None, or an awaitable."""
 
-    def forgotten(self, lease: "Lease") -> None:
+    def forgotten(self, lease: "ClientLease") -> None:
         """Note that a delivery of ``lease`` was garbage-collected unsettled. Called at any time, in any thread."""
 
 
-def lease_duration_s(batch: "LeaseBatch | Lease") -> float:
+def lease_duration_s(batch: "LeaseBatch | ClientLease") -> float:
     """Return how long the broker leases these messages for, unless renewed."""
     return (batch.expires_ms - batch.leased_ms) / 1000
 
 
-class Lease:
+class ClientLease:
     """One delivered batch: ``size`` messages, of which ``unsettled`` are neither settled nor forgotten.
 
     ``renewed``: whether ``consume()`` renews it. ``renewal_ms`` is the length of a renewal: its own duration, or the longest
@@ -65,7 +65,7 @@ class Lease:
         "weight",
     )
 
-    def __init__(self, queue: str, batch: LeaseBatch, owner: Owner, *, renewed: bool) -> None:
+    def __init__(self, queue: str, batch: LeaseBatch, owner: LeaseOwner, *, renewed: bool) -> None:
         self.id = batch.lease
         self.queue = queue
         self.leased_ms = batch.leased_ms
@@ -79,9 +79,9 @@ class Lease:
         self.owner = owner
         self.renewed = renewed
         self.renewal_ms = max(1, batch.expires_ms - batch.leased_ms)
-        self.group: dict[int, Lease] | None = None
+        self.group: dict[int, ClientLease] | None = None
 
-    def hold(self, group: "dict[int, Lease]") -> None:
+    def hold(self, group: "dict[int, ClientLease]") -> None:
         """Be held in ``group`` and in no other."""
         self.let_go()
         if self.unsettled > 0 and self.id != NO_LEASE:

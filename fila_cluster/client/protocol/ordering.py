@@ -1,18 +1,19 @@
 """Enqueues in order, several of them under way.
 
-A :class:`Line` sends the chunks of one producer for one queue. Each names the request before it (``Enqueue.after``), and the
-shard refuses it unless that one is stored. So when a chunk is refused, because a worker is down or has too much to do, all
-chunks behind it are refused, too. The line then waits until every chunk under way has its answer, and sends the refused ones
-again, in their order: *go back N*, as in a sliding window protocol. The usual retries of the connection are off for chunks:
-they would let the later ones overtake.
+A :class:`OrderedSender` sends the chunks of one producer for one queue. Each names the request before it
+(``Enqueue.after``), and the shard refuses it unless that one is stored. So when a chunk is refused, because a worker is
+down or has too much to do, all chunks behind it are refused, too. The sender then waits until every chunk under way has
+its answer, and sends the refused ones again, in their order: *go back N*, as in a sliding window protocol. The usual
+retries of the connection are off for chunks: they would let the later ones overtake.
 
-A chunk that fails for good, or whose fate is not known, is surfaced, and the line goes on behind it.
+A chunk that fails for good, or whose fate is not known, is surfaced, and the sender goes on behind it.
 
-A chunk may be stored only in part, because the broker had no more time for it (a slow hook). Then what follows is refused, too, and the line
-sends the rest of the chunk first. :attr:`Chunk.value` has the results of all parts.
+A chunk may be stored only in part, because the broker had no more time for it (a slow hook). Then what follows is refused,
+too, and the sender sends the rest of the chunk first. :attr:`Chunk.value` has the results of all parts.
 
-The time of a chunk is what passes without progress: each answer that the broker has stored one begins the time of all others anew. So chunks do
-not use up each other's time while the broker works on them, and a broker that does nothing is waited for once.
+The time of a chunk is what passes without progress: each answer that the broker has stored one begins the time of all
+others anew. So chunks do not use up each other's time while the broker works on them, and a broker that does nothing is
+waited for once.
 
 **Rejected:** one chunk under way at a time (half of the throughput, less over a network); retries without the shard's help
 (a chunk that was stored behind a refused one cannot be taken back).
@@ -27,9 +28,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from fila_cluster.client.protocol.timers import Timer, Timers
-from fila_cluster.client.requests.call import Call, Pending
-from fila_cluster.client.requests.connection import backoff_s
+from fila_cluster.client.protocol.timers import SessionTimer, Timers
+from fila_cluster.client.requests.call import Pending, PendingCall
+from fila_cluster.client.requests.open_calls import backoff_s
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.errors import FilaError, OverloadedError, RequestTimeoutError, ShardUnavailableError
 
@@ -39,10 +40,11 @@ _BEGIN = 0
 
 
 class Chunk(Pending[Enqueued]):
-    """One Enqueue of a line. ``then`` gets the chunk when it is done, before a waiter is woken.
+    """One Enqueue of a sender. ``then`` gets the chunk when it is done, before a waiter is woken.
 
-    ``command`` is what is still to be sent of it, and ``value`` the answer to what is stored of it, also if the rest failed. ``ready_at`` is when the line took it, ``sent_at`` when it was sent first; None: it was not. ``doubtful`` means that an attempt may
-    have been carried out.
+    ``command`` is the part that is still to be sent, and ``value`` the answer to its stored part, also if the rest failed.
+    ``ready_at`` is when the sender took it, ``sent_at`` when it was sent first; None: it was not. ``doubtful`` means that
+    an attempt may have been carried out.
     """
 
     __slots__ = ("call", "command", "doubtful", "number", "ready_at", "sent_at", "then")
@@ -51,7 +53,7 @@ class Chunk(Pending[Enqueued]):
         super().__init__()
         self.command = command
         self.then = then
-        self.call: Call | None = None
+        self.call: PendingCall | None = None
         self.ready_at = 0.0
         self.sent_at: float | None = None
         self.doubtful = False
@@ -67,7 +69,7 @@ class Chunk(Pending[Enqueued]):
         super().finish(self.value, self.error)
 
     def take(self, answer: Enqueued) -> bool:
-        """Take in the answer to what was sent. Return whether it is about all of it; the rest is to be sent again."""
+        """Take in the answer to the sent part. Return whether it is about all of it; the rest is to be sent again."""
         cut = next((index for index, fault in answer.faults if fault.details.get("late") is True), 0)
         if cut:
             answer = replace(answer, faults=[each for each in answer.faults if each[0] < cut])
@@ -76,41 +78,41 @@ class Chunk(Pending[Enqueued]):
         return not cut
 
 
-class Start(Protocol):
+class StartCall(Protocol):
     """Start a call of the session."""
 
     def __call__(
         self,
         key: str,
         command: Enqueue,
-        then: Callable[[Call], None] | None = None,
+        then: Callable[[PendingCall], None] | None = None,
         *,
         timeout: float | None = None,
         persistent: bool = True,
-    ) -> Call:
-        """See :class:`Call`; without ``timeout``, the client's."""
+    ) -> PendingCall:
+        """See :class:`PendingCall`; without ``timeout``, the client's."""
 
 
 class Surroundings:
-    """What lines and their producers need of their session. ``lines`` are those that have chunks."""
+    """The parts of a session that senders and producers use. ``senders`` are those that have chunks."""
 
-    __slots__ = ("lines", "now", "random", "start", "timeout_s", "timers")
+    __slots__ = ("now", "random", "senders", "start", "timeout_s", "timers")
 
-    def __init__(self, start: Start, timers: Timers, random: Random, timeout_s: float, now: Callable[[], float]) -> None:
+    def __init__(self, start: StartCall, timers: Timers, random: Random, timeout_s: float, now: Callable[[], float]) -> None:
         self.start = start
         self.timers = timers
         self.random = random
         self.timeout_s = timeout_s
         self.now = now
-        self.lines: dict[Line, None] = {}
+        self.senders: dict[OrderedSender, None] = {}
 
 
-class Line:
+class OrderedSender:
     """The chunks of one producer for one queue: ``_waiting`` to be sent, then ``_under_way``, both in order.
 
-    ``_refused`` are those that the line sends again when nothing is under way any more; while ``_broken``, nothing else is
-    sent. ``_trouble`` is the last error that may pass, until a chunk is stored: meanwhile the time of waiting chunks runs from
-    when the line took them, so that an outage does not take a timeout for each.
+    ``_refused`` are those that the sender sends again when nothing is under way any more; while ``_broken``, nothing else
+    is sent. ``_trouble`` is the last error that may pass, until a chunk is stored: meanwhile the time of waiting chunks
+    runs from when the sender took them, so that an outage does not take a timeout for each.
     """
 
     def __init__(self, queue: str, around: Surroundings) -> None:
@@ -121,14 +123,14 @@ class Line:
         self._refused: list[Chunk] = []
         self._broken = False
         self._cause: FilaError | None = None
-        """The first error since the line was whole that is not only about the order."""
+        """The first error since the sender was whole that is not only about the order."""
         self._trouble: FilaError | None = None
         self._progress_at = -math.inf
         """When a chunk was stored last."""
         self._last = _BEGIN
         self._attempts = 0
         self._numbers = 0
-        self._pause: Timer | None = None
+        self._pause: SessionTimer | None = None
         self._sending = False
 
     @property
@@ -142,7 +144,7 @@ class Line:
         chunk.number = self._numbers
         chunk.ready_at = self._around.now()
         self._waiting.append(chunk)
-        self._around.lines[self] = None
+        self._around.senders[self] = None
         self._go_on()
         return chunk
 
@@ -157,7 +159,8 @@ class Line:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Send what may be sent. A call may be answered while it is started, so this may be asked for from within."""
+        """Send the chunks that may be sent. A call may be answered while it is started, so this may be asked for from
+        within."""
         if self._sending:
             return
         self._sending = True
@@ -167,7 +170,7 @@ class Line:
         finally:
             self._sending = False
         if self.idle:
-            self._around.lines.pop(self, None)
+            self._around.senders.pop(self, None)
 
     def _send(self, chunk: Chunk) -> None:
         now = self._around.now()
@@ -185,7 +188,7 @@ class Line:
         chunk.call = call
         self._last = call.request
 
-    def _answered(self, chunk: Chunk, call: Call) -> None:
+    def _answered(self, chunk: Chunk, call: PendingCall) -> None:
         self._under_way.remove(chunk)  # the first one, as a rule
         error = call.error
         if error is None:
@@ -211,7 +214,7 @@ class Line:
             if chunk.call is not None:
                 chunk.call.deadline = max(chunk.call.deadline, self._ends_at(chunk))
 
-    def _failed(self, chunk: Chunk, call: Call, error: FilaError) -> None:
+    def _failed(self, chunk: Chunk, call: PendingCall, error: FilaError) -> None:
         chunk.doubtful |= call.may_be_done if isinstance(error, RequestTimeoutError) else call.doubtful
         if _may_repeat(call, error) and self._around.now() < self._ends_at(chunk):
             self._refused.append(chunk)
@@ -222,7 +225,8 @@ class Line:
             self._cause = self._cause or error
 
     def _mend(self) -> None:
-        """Begin another sequence with the refused chunks, after a pause if the broker has not refused them for their order alone."""
+        """Begin another sequence with the refused chunks, after a pause if the broker has not refused them for their order
+        alone."""
         self._refused.sort(key=lambda chunk: chunk.number)
         self._waiting.extendleft(reversed(self._refused))
         self._refused.clear()
@@ -245,13 +249,15 @@ class Line:
         self._go_on()
 
     def _ends_at(self, chunk: Chunk) -> float:
-        """Return when a chunk fails at the latest if no other one is stored before; of a chunk that was not sent: while there is trouble."""
+        """Return when a chunk fails at the latest if no other one is stored before; of a chunk that was not sent: while
+        there is trouble."""
         since = chunk.ready_at if chunk.sent_at is None else chunk.sent_at
         return max(since, self._progress_at) + self._around.timeout_s
 
 
 def _joined(first: Enqueued, second: Enqueued) -> Enqueued:
-    """Join the answers to two parts of a chunk. The ids of the first part are no run with those of the second: each is named, as a known one is."""
+    """Join the answers to two parts of a chunk. The ids of the two parts are not one run: each id of the second part is
+    named, as a known one is."""
     count = answered_in(first)
     elsewhere = {index for index, *_ in (*first.faults, *first.known)}
     stored = [index for index in range(count) if index not in elsewhere]
@@ -270,7 +276,7 @@ def answered_in(answer: Enqueued) -> int:
     return answer.count + len(answer.faults) + len(answer.known)
 
 
-def _may_repeat(call: Call, error: FilaError) -> bool:
+def _may_repeat(call: PendingCall, error: FilaError) -> bool:
     """Return whether the chunk is not stored, or may be stored again without harm."""
     if not isinstance(error, (ShardUnavailableError, OverloadedError)):
         return False

@@ -1,17 +1,17 @@
 """Producers that do not wait for each message: collected per queue, sent in batches, confirmed later.
 
-A :class:`Pipe` is one producer. It collects messages into a batch for each queue. A batch is cut when it has enough messages or
-bytes, when its first message has lingered for long enough, or when a caller waits. A :class:`~ordering.Line` for each queue
-sends the cut batches, in order.
+A :class:`Pipeline` is one producer. It collects messages into a batch for each queue. A batch is cut when it has enough
+messages or bytes, when its first message has lingered for long enough, or when a caller waits. A
+:class:`~ordering.OrderedSender` for each queue sends the cut batches, in order.
 
 Two bounds hold a producer back: its own number of unconfirmed messages, and the bytes of all unconfirmed messages of all
-producers of the client, which are a part of what the client may keep. So other calls find room.
+producers of the client, which are a part of the client's bound. So other calls find room.
 
-:meth:`Pipe.put` may be called in any thread, and is called most often. It shares a lock of its own with the rest of this module, which
-belongs to the session: with the session's lock it would wait for the socket.
+:meth:`Pipeline.put` may be called in any thread, and is called most often. It shares a lock of its own with the rest of
+this module, which belongs to the session: with the session's lock it would wait for the socket.
 
-Confirmed batches go to :attr:`Pipelines.completed`. The shell resolves their futures outside of its lock, because that runs
-code of the user.
+Confirmed batches go to :attr:`Pipelines.completed`. The shell resolves their futures outside of its lock, because that
+runs code of the user.
 """
 
 import threading
@@ -21,9 +21,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from fila_cluster.client.protocol.encoding import Row, seal_rows
-from fila_cluster.client.protocol.ordering import Chunk, Line, Surroundings
+from fila_cluster.client.protocol.ordering import Chunk, OrderedSender, Surroundings
 from fila_cluster.client.protocol.producing import results_of
-from fila_cluster.client.protocol.timers import Timer
+from fila_cluster.client.protocol.timers import SessionTimer
 from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError
@@ -31,22 +31,22 @@ from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
 
 PIPELINED_BYTES_MAX = 64 * 1024 * 1024
-"""Unconfirmed messages of all producers of a client, and one message beyond: a quarter of what a client keeps, because a batch
+"""Unconfirmed messages of all producers of a client, and one message beyond: a quarter of the client's bound, because a batch
 under way is there twice, as messages and as a frame."""
 MESSAGE_OVERHEAD_BYTES = 512
 """The size of an unconfirmed message beside its envelope: its future, and its row."""
 
 
 COLLECTED: Final = 0
-"""What :meth:`Pipe.put` answers: the message is in, and there is nothing to do."""
+"""The answer of :meth:`Pipeline.put`: the message is in, and there is nothing to do."""
 TO_TEND: Final = 1
-"""It is in, and :meth:`Pipe.tend` is to be called."""
+"""It is in, and :meth:`Pipeline.tend` is to be called."""
 FULL: Final = 2
 """It is not in: wait for room."""
 
 
 class Confirmed(Protocol):
-    """What a caller gets for a message."""
+    """The future of a message, which a caller gets."""
 
     def joins(self, receipt: "Receipt", place: int) -> None:
         """Note the receipt of the message's batch, and its place there. Called if :attr:`Pipelines.gives_receipts`."""
@@ -59,10 +59,12 @@ class Confirmed(Protocol):
 
 
 class Receipt:
-    """The broker's answer to a batch of which every message was stored: the futures take their ids from here when they are asked.
+    """The broker's answer to a batch of which every message was stored: the futures take their ids from here when they are
+    asked.
 
-    ``accepted`` is None until then. It stays None if a message failed: then each future gets a result of its own. ``asked`` are the
-    futures, with their places, that get a result of their own in every case, because a thread or a task may wait for it.
+    ``accepted`` is None until then. It stays None if a message failed: then each future gets a result of its own.
+    ``asked`` are the futures, with their places, that get a result of their own in every case, because a thread or a task
+    may wait for it.
     """
 
     __slots__ = ("accepted", "asked")
@@ -77,19 +79,19 @@ class Receipt:
         return format_id(self.accepted.id_high, self.accepted.id_low + place)
 
 
-class Batch(Chunk):
+class ProducerBatch(Chunk):
     """Messages of one producer for one queue, in order. ``cut``: no more are added."""
 
     __slots__ = ("cut", "entries", "pipe", "queue", "receipt", "resolved", "size_bytes", "timer")
 
-    def __init__(self, pipe: "Pipe", queue: str) -> None:
+    def __init__(self, pipe: "Pipeline", queue: str) -> None:
         super().__init__(_NOTHING, pipe.confirmed)
         self.pipe = pipe
         self.queue = queue
         self.entries: list[tuple[Row, Confirmed]] = []
         self.receipt = Receipt() if pipe.pipelines.gives_receipts else None
         self.size_bytes = 0
-        self.timer: Timer | None = None
+        self.timer: SessionTimer | None = None
         self.cut = False
         self.resolved = 0
         """The number of futures that have their result, of those that get one."""
@@ -131,10 +133,10 @@ class Flush(Pending[None]):
 
     __slots__ = ("batches", "timer")
 
-    def __init__(self, batches: dict[Batch, None]) -> None:
+    def __init__(self, batches: dict[ProducerBatch, None]) -> None:
         super().__init__()
         self.batches = batches
-        self.timer: Timer | None = None
+        self.timer: SessionTimer | None = None
 
 
 class Pipelines:
@@ -144,21 +146,21 @@ class Pipelines:
         self.around = around
         self.bytes_max = bytes_max
         self.size_bytes = 0
-        self.completed: deque[Batch] = deque()
+        self.completed: deque[ProducerBatch] = deque()
         """Batches whose futures are to be resolved."""
         self.lock = threading.RLock()
-        """Held for moments, by :meth:`Pipe.put` and what changes the same. Taken after the session's lock, never before. It says who has
-        it, for signal handlers; no one takes it twice."""
+        """Held for moments, by :meth:`Pipeline.put` and the methods that change the same. Taken after the session's lock,
+        never before. It says who has it, for signal handlers; no one takes it twice."""
         self.closed = False
         self.gives_receipts = False
         """Whether futures take their ids from the receipt of their batch. Set before there is a producer."""
-        self._busy: dict[Pipe, None] = {}
-        self._waiting: dict[Pending[None], Pipe] = {}
+        self._busy: dict[Pipeline, None] = {}
+        self._waiting: dict[Pending[None], Pipeline] = {}
         """Callers that wait for room, and for the room of which producer."""
         self._news: list[Pending[None]] = []
 
     @property
-    def busy(self) -> "list[Pipe]":
+    def busy(self) -> "list[Pipeline]":
         """The producers with unconfirmed messages."""
         return list(self._busy)
 
@@ -173,7 +175,7 @@ class Pipelines:
             self._news.append(pending)
         return pending
 
-    def want_room(self, pipe: "Pipe") -> Pending[None]:
+    def want_room(self, pipe: "Pipeline") -> Pending[None]:
         """Return a pending that is done when a message may be put into a pipe."""
         pending: Pending[None] = Pending()
         if pipe.has_room:
@@ -186,11 +188,11 @@ class Pipelines:
         """Stop waiting for room."""
         self._waiting.pop(pending, None)
 
-    def began(self, pipe: "Pipe") -> None:
+    def began(self, pipe: "Pipeline") -> None:
         """Note a producer with unconfirmed messages."""
         self._busy[pipe] = None
 
-    def completes(self, batch: Batch) -> None:
+    def completes(self, batch: ProducerBatch) -> None:
         """Take in a batch with its result."""
         with self.lock:
             self.size_bytes -= batch.size_bytes
@@ -231,24 +233,25 @@ class Pipelines:
         return [future for batch in (*self.completed, *batches) for _, future in batch.entries]
 
 
-class Pipe:
+class Pipeline:
     """The unconfirmed messages of one producer.
 
-    ``batches`` has all that are not confirmed, in the order of their first messages: those that are being collected, by queue,
-    those in ``_full``, which have enough messages, and those that a line has. ``outstanding`` is the number of their messages.
-    :meth:`put` counts, and each confirmed batch counts again, so that an interrupt can't leave a wrong number.
+    ``batches`` has all that are not confirmed, in the order of their first messages: those that are being collected, by
+    queue, those in ``_full``, which have enough messages, and those that a sender has. ``outstanding`` is the number of
+    their messages. :meth:`put` counts, and each confirmed batch counts again, so that an interrupt can't leave a wrong
+    number.
     """
 
     def __init__(self, pipelines: Pipelines, linger_s: float, batch: int, max_outstanding: int) -> None:
-        self.batches: dict[Batch, None] = {}
+        self.batches: dict[ProducerBatch, None] = {}
         self.outstanding = 0
         self.pipelines = pipelines
         self._linger_s = linger_s
         self._batch = batch
         self._max_outstanding = max_outstanding
-        self._collecting: dict[str, Batch] = {}
-        self._full: deque[Batch] = deque()
-        self._lines: dict[str, Line] = {}
+        self._collecting: dict[str, ProducerBatch] = {}
+        self._full: deque[ProducerBatch] = deque()
+        self._senders: dict[str, OrderedSender] = {}
         self._flushes: dict[Flush, None] = {}
 
     @property
@@ -317,14 +320,14 @@ class Pipe:
         if flush.timer is not None:
             self.pipelines.around.timers.cancel(flush.timer)
 
-    def confirmed(self, batch: Batch) -> None:
+    def confirmed(self, batch: ProducerBatch) -> None:
         """Take in a batch with its result."""
         with self.pipelines.lock:
             self.batches.pop(batch, None)
             self.outstanding = sum(len(each.entries) for each in self.batches)
-        line = self._lines.get(batch.queue)
-        if line is not None and line.idle:  # a producer may name a million queues
-            del self._lines[batch.queue]
+        sender = self._senders.get(batch.queue)
+        if sender is not None and sender.idle:  # a producer may name a million queues
+            del self._senders[batch.queue]
         for flush in list(self._flushes):
             flush.batches.pop(batch, None)
             if not flush.batches:
@@ -333,17 +336,17 @@ class Pipe:
         self.pipelines.completes(batch)
 
     def fail_all(self, error: FilaError) -> None:
-        """End the messages that no line has."""
+        """End the messages that no sender has."""
         for batch in [each for each in list(self.batches) if not each.cut]:
             self._end(batch)
             batch.finish(error=error)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _begin(self, queue: str, full: Batch | None) -> Batch:
+    def _begin(self, queue: str, full: ProducerBatch | None) -> ProducerBatch:
         if full is not None:
             self._full.append(full)
-        batch = Batch(self, queue)
+        batch = ProducerBatch(self, queue)
         self.batches[batch] = None
         self._collecting[queue] = batch
         self.pipelines.began(self)
@@ -355,19 +358,19 @@ class Pipe:
         for batch in list(self._collecting.values()):
             self._cut(batch)
 
-    def _cut(self, batch: Batch) -> None:
-        """Send a batch. An interrupt may come in between: so it stays where it will be found until a line has it."""
+    def _cut(self, batch: ProducerBatch) -> None:
+        """Send a batch. An interrupt may come in between: so it stays where it will be found until a sender has it."""
         with self.pipelines.lock:
             batch.cut = True
         if not batch.number:
             batch.command = seal_rows([row for row, _ in batch.entries])
-            line = self._lines.get(batch.queue)
-            if line is None:
-                line = self._lines[batch.queue] = Line(batch.queue, self.pipelines.around)
-            line.send(batch)
+            sender = self._senders.get(batch.queue)
+            if sender is None:
+                sender = self._senders[batch.queue] = OrderedSender(batch.queue, self.pipelines.around)
+            sender.send(batch)
         self._end(batch)
 
-    def _end(self, batch: Batch) -> None:
+    def _end(self, batch: ProducerBatch) -> None:
         """Collect no more messages in it."""
         if batch.timer is not None:
             self.pipelines.around.timers.cancel(batch.timer)

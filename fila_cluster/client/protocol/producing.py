@@ -2,7 +2,7 @@
 
 Single enqueues that are made between two flushes (one tick of the event loop; threads that wait for the socket) go out as
 one ``Enqueue`` frame per queue. Batches (:class:`Bulk`) make frames of their own, large enough to amortise a frame and
-small enough to keep the broker's turn short; a :class:`~ordering.Line` keeps several of them under way, in order.
+small enough to keep the broker's turn short; a :class:`~ordering.OrderedSender` keeps several of them under way, in order.
 """
 
 from collections import defaultdict, deque
@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from fila_cluster.client.protocol.encoding import Row, seal_batch, seal_rows
 from fila_cluster.client.protocol.ordering import Chunk, answered_in
-from fila_cluster.client.requests.call import Call, Pending
+from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.errors import BatchError, FilaError, InvalidFrameError, PayloadTooLargeError
@@ -59,7 +59,7 @@ def _without_new_id(enqueued: Enqueued) -> Sequence[tuple[int, str | FilaError]]
 class SingleEnqueues:
     """Collects single enqueues. :meth:`enqueue` may be called in any thread, the rest belongs to the session."""
 
-    def __init__(self, send: Callable[[str, Enqueue, "Callable[[Call], None]"], object]) -> None:
+    def __init__(self, send: Callable[[str, Enqueue, "Callable[[PendingCall], None]"], object]) -> None:
         self._send = send
         self.collected: deque[tuple[str, Row, Pending[str]]] = deque()
 
@@ -94,7 +94,7 @@ class SingleEnqueues:
             self.collected.popleft()[2].finish(error=copy(error))
 
 
-def _alone_answered(pending: Pending[str], call: Call) -> None:
+def _alone_answered(pending: Pending[str], call: PendingCall) -> None:
     enqueued: Enqueued = call.value
     if call.error is None and enqueued.count == 1:
         pending.finish(format_id(enqueued.id_high, enqueued.id_low))
@@ -102,7 +102,7 @@ def _alone_answered(pending: Pending[str], call: Call) -> None:
         _answered((pending,), call)
 
 
-def _answered(waiting: Sequence[Pending[str]], call: Call) -> None:
+def _answered(waiting: Sequence[Pending[str]], call: PendingCall) -> None:
     asked = len(waiting)
     results = ids_of(call.value, asked) if call.error is None else [call.error] * asked
     for pending, result in zip(waiting, results, strict=True):
@@ -126,9 +126,9 @@ def frame_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 class Bulk:
     """One ``enqueue_many``: yields its frames in order, and collects their results.
 
-    The shell sends what :meth:`chunks` yields in a line, ``CHUNKS_UNDER_WAY`` at a time, waits for all of them and returns
-    :meth:`ids`. The error of a whole frame (a queue that does not exist, a broker that is gone) ends the run: the frames
-    after it would fail in the same way, and are not sent.
+    The shell sends what :meth:`chunks` yields through a sender, ``CHUNKS_UNDER_WAY`` at a time, waits for all of them and
+    returns :meth:`ids`. The error of a whole frame (a queue that does not exist, a broker that is gone) ends the run: the
+    frames after it would fail in the same way, and are not sent.
     """
 
     def __init__(self, queue: str, messages: Iterable[Any], batch: str = "") -> None:
@@ -141,7 +141,7 @@ class Bulk:
         self._failure: FilaError | None = None
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield what is to be sent, in order."""
+        """Yield the chunks to send, in order."""
         count = _FIRST_FRAME_MESSAGES
         while self._failure is None and (messages := list(islice(self._messages, count))):
             size = 0

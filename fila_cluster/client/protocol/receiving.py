@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from fila_cluster.client.protocol.lease import NO_LEASE
-from fila_cluster.client.requests.call import Call, Pending
+from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 
@@ -29,7 +29,7 @@ HURRY_S = 1.0
 """How long messages of some queues wait for queues that have not answered yet."""
 
 
-class Asking(Protocol):
+class ReceiveSession(Protocol):
     """The session's interface for a receiving."""
 
     @property
@@ -41,17 +41,17 @@ class Asking(Protocol):
         queue: str,
         count: int,
         wait_ms: int,
-        then: "Callable[[Call], None]",
+        then: "Callable[[PendingCall], None]",
         *,
         timeout: float,
         persistent: bool = True,
-    ) -> Call:
+    ) -> PendingCall:
         """Ask a queue for messages. ``then`` finds a list of deliveries, or an error."""
 
-    def hurry(self, call: Call, within_s: float) -> None:
+    def hurry(self, call: PendingCall, within_s: float) -> None:
         """Move the deadline of a call that :meth:`ask_for` started forward."""
 
-    def let_go(self, call: Call) -> None:
+    def let_go(self, call: PendingCall) -> None:
         """Stop waiting for a call that :meth:`ask_for` started; its messages go back."""
 
     def release(self, deliveries: "Sequence[Delivery]") -> None:
@@ -67,7 +67,7 @@ class Receiving(Pending["list[Delivery]"]):
     __slots__ = ("_asking", "_deadline", "_errors", "_got", "_hurried", "_open", "_wait_until", "_waits", "_wanted", "_whole")
 
     def __init__(
-        self, asking: Asking, queues: Mapping[str, int], wait_ms: int, timeout_s: float, *, whole: bool = True
+        self, asking: ReceiveSession, queues: Mapping[str, int], wait_ms: int, timeout_s: float, *, whole: bool = True
     ) -> None:
         super().__init__()
         self._asking = asking
@@ -79,7 +79,7 @@ class Receiving(Pending["list[Delivery]"]):
         self._hurried = False
         self._got: dict[str, list[Delivery]] = {queue: [] for queue in queues}
         self._errors: dict[str, FilaError] = {}
-        self._open: dict[str, Call | None] = {}
+        self._open: dict[str, PendingCall | None] = {}
         self._ask_all()
 
     def give_up(self) -> None:
@@ -110,7 +110,7 @@ class Receiving(Pending["list[Delivery]"]):
         if not call.done:
             self._open[queue] = call
 
-    def _answered(self, queue: str, call: Call) -> None:
+    def _answered(self, queue: str, call: PendingCall) -> None:
         if self.done:  # given up
             return
         del self._open[queue]

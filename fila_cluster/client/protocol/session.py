@@ -2,11 +2,12 @@
 
 A shell (blocking or asyncio) owns the socket and the clock and does this, whenever something happens:
 
-1. give every frame that arrived to :meth:`Session.arrived`, a dropped link to :meth:`Session.disconnected`;
-2. call :meth:`Session.flush`: it sends what was collected, expires, retries and heartbeats;
-3. send everything in :attr:`Session.outgoing`, in order;
-4. connect and close the direct ways that :attr:`Session.routes` wants and does not want, and send the outgoing frames of the others;
-5. come back when a frame arrives, when a caller asks for something, or at :meth:`Session.next_deadline`.
+1. give every frame that arrived to :meth:`ClientSession.arrived`, a dropped link to :meth:`ClientSession.disconnected`;
+2. call :meth:`ClientSession.flush`: it sends the collected requests, expires and retries calls, and sends heartbeats;
+3. send everything in :attr:`ClientSession.outgoing`, in order;
+4. connect and close the direct ways that :attr:`ClientSession.routes` wants and does not want, and send the outgoing
+   frames of the others;
+5. come back when a frame arrives, when a caller asks for something, or at :meth:`ClientSession.next_deadline`.
 
 ``now`` is monotonic seconds everywhere. Results appear in the :class:`Pending` that each request returned.
 """
@@ -22,16 +23,17 @@ from typing import TYPE_CHECKING
 from fila_cluster.client.protocol.consuming import Consumption, Make
 from fila_cluster.client.protocol.encoding import Row
 from fila_cluster.client.protocol.gathering import Gathering
-from fila_cluster.client.protocol.lease import Owner
-from fila_cluster.client.protocol.ordering import Chunk, Line, Surroundings
+from fila_cluster.client.protocol.lease import LeaseOwner
+from fila_cluster.client.protocol.ordering import Chunk, OrderedSender, Surroundings
 from fila_cluster.client.protocol.pipelining import Pipelines
 from fila_cluster.client.protocol.producing import SingleEnqueues
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
-from fila_cluster.client.protocol.subscription import Subscription
-from fila_cluster.client.protocol.timers import Timer, Timers
-from fila_cluster.client.requests.call import Call, Pending
-from fila_cluster.client.requests.connection import KEPT_BYTES_MAX, PIPE_BYTES_MAX, Connection
+from fila_cluster.client.protocol.subscription import ClientSubscription
+from fila_cluster.client.protocol.timers import SessionTimer, Timers
+from fila_cluster.client.requests.call import Pending, PendingCall
+from fila_cluster.client.requests.connection import PIPE_BYTES_MAX, BrokerConnection
+from fila_cluster.client.requests.open_calls import KEPT_BYTES_MAX
 from fila_cluster.client.requests.way import DirectWay, Way
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.commands import (
@@ -67,7 +69,7 @@ GREETING_LOOK_S = 0.05
 """How often to look for the answer to a greeting when no caller waits for an answer."""
 
 
-class Session:
+class ClientSession:
     """Joins connection, production, settlement and consumption of one client.
 
     Methods that only collect may be used in any thread: :meth:`enqueue`, :meth:`settle`, and the deques :attr:`forgotten` and
@@ -78,7 +80,7 @@ class Session:
     def __init__(
         self,
         endpoint: str,
-        owner: Owner,
+        owner: LeaseOwner,
         make: Make,
         *,
         timeout_s: float,
@@ -91,7 +93,7 @@ class Session:
     ) -> None:
         self._timeout_s = timeout_s
         self._now = 0.0
-        self._connection = Connection(
+        self._connection = BrokerConnection(
             endpoint,
             client_version,
             self._welcomed,
@@ -102,34 +104,36 @@ class Session:
             kept_bytes_max=kept_bytes_max,
             pipe_bytes_max=pipe_bytes_max,
         )
+        self._calls = self._connection.calls
         self._singles = SingleEnqueues(self._start)
         self._timers = Timers()
         self._around = Surroundings(self._start, self._timers, random, timeout_s, lambda: self._now)
         self.pipelines = Pipelines(self._around)
         self._settler = Settler(owner, self._start, lambda: self._now, timeout_s)
         self._consumption = Consumption(owner, make, self._start, timeout_s)
-        self.outgoing: deque[list[bytes]] = self._connection.outgoing
+        self.outgoing: deque[list[bytes]] = self._connection.router.outgoing
         self.routes = self._connection.routes
         self.enqueue: Callable[[str, Row], Pending[str]] = self._singles.enqueue
         self.settle: Callable[[Sequence[Delivery], Settlement], Settling] = self._settler.settle
         self.forgotten = self._consumption.forgotten
         self.abandoned = self._consumption.abandoned
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def connect(self, now: float) -> None:
         """Greet the broker, as the socket is there."""
         self._at(now)
-        self._connection.greet(now)
+        self._connection.greet()
 
     def disconnected(self, now: float) -> None:
         """Note that the link dropped; the socket reconnects by itself."""
         self._at(now)
         self._consumption.disconnected(self._by_router)
-        self._connection.disconnected(now)
+        self._connection.disconnected()
 
     def refused_link(self, why: str, *, final: bool) -> None:
-        """Note that the server refused a connection before any frame could be sent. ``final``: the link will not try again."""
+        """Note that the server refused a connection before any frame could be sent. ``final``: the link will not try
+        again."""
         self._connection.refused_link(why, final=final)
 
     @property
@@ -142,11 +146,11 @@ class Session:
         """Whether the router has answered this client's greeting."""
         return self.routes.router.greeting is None
 
-    def at(self, when: float, then: Callable[[], object]) -> Timer:
+    def at(self, when: float, then: Callable[[], object]) -> SessionTimer:
         """Call ``then`` in a flush at that time, once."""
         return self._timers.at(when, then)
 
-    def cancel(self, timer: Timer) -> None:
+    def cancel(self, timer: SessionTimer) -> None:
         """Do not call what :meth:`at` was to call."""
         self._timers.cancel(timer)
 
@@ -158,7 +162,7 @@ class Session:
     def lost(self, way: DirectWay, now: float) -> None:
         """Note that a direct connection is gone, or that none could be made."""
         self._at(now)
-        self._connection.lost(way, now)
+        self._connection.lost(way)
 
     def arrived(self, parts: Sequence[bytes], now: float, way: Way | None = None) -> None:
         """Take in one frame, from the router or on a direct way. A frame that is not of this protocol is dropped."""
@@ -169,39 +173,39 @@ class Session:
             if header.opcode == DELIVERY and not header.flags & REPLY:
                 self._consumption.pushed(key, decode_body(Delivered, body))
             elif header.opcode in _OF_THE_LINK and not header.flags & REPLY:
-                self._hear_of_link(header.opcode, body, way)
-            elif not self._connection.answer(header, body, now, way or self.routes.router):
+                self._arrived_of_link(header.opcode, body, way)
+            elif not self._calls.answer(header, body, way or self.routes.router):
                 self._give_back(header, key, body)
         except (InvalidFrameError, IndexError, UnicodeDecodeError):
             return
 
-    def _hear_of_link(self, opcode: int, body: bytes, way: Way | None) -> None:
+    def _arrived_of_link(self, opcode: int, body: bytes, way: Way | None) -> None:
         if opcode == PLACEMENT:
             self._connection.placed(decode_body(Placement, body))
         elif opcode == PLATE and isinstance(way, DirectWay):
-            self._connection.at_door(way, decode_body(Plate, body).door, self._now)
+            self._connection.at_door(way, decode_body(Plate, body).door)
         elif opcode == CLOSED and way is None:
             self.disconnected(self._now)  # as if the connection were a new one
         # else a mark: it only shows the broker that this client reads frames
 
     def flush(self, now: float) -> None:
-        """Send collected requests, and do what is due."""
+        """Send collected requests, and do the work that is due."""
         self._at(now)
         self._timers.tick(now)
         if self._singles.collected:
             self._singles.flush()
         if self._settler.collected:
             self._settler.flush()
-        if self._connection.due_at <= now:
-            self._connection.tick()
+        if self._calls.due_at <= now:
+            self._calls.tick()
         if self._connection.reachable:
             self._consumption.tick()
-        elif self._consumption.holds_anything and (refusal := self._connection.knock()) is not None:
+        elif self._consumption.holds_anything and (refusal := self._connection.admission_error()) is not None:
             self._consumption.refused(refusal)
 
     def next_deadline(self) -> float:
         """Return when to call :meth:`flush` at the latest."""
-        return min(self._connection.due_at, self.heartbeat_at, self._timers.due_at)
+        return min(self._calls.due_at, self.heartbeat_at, self._timers.due_at)
 
     @property
     def heartbeat_at(self) -> float:
@@ -214,24 +218,25 @@ class Session:
             return min(due_at, self._now + GREETING_LOOK_S) if self.routes.opening else due_at
         return self._now + GREETING_LOOK_S if self._consumption.holds_anything else math.inf
 
-    # --- what callers ask ---------------------------------------------------------------------------------------------
+    # --- calls --------------------------------------------------------------------------------------------------------
 
-    def call(self, key: str, command: Command, now: float, then: Callable[[Call], None] | None = None) -> Call:
+    def call(self, key: str, command: Command, now: float, then: Callable[[PendingCall], None] | None = None) -> PendingCall:
         """Send a command that is neither collected nor kept alive."""
         self._at(now)
         return self._start(key, command, then)
 
-    def line(self, queue: str) -> Line:
-        """Return a line for enqueues, which keeps their order."""
-        return Line(queue, self._around)
+    def sender(self, queue: str) -> OrderedSender:
+        """Return a sender of enqueues, which keeps their order."""
+        return OrderedSender(queue, self._around)
 
-    def send(self, line: Line, chunk: Chunk, now: float) -> Chunk:
-        """Send a chunk of enqueues in its line."""
+    def send(self, sender: OrderedSender, chunk: Chunk, now: float) -> Chunk:
+        """Send a chunk of enqueues through its sender."""
         self._at(now)
-        return line.send(chunk)
+        return sender.send(chunk)
 
     def receive(self, queues: Mapping[str, int], wait_ms: int, now: float, *, whole: bool = True) -> Receiving:
-        """Ask queues, each for so many messages, until there are some; the result is a list of deliveries. See :class:`Receiving`."""
+        """Ask queues, each for so many messages, until there are some; the result is a list of deliveries. See
+        :class:`Receiving`."""
         self._at(now)
         return Receiving(self, queues, wait_ms, self._timeout_s, whole=whole)
 
@@ -240,25 +245,25 @@ class Session:
         self._at(now)
         receiving.give_up()
 
-    def extend(self, delivery: "Delivery", duration_ms: int, now: float) -> Call:
+    def extend(self, delivery: "Delivery", duration_ms: int, now: float) -> PendingCall:
         """Renew one delivery's lease."""
         self._at(now)
         lease = delivery._lease
         command = Extend([(lease.id, [delivery._index])], duration_ms)
         return self._start(lease.queue, command, partial(_extended, delivery, duration_ms))
 
-    def subscribe(self, queue: str, prefetch: int, now: float, *, auto_extend: bool) -> Subscription:
+    def subscribe(self, queue: str, prefetch: int, now: float, *, auto_extend: bool) -> ClientSubscription:
         """Open a subscription."""
         self._at(now)
         return self._consumption.subscribe(queue, prefetch, auto_extend=auto_extend)
 
-    def set_prefetch(self, subscription: Subscription, prefetch: int, now: float) -> None:
+    def set_prefetch(self, subscription: ClientSubscription, prefetch: int, now: float) -> None:
         """Give a subscription another credit, with the next flush."""
         self._at(now)
         self._consumption.set_prefetch(subscription, prefetch)
 
     def gather(
-        self, subscription: Subscription, count: int, max_wait_s: float, now: float, timeout_s: float = math.inf
+        self, subscription: ClientSubscription, count: int, max_wait_s: float, now: float, timeout_s: float = math.inf
     ) -> Gathering:
         """Wait for a batch of deliveries, ``timeout_s`` at most."""
         self._at(now)
@@ -266,13 +271,13 @@ class Session:
         gathering.look()
         return gathering
 
-    def unsubscribe(self, subscription: Subscription, now: float) -> Call | None:
+    def unsubscribe(self, subscription: ClientSubscription, now: float) -> PendingCall | None:
         """End a subscription; the call that confirms it, None if it had ended before."""
         self._at(now)
         return self._consumption.unsubscribe(subscription)
 
     def abandon(self, settling: Settling, now: float) -> None:
-        """Let deliveries be settled again, because their caller waits no longer."""
+        """Allow deliveries to be settled again, because their caller waits no longer."""
         self._at(now)
         self._settler.abandon(settling)
 
@@ -281,17 +286,18 @@ class Session:
 
         Raises the error of :meth:`goodbye`, if that came in between: then the message went back, and another client gets it.
         """
-        if self._connection.farewell is not None:
-            raise copy(self._connection.farewell)
+        if self._calls.farewell is not None:
+            raise copy(self._calls.farewell)
         self._settler.hand_over(delivery)
 
     def ack_soon(self, deliveries: "Sequence[Delivery]") -> Settling:
-        """Ack with the next flush, and again until it is confirmed. Raises the error of :meth:`goodbye`, if that came before."""
-        if self._connection.farewell is not None:
-            raise copy(self._connection.farewell)
+        """Ack with the next flush, and again until it is confirmed. Raises the error of :meth:`goodbye`, if that came
+        before."""
+        if self._calls.farewell is not None:
+            raise copy(self._calls.farewell)
         return self._settler.ack_soon(deliveries)
 
-    def goodbye(self, now: float, error: FilaError) -> list[Call]:
+    def goodbye(self, now: float, error: FilaError) -> list[PendingCall]:
         """End everything in good order; return the calls that confirm it, none if no broker is there.
 
         Later calls end with ``error``: no client would give back what the broker leased after the farewell.
@@ -300,7 +306,7 @@ class Session:
         self._settler.flush()  # or messages that were just acked would be given back
         self._consumption.end_all()
         calls = [] if not self._connection.reachable else self._consumption.goodbye(self._settler.handed_over)
-        self._connection.farewell = error
+        self._calls.farewell = error
         return calls
 
     def disown(self, error: FilaError) -> None:
@@ -315,22 +321,22 @@ class Session:
         """End every call, now."""
         self._singles.fail_all(error)
         self._settler.fail_all(error)
-        self._connection.fail_all(error)
+        self._calls.fail_all(error)
         self.pipelines.fail_all(error)
-        for line in list(self._around.lines):
-            line.fail_all(error)
+        for sender in list(self._around.senders):
+            sender.fail_all(error)
 
     @property
     def kept_bytes(self) -> int:
         """The size of what is kept for the broker: unanswered calls, and frames that may lie in the socket's pipe."""
-        return self._connection.kept_bytes
+        return self._calls.kept_bytes
 
     @property
     def has_left(self) -> bool:
         """Whether :meth:`goodbye` was called."""
-        return self._connection.farewell is not None
+        return self._calls.farewell is not None
 
-    # --- what a receiving needs ---------------------------------------------------------------------------------------
+    # --- the ReceiveSession -------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
@@ -342,29 +348,29 @@ class Session:
         queue: str,
         count: int,
         wait_ms: int,
-        then: Callable[[Call], None],
+        then: Callable[[PendingCall], None],
         *,
         timeout: float,
         persistent: bool = True,
-    ) -> Call:
+    ) -> PendingCall:
         """Ask a queue once for messages."""
         received = partial(self._received, then)
         call = self._start(queue, Receive(count, wait_ms), received, timeout=timeout, persistent=persistent)
         self._consumption.expect(call)
         return call
 
-    def hurry(self, call: Call, within_s: float) -> None:
+    def hurry(self, call: PendingCall, within_s: float) -> None:
         """Move the deadline of a receive forward."""
         if not call.sent:
-            self._connection.forget(call)
+            self._calls.forget(call)
             return
         if isinstance(call.command, Receive) and call.command.wait_ms:
             self._start(call.key, CancelReceive(call.request), persistent=False)
-        self._connection.hasten(call, self._now + within_s)
+        self._calls.hasten(call, self._now + within_s)
 
-    def let_go(self, call: Call) -> None:
+    def let_go(self, call: PendingCall) -> None:
         """Stop waiting for a receive."""
-        self._connection.forget(call)
+        self._calls.forget(call)
 
     def release(self, deliveries: "Sequence[Delivery]") -> None:
         """Give back deliveries that no caller has seen."""
@@ -374,32 +380,32 @@ class Session:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _at(self, now: float) -> None:
-        self._now = self._consumption.now = self._connection.now = now
+        self._now = self._consumption.now = self._calls.now = now
 
     def _start(
         self,
         key: str,
         command: Command,
-        then: Callable[[Call], None] | None = None,
+        then: Callable[[PendingCall], None] | None = None,
         *,
         timeout: float | None = None,
         persistent: bool = True,
-    ) -> Call:
+    ) -> PendingCall:
         timeout_s = self._timeout_s if timeout is None else timeout
-        return self._connection.start(Call(key, command, self._now, timeout_s, then=then, persistent=persistent))
+        return self._calls.start(PendingCall(key, command, self._now, timeout_s, then=then, persistent=persistent))
 
     def _welcomed(self, welcome: Welcome) -> None:
         self._consumption.welcomed(welcome.consumer_timeout_ms / 1000)
 
     def _moved(self, number: int) -> None:
-        """Have the subscriptions of a shard name what they hold: pushes may have been lost between two ways."""
+        """Send heartbeats for the subscriptions of a shard: pushes may have been lost between two ways."""
         self._consumption.moved(partial(self._is_of, number))
 
     def _is_of(self, number: int, queue: str) -> bool:
         shard = self.routes.shard(queue)
         return shard is not None and shard.number == number
 
-    def _received(self, then: Callable[[Call], None], call: Call) -> None:
+    def _received(self, then: Callable[[PendingCall], None], call: PendingCall) -> None:
         self._consumption.expect_no_more(call)
         if call.error is None:
             call.value = self._consumption.received(call.key, call.value)
@@ -412,7 +418,7 @@ class Session:
             self._consumption.give_back(key, decode_body(Delivered, body).batches)
 
 
-def _extended(delivery: "Delivery", duration_ms: int, call: Call) -> None:
+def _extended(delivery: "Delivery", duration_ms: int, call: PendingCall) -> None:
     if call.error is not None:
         return
     if call.value.faults:

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from fila_cluster.client import checks
-from fila_cluster.client.protocol.lease import Lease, Owner
-from fila_cluster.client.requests.call import Call, Pending
+from fila_cluster.client.protocol.lease import ClientLease, LeaseOwner
+from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Fault, Fences, Settle, Verb
 from fila_proto_zmq.errors import AlreadySettledError, FilaError, InvalidArgumentError
@@ -22,7 +22,7 @@ from fila_proto_zmq.limits import FENCES_MAX
 if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
 
-Indexes: TypeAlias = dict[Lease, list[int]]
+Indexes: TypeAlias = dict[ClientLease, list[int]]
 
 NACKED_MAX: Final = 100
 """Deliveries of a frame of nacks. Each may run a hook for milliseconds, and the broker answers when all of them are done."""
@@ -64,7 +64,7 @@ class Settling(Pending[None]):
         """Its caller waits no longer, and may settle its deliveries again."""
 
     def abandon(self) -> None:
-        """Let unconfirmed deliveries be settled again: the caller waits no longer, and does not know their state."""
+        """Allow unconfirmed deliveries to be settled again: the caller waits no longer, and their state is unknown."""
         mine = [each for position, each in enumerate(self.deliveries) if position not in self.errors]
         self.deliveries = [delivery for delivery in mine if not delivery._lease.at_most_once]
         self.errors = {}
@@ -86,7 +86,9 @@ class Settling(Pending[None]):
                 mine.append(delivery)
         self.deliveries = mine
 
-    def refused(self, leases: "Mapping[Lease, Collection[int]]", error_of: Callable[[Lease, int], FilaError | None]) -> None:
+    def refused(
+        self, leases: "Mapping[ClientLease, Collection[int]]", error_of: Callable[[ClientLease, int], FilaError | None]
+    ) -> None:
         """Note the errors that ``error_of`` finds for the deliveries of ``leases``."""
         for position, delivery in enumerate(self.deliveries):
             if position in self.errors or delivery._index not in leases.get(delivery._lease, ()):
@@ -114,7 +116,9 @@ class _Handing(Settling):
         self.then = then
         self.error_of_all: FilaError | None = None
 
-    def refused(self, leases: "Mapping[Lease, Collection[int]]", error_of: Callable[[Lease, int], FilaError | None]) -> None:
+    def refused(
+        self, leases: "Mapping[ClientLease, Collection[int]]", error_of: Callable[[ClientLease, int], FilaError | None]
+    ) -> None:
         """Note an error that may pass: any other one means that the lease has ended."""
         errors = (error_of(lease, index) for lease, indexes in self.leases.items() for index in indexes)
         self.error_of_all = next((error for error in errors if error is not None and error.retryable), None)
@@ -133,11 +137,11 @@ class _Frame:
     named: int = 0
     """The number of deliveries in it."""
 
-    def has_room(self, lease: Lease, count: int, deliveries_max: int) -> bool:
+    def has_room(self, lease: ClientLease, count: int, deliveries_max: int) -> bool:
         """Return whether so many deliveries of a lease may join, by the bounds of a frame."""
         return (lease in self.leases or len(self.leases) < FENCES_MAX) and self.named + count <= deliveries_max
 
-    def add(self, settling: Settling, lease: Lease, indexes: list[int]) -> None:
+    def add(self, settling: Settling, lease: ClientLease, indexes: list[int]) -> None:
         self.named += len(indexes)
         known = self.leases.get(lease)
         if known is None:
@@ -155,7 +159,7 @@ class _Nacks:
     __slots__ = ("calls", "progress_at", "sent")
 
     def __init__(self, now: float) -> None:
-        self.calls: dict[Call, int] = {}
+        self.calls: dict[PendingCall, int] = {}
         self.sent = 0
         self.progress_at = now
 
@@ -163,13 +167,14 @@ class _Nacks:
 class Settler:
     """Collects settlements and sends them. :meth:`settle` may be called in any thread, the rest belongs to the session.
 
-    The broker works off the frames of a queue one after the other: the time of a frame of nacks begins anew when an earlier one is done.
+    The broker works off the frames of a queue one after the other: the time of a frame of nacks begins anew when an
+    earlier one is done.
     """
 
     def __init__(
         self,
-        owner: Owner,
-        send: Callable[[str, Settle, "Callable[[Call], None]"], Call],
+        owner: LeaseOwner,
+        send: Callable[[str, Settle, "Callable[[PendingCall], None]"], PendingCall],
         now: Callable[[], float],
         timeout_s: float,
     ) -> None:
@@ -206,7 +211,7 @@ class Settler:
         return settling
 
     def abandon(self, settling: Settling) -> None:
-        """Let the caller of :meth:`settle` wait no longer. Settlements that were not sent yet are dropped."""
+        """End the waiting of a caller of :meth:`settle`. Settlements that were not sent yet are dropped."""
         if not settling.done:
             settling.abandon()
             for _ in range(len(self.collected)):  # in place: others may append meanwhile
@@ -221,7 +226,7 @@ class Settler:
     def ack_soon(self, deliveries: "Sequence[Delivery]") -> Settling:
         """Claim deliveries, and ack them with the next flush and again until the broker has confirmed it.
 
-        Returns what is done at once. With errors nothing is claimed.
+        The result is done at once. With errors nothing is claimed.
         """
         settling = Settling(deliveries)
         for position, delivery in enumerate(deliveries):
@@ -281,7 +286,7 @@ class Settler:
             if not call.done:
                 nacks.calls[call] = nacks.sent = nacks.sent + 1
 
-    def _nacked(self, queue: str, nacks: _Nacks, frame: _Frame, call: Call) -> None:
+    def _nacked(self, queue: str, nacks: _Nacks, frame: _Frame, call: PendingCall) -> None:
         place = nacks.calls.pop(call, 0)
         now = self._now()
         if call.error is None and now - nacks.progress_at >= PROGRESS_SHARE * self._timeout_s:
@@ -345,7 +350,7 @@ def fences_of(leases: Indexes) -> Fences:
     return [(lease.id, [] if len(indexes) == lease.size else indexes) for lease, indexes in leases.items()]
 
 
-def _answered(frame: _Frame, call: Call) -> None:
+def _answered(frame: _Frame, call: PendingCall) -> None:
     for settling in frame.members:
         if settling.abandoned:
             settling.leave_to_others(frame.leases)
@@ -361,7 +366,7 @@ def _answered(frame: _Frame, call: Call) -> None:
         settling.frame_answered()
 
 
-def _refuse(frame: _Frame, error_of: Callable[[Lease, int], FilaError | None]) -> None:
+def _refuse(frame: _Frame, error_of: Callable[[ClientLease, int], FilaError | None]) -> None:
     leases = {lease: frozenset(indexes) for lease, indexes in frame.leases.items()}
     for settling in frame.members:
         settling.refused(leases, error_of)
@@ -370,7 +375,7 @@ def _refuse(frame: _Frame, error_of: Callable[[Lease, int], FilaError | None]) -
         lease.ended(sum(error is None or not error.retryable for error in errors))
 
 
-def _finder(faults: Sequence[tuple[int, int, Fault]]) -> Callable[[Lease, int], FilaError | None]:
+def _finder(faults: Sequence[tuple[int, int, Fault]]) -> Callable[[ClientLease, int], FilaError | None]:
     """Return a function that finds errors by lease and index; index -1 is the whole lease's."""
     known = {(lease, index): from_fault(fault) for lease, index, fault in faults}
     return lambda lease, index: known.get((lease.id, index)) or known.get((lease.id, -1))

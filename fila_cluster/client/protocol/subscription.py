@@ -6,20 +6,20 @@ from collections.abc import Collection
 from copy import copy
 from typing import Any
 
-from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.client.protocol.settling import Indexes
 from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq.errors import FilaError
 
 
-class Subscription:
+class ClientSubscription:
     """The deliveries that wait to be taken, in ``ready``, and the callers that wait for deliveries.
 
     ``confirm_by`` is when it fails unless the broker has confirmed it once; after that it survives every outage.
     ``error`` is why it ended, if its caller did not end it.
 
     ``incarnation`` is the one whose pushes it takes in, of which it has seen ``seen``; 0: none, because pushes may have been
-    lost. Then it ignores pushes until the broker has answered a heartbeat that names what it holds: that is in ``leases``,
+    lost. Then it ignores pushes until the broker has answered a heartbeat that names its leases: those in ``leases``,
     and in ``lapsing`` (by lease, until when) if nothing of it can be settled any more. ``beating``: a heartbeat is under way.
     """
 
@@ -50,7 +50,7 @@ class Subscription:
         self.auto_extend = auto_extend
         self.ready: deque[Any] = deque()  # deliveries, of the class that the shell makes
         self.waiting: list[Pending[None]] = []
-        self.leases: dict[int, Lease] = {}
+        self.leases: dict[int, ClientLease] = {}
         self.lapsing: dict[int, float] = {}
         self.incarnation = 0
         self.seen = 0

@@ -9,7 +9,7 @@ _STALE_MIN = 64
 """Cancelled timers are dropped together, once there are so many and they are the larger part."""
 
 
-class Timer:
+class SessionTimer:
     """One date. ``then`` is None once it is over."""
 
     __slots__ = ("then", "when")
@@ -23,7 +23,7 @@ class Timers:
     """Timers in the order of their dates, in monotonic seconds."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Timer]] = []
+        self._heap: list[tuple[float, int, SessionTimer]] = []
         self._numbers = count()
         self._stale = 0
 
@@ -35,13 +35,13 @@ class Timers:
         """When to call :meth:`tick`; it may be too early."""
         return self._heap[0][0] if self._heap else math.inf
 
-    def at(self, when: float, then: Callable[[], object]) -> Timer:
+    def at(self, when: float, then: Callable[[], object]) -> SessionTimer:
         """Call ``then`` at a time, once."""
-        timer = Timer(when, then)
+        timer = SessionTimer(when, then)
         heapq.heappush(self._heap, (when, next(self._numbers), timer))
         return timer
 
-    def cancel(self, timer: Timer) -> None:
+    def cancel(self, timer: SessionTimer) -> None:
         """Do not call it; no effect if it was called."""
         if timer.then is None:
             return
@@ -53,7 +53,7 @@ class Timers:
             self._stale = 0
 
     def tick(self, now: float) -> None:
-        """Call what is due."""
+        """Call the timers that are due."""
         while self._heap and self._heap[0][0] <= now:
             timer = heapq.heappop(self._heap)[2]
             then, timer.then = timer.then, None

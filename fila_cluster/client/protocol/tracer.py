@@ -1,6 +1,6 @@
 """The place where tracing hooks into the client: an empty slot, and the interface of what goes there.
 
-The client reads ``tracer.installed`` once a call or a batch. It does not know spans or OpenTelemetry, which are in
+The client reads ``tracer.installed`` once a call or a batch. Spans and OpenTelemetry are in
 :mod:`fila_cluster.tracing`. All methods are called in the caller's thread and outside of every lock, except for
 :meth:`DeliveryTrace.abandoned`.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
-    from fila_cluster.client.protocol.lease import Owner
+    from fila_cluster.client.protocol.lease import LeaseOwner
     from fila_cluster.client.protocol.settling import Settlement, Settling
 
 
@@ -41,7 +41,7 @@ class SettleTrace(Protocol):
 
 
 class DeliveryTrace(Protocol):
-    """What a traced delivery keeps."""
+    """The trace that a delivery keeps."""
 
     def abandoned(self) -> None:
         """Note that the delivery was garbage-collected unsettled. Called at any time, in any thread."""
@@ -59,7 +59,7 @@ class Tracer(Protocol):
     def settling(self, deliveries: "Sequence[Delivery]", how: "Settlement") -> SettleTrace | None:
         """Begin a trace of a settlement; None if none of the deliveries is traced."""
 
-    def closed(self, owner: "Owner") -> None:
+    def closed(self, owner: "LeaseOwner") -> None:
         """Note that a client was closed: it has given back its unsettled deliveries."""
 
 

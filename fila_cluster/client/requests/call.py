@@ -1,6 +1,6 @@
 """Results that a caller waits for, and one request on its way.
 
-The session completes a :class:`Pending`; its waiter has put a ``wake`` there. So the session knows neither futures
+The session completes a :class:`Pending`; its waiter has put a ``wake`` there. So the session has neither futures
 nor locks, and both shells share it.
 """
 
@@ -32,7 +32,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError
 
 if TYPE_CHECKING:
-    from fila_cluster.client.requests.routes import Shard
+    from fila_cluster.client.requests.routes import ShardRoute
     from fila_cluster.client.requests.way import Way
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Pending(Generic[T]):
         return self.value
 
 
-class Call(Pending[Any]):
+class PendingCall(Pending[Any]):
     """One request: its command, its deadline, and what follows its answer.
 
     ``persistent`` calls are retried where that is safe; the others (heartbeats) have a next one anyway.
@@ -148,7 +148,7 @@ class Call(Pending[Any]):
         now: float,
         timeout: float,
         *,
-        then: "Callable[[Call], None] | None" = None,
+        then: "Callable[[PendingCall], None] | None" = None,
         persistent: bool = True,
     ) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class Call(Pending[Any]):
         self.place = -1
         self.sent = False
         self.way: Way | None = None
-        self.shard: Shard | None = None
+        self.shard: ShardRoute | None = None
         self.under_way = False
         self.routed = False
         self.doubtful = False
@@ -209,6 +209,11 @@ class Call(Pending[Any]):
     def may_be_done(self) -> bool:
         """Whether a broker may have begun it."""
         return self.sent or self.doubtful
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it waits on its way, to be sent soon."""
+        return self.way is not None and self.request in self.way.held
 
     @property
     def repeatable(self) -> bool:

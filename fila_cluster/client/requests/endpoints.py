@@ -1,9 +1,10 @@
 """The endpoints of a cluster: how people write them, and the order in which a client tries them.
 
-All routers of a cluster are alike. A client has a link to one of them, and goes on to the next when that one is lost. A *round* tries
-each known endpoint once; a pause follows, and another round. Endpoints on the client's own machine come first, because they cost no
-network; the others come in a random order, so that the clients spread. A name may stand for several addresses, and each of them is an
-endpoint; names are looked up again in each round, and an outage of the name server forgets nothing.
+All routers of a cluster are alike. A client has a link to one of them, and goes on to the next when that one is lost. A
+*round* tries each known endpoint once; a pause follows, and another round. Endpoints on the client's own machine come
+first, because they cost no network; the others come in a random order, so that the clients spread. A name may stand for
+several addresses, and each of them is an endpoint; names are looked up again in each round, and an outage of the name
+server forgets nothing.
 """
 
 import math
@@ -28,17 +29,19 @@ IPC_PATH_BYTES_MAX: Final = 107
 
 ATTEMPT_S_MIN: Final = 0.5
 ATTEMPT_S_MAX: Final = 8.0
-"""How long a router may take to greet: longer with each round, because the network may be slow, and if there is no other one."""
+"""How long a router may take to greet: longer with each round, because the network may be slow, and if there is no other
+one."""
 PAUSE_S_MIN: Final = 0.05
 PAUSE_S_MAX: Final = 0.25
 """Between two rounds: a router restarts in less than a second."""
 SILENCE_S_MIN: Final = 0.5
 SILENCE_S_MAX: Final = 8.0
-"""How long a router may leave a heartbeat of ZeroMQ unanswered. A large frame on a slow network holds heartbeats up, so each link that
-was lost soon after it was made doubles this for the next one."""
+"""How long a router may leave a heartbeat of ZeroMQ unanswered. A large frame on a slow network holds heartbeats up, so
+each link that was lost soon after it was made doubles this for the next one."""
 ALONE_SILENCE_S: Final = 30.0
-"""The same if no other router is known, on another machine: the address may be that of a load balancer, or a Service of Kubernetes, with other routers
-behind it. TCP itself notices after a quarter of an hour that a machine has vanished, if something was just sent to it."""
+"""The same for a single router on another machine: the address may be that of a load balancer, or a Service of Kubernetes,
+with other routers behind it. TCP itself notices after a quarter of an hour that a machine has vanished, if something was
+just sent to it."""
 LASTING_S: Final = 10.0
 """A link that was lost sooner counts as an attempt of its round."""
 EXPONENT_MAX: Final = 10
@@ -54,8 +57,8 @@ _FORM = f"write tcp://HOST:PORT or ipc://PATH, for example {ENDPOINT_DEFAULT}"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One part of a list. ``name``: the host, if it is a name that may stand for several addresses. ``inside``: the name of a broker in
-    this process, if it is one."""
+    """One part of a list. ``name``: the host, if it is a name that may stand for several addresses. ``inside``: the name
+    of a broker in this process, if it is one."""
 
     text: str
     name: str = ""
@@ -64,7 +67,8 @@ class Endpoint:
 
 
 def parse_endpoints(text: str) -> list[Endpoint]:
-    """Read endpoints with commas between; :class:`InvalidArgumentError` says which part is wrong. Repeated ones count once."""
+    """Read endpoints with commas between; :class:`InvalidArgumentError` says which part is wrong. Repeated ones count
+    once."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > ENDPOINTS_MAX:
         raise InvalidArgumentError(f"endpoint: a list of {len(parts)}: at most {ENDPOINTS_MAX}; a name may stand for more")
@@ -117,11 +121,11 @@ def is_local(endpoint: str) -> bool:
     return host == "localhost" or ip_address(host).is_loopback
 
 
-class Rounds:
+class EndpointRounds:
     """The order in which a client tries its endpoints.
 
-    ``alone``: there is one endpoint, and it stands for itself: libzmq itself connects to it again. ``names``: the endpoints whose
-    addresses are to be looked up. ``current``: the endpoint tried last.
+    ``alone``: there is one endpoint, and it stands for itself: libzmq itself connects to it again. ``names``: the
+    endpoints whose addresses are to be looked up. ``current``: the endpoint tried last.
     """
 
     def __init__(self, endpoints: Iterable[Endpoint], random: Random) -> None:
@@ -147,7 +151,8 @@ class Rounds:
 
     @property
     def silence_s(self) -> float | None:
-        """How long the current router may be silent; None: for ever, because there is no other one, and no network on the way to it."""
+        """How long the current router may be silent; None: for ever, because there is no other one, and no network on the
+        way to it."""
         if self._several:
             return float(min(SILENCE_S_MAX, SILENCE_S_MIN * 2**self._brief))
         return None if not self.current or is_local(self.current) else ALONE_SILENCE_S
@@ -161,7 +166,8 @@ class Rounds:
         return self.current
 
     def lost(self, now: float) -> None:
-        """Note that the current router is lost, after it has greeted. If it was there for long, a round begins in which it comes last."""
+        """Note that the current router is lost, after it has greeted. If it was there for long, a round begins in which it
+        comes last."""
         if now - self._tried_at < LASTING_S:
             self._brief = min(self._brief + 1, EXPONENT_MAX)
             return

@@ -1,10 +1,10 @@
 """Which way a call takes: straight to the worker that has its shard, or through the router.
 
-The router names the doors of the workers (the *placement*). What concerns one shard goes straight there; everything else, and what
-has no door that answers, goes through the router. A connection is opened by the first call that needs it.
+The router names the doors of the workers (the *placement*). Calls for one shard go straight there. All others, and those
+of a shard without a door that answers, go through the router. A connection is opened by the first call that needs it.
 
-A shard changes ways only when none of its earlier calls is under way on the other one, because two ways keep no order. Until then
-its calls wait, for ``TURNING_S`` at most; if that is not enough, they stay on their way for ``STAY_S``.
+A shard changes ways only when none of its earlier calls is under way on the other one, because two ways keep no order.
+Until then its calls wait, for ``TURNING_S`` at most; if that is not enough, they stay on their way for ``STAY_S``.
 """
 
 import math
@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
-from fila_cluster.client.requests.call import Call
-from fila_cluster.client.requests.way import DirectWay, State, Way
+from fila_cluster.client.requests.call import PendingCall
+from fila_cluster.client.requests.way import DirectWay, Way, WayState
 from fila_proto_zmq.commands import DoorView, Receive, Reserve
 from fila_proto_zmq.frames import epoch_tag
 from fila_proto_zmq.names import shard_of
@@ -34,11 +34,12 @@ _UNORDERED: Final = (Receive, Reserve)
 """Calls that may wait for long, and whose order with others means nothing."""
 
 
-class Shard:
+class ShardRoute:
     """The route to one shard.
 
-    ``direct``: its worker's door, None if there is none. ``used``: the way on which a call was sent last. ``routed``: ordered calls
-    that are under way through the router. ``turn_by``: until when calls wait to change ways; ``stay_until``: when they may next.
+    ``direct``: its worker's door, None if there is none. ``used``: the way on which a call was sent last. ``routed``:
+    ordered calls that are under way through the router. ``turn_by``: until when calls wait to change ways; ``stay_until``:
+    when they may next.
     """
 
     __slots__ = ("direct", "number", "routed", "stay_until", "turn_by", "used")
@@ -55,9 +56,9 @@ class Shard:
 class Routes:
     """The ways of one client. ``router``: the one that is always there.
 
-    ``wanted``: ways to be connected, and ``unwanted``: ways to be closed, by the shell. ``direct_frames`` counts the frames that were
-    given to direct ways: the shell need not search the ways for them before it has grown. ``on_move(shard)`` is called when a shard's
-    calls take another way than before.
+    ``wanted``: ways to be connected, and ``unwanted``: ways to be closed, by the shell. ``direct_frames`` counts the
+    frames that were given to direct ways: the shell need not search the ways for them before it has grown.
+    ``on_move(shard)`` is called when a shard's calls take another way than before.
     """
 
     def __init__(self, on_move: Callable[[int], None]) -> None:
@@ -69,17 +70,17 @@ class Routes:
         """Ways that get nothing more, and whose calls may still be answered."""
         self.direct_frames = 0
         self.due_at = math.inf
-        """When :meth:`overdue` has something to say, or earlier."""
+        """When to call :meth:`overdue`, or earlier."""
         self._on_move = on_move
-        self._shards: list[Shard] = []
-        self._names: dict[str, Shard] = {}
+        self._shards: list[ShardRoute] = []
+        self._names: dict[str, ShardRoute] = {}
 
     # --- the placement ------------------------------------------------------------------------------------------------
 
     def placed(self, views: Iterable[DoorView], shards: int) -> list[DirectWay]:
         """Follow the router's placement of ``shards`` shards; return the ways that are gone."""
         if len(self._shards) != shards:
-            self._shards = [Shard(number) for number in range(shards)]
+            self._shards = [ShardRoute(number) for number in range(shards)]
             self._names.clear()
         ways = {view.door: self.doors.get(view.door) or DirectWay(view) for view in views}
         gone = [way for door, way in self.doors.items() if door not in ways]
@@ -93,16 +94,16 @@ class Routes:
             self._place(shard, directs.get(shard.number))
         return gone
 
-    def unplace(self, shard: Shard) -> None:
+    def unplace(self, shard: ShardRoute) -> None:
         """Note that a shard is not where the placement says."""
         self._place(shard, None)
 
-    def _place(self, shard: Shard, way: DirectWay | None) -> None:
+    def _place(self, shard: ShardRoute, way: DirectWay | None) -> None:
         if shard.direct is not way:
             shard.direct = way
             shard.turn_by = math.inf
 
-    def shard(self, queue: str) -> Shard | None:
+    def shard(self, queue: str) -> ShardRoute | None:
         """Return the shard of a queue; None if there is no placement."""
         shard = self._names.get(queue)
         if shard is None and self._shards:
@@ -113,22 +114,22 @@ class Routes:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def way_of(self, shard: Shard, now: float) -> Way:
+    def way_of(self, shard: ShardRoute, now: float) -> Way:
         """Return the way of a shard's next call. Its calls are held there while it opens, or while the shard changes ways."""
         way = shard.direct
         if way is None:
             return self.router
-        if way.open or way.state == State.OPENING:
+        if way.open or way.state == WayState.OPENING:
             return way if now >= shard.stay_until else self.router
-        if way.state == State.CLOSED and now >= way.retry_at:
-            way.state = State.OPENING
+        if way.state == WayState.CLOSED and now >= way.retry_at:
+            way.state = WayState.OPENING
             way.give_up_at = now + OPENING_S
             self.due_at = min(self.due_at, way.give_up_at)
             self.wanted.append(way)
             return way
         return self.router
 
-    def may_send(self, call: Call, way: Way, now: float) -> bool:
+    def may_send(self, call: PendingCall, way: Way, now: float) -> bool:
         """Return whether the shard's other calls let this one go this way now."""
         shard = call.shard
         if shard is None or way is self.router or not shard.routed or type(call.command) in _UNORDERED:
@@ -138,7 +139,7 @@ class Routes:
             self.due_at = min(self.due_at, shard.turn_by)
         return False
 
-    def gives_up_turning(self, call: Call, now: float) -> bool:
+    def gives_up_turning(self, call: PendingCall, now: float) -> bool:
         """Return whether a held call has waited long enough for its shard to change ways."""
         shard = call.shard
         if shard is None or now < shard.turn_by:
@@ -147,7 +148,7 @@ class Routes:
         shard.stay_until = now + STAY_S
         return True
 
-    def sent(self, call: Call, way: Way) -> None:
+    def sent(self, call: PendingCall, way: Way) -> None:
         """Note that a call was sent on ``way``."""
         call.under_way = True
         way.calls += 1
@@ -166,13 +167,13 @@ class Routes:
             if moved:
                 self._on_move(shard.number)
 
-    def over(self, call: Call) -> Way | None:
+    def over(self, call: PendingCall) -> Way | None:
         """Note that a call that was sent is under way no more. Return a way whose held calls may be sent now."""
         way, shard = call.way, call.shard
         call.under_way = False
         if way is not None:
             way.calls -= 1
-            if not (way.calls or way.open) and isinstance(way, DirectWay) and way.state == State.RETIRED:
+            if not (way.calls or way.open) and isinstance(way, DirectWay) and way.state == WayState.RETIRED:
                 self.unwanted.append(way)
         if call.routed and shard is not None:
             call.routed = False
@@ -186,15 +187,15 @@ class Routes:
     @property
     def opening(self) -> bool:
         """Whether some way is being opened. Then it has a time to give up at: most calls find none without a search."""
-        return self.due_at < math.inf and any(way.state == State.OPENING for way in self.doors.values())
+        return self.due_at < math.inf and any(way.state == WayState.OPENING for way in self.doors.values())
 
     def opened(self, way: DirectWay) -> None:
         """Note that a worker has welcomed this client."""
-        way.open, way.state, way.failures, way.give_up_at = True, State.OPEN, 0, math.inf
+        way.open, way.state, way.failures, way.give_up_at = True, WayState.OPEN, 0, math.inf
 
     def retire(self, way: DirectWay, now: float) -> None:
         """Send nothing more on a way, and close it when its calls are answered, or after a while."""
-        way.open, way.state = False, State.RETIRED
+        way.open, way.state = False, WayState.RETIRED
         if not way.calls:
             self.unwanted.append(way)
         elif way not in self.leaving:
@@ -218,18 +219,18 @@ class Routes:
 
     def closed(self, way: DirectWay, now: float) -> None:
         """Note that a connection is gone, or could not be made."""
-        if way.state == State.OPENING:
+        if way.state == WayState.OPENING:
             way.failures += 1
         way.open = False
-        if way.state != State.RETIRED:
-            way.state = State.CLOSED
+        if way.state != WayState.RETIRED:
+            way.state = WayState.CLOSED
         way.retry_at = now + min(RETRY_S_MAX, RETRY_S_MIN * 2.0 ** max(0, way.failures - 1))
         way.give_up_at = math.inf
         self.unwanted.append(way)
         if way in self.leaving:
             self.leaving.remove(way)
 
-    def recount(self, calls: "Iterable[Call]") -> None:
+    def recount(self, calls: "Iterable[PendingCall]") -> None:
         """Count the calls that are under way anew."""
         for way in self.ways:
             way.calls = 0
@@ -241,20 +242,20 @@ class Routes:
                 if call.routed and call.shard is not None:
                     call.shard.routed += 1
 
-    def check(self, under_way: "Collection[Call]") -> None:
+    def check(self, under_way: "Collection[PendingCall]") -> None:
         """Check the invariants, for tests. ``under_way``: the calls that were sent and are not answered."""
         for way in self.ways:
             way.check()
             assert way.calls == sum(call.way is way for call in under_way), (way.calls, len(under_way))
             if isinstance(way, DirectWay):
-                assert way.open is (way.state == State.OPEN)
-                assert way.state in {State.OPEN, State.OPENING} or not way.held
-                assert way.state not in {State.CLOSED} or not (way.calls or way.pipe_bytes)
-        assert all(way.state == State.RETIRED for way in self.leaving)
+                assert way.open is (way.state == WayState.OPEN)
+                assert way.state in {WayState.OPEN, WayState.OPENING} or not way.held
+                assert way.state not in {WayState.CLOSED} or not (way.calls or way.pipe_bytes)
+        assert all(way.state == WayState.RETIRED for way in self.leaving)
         for shard in self._shards:
             assert shard.routed == sum(call.shard is shard and call.routed for call in under_way)
             assert shard.direct is None or self.doors.get(shard.direct.door) is shard.direct
-        assert self.opening is any(way.state == State.OPENING for way in self.doors.values())
+        assert self.opening is any(way.state == WayState.OPENING for way in self.doors.values())
         assert len(self._names) <= NAMES_MAX
 
     def overdue(self, now: float) -> tuple[list[DirectWay], list[DirectWay]]:

@@ -9,25 +9,26 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fila_cluster.client.requests.call import Call
+    from fila_cluster.client.requests.call import PendingCall
     from fila_proto_zmq.commands import DoorView
 
 
 class Way:
     """The way through the router.
 
-    ``open``: it has greeted, and calls may be sent. ``held``: calls that may not be sent yet, in order. ``pipe_bytes`` is the size
-    of the frames that may lie in the connection's pipe. ``calls``: the calls that were sent here and are not answered.
+    ``open``: it has greeted, and calls may be sent. ``held``: calls that may not be sent yet, in order. ``pipe_bytes`` is
+    the size of the frames that may lie in the connection's pipe. ``calls``: the calls that were sent here and are not
+    answered.
     """
 
     __slots__ = ("_pipe", "_read", "calls", "greeting", "held", "open", "outgoing", "pipe_bytes", "probe")
 
     def __init__(self) -> None:
         self.outgoing: deque[list[bytes]] = deque()
-        self.held: dict[int, Call] = {}
+        self.held: dict[int, PendingCall] = {}
         self.open = False
-        self.greeting: Call | None = None
-        self.probe: Call | None = None
+        self.greeting: PendingCall | None = None
+        self.probe: PendingCall | None = None
         """The question that finds out how much of the pipe was read."""
         self.pipe_bytes = 0
         self.calls = 0
@@ -76,7 +77,7 @@ class Way:
         assert self.probe is None or self.probe.way is self
 
 
-class State(IntEnum):
+class WayState(IntEnum):
     """Where a direct way is in its life."""
 
     CLOSED = 0
@@ -98,7 +99,7 @@ class DirectWay(Way):
         self.door = view.door
         self.endpoints = list(view.endpoints)
         self.tags: dict[int, int] = {}
-        self.state = State.CLOSED
+        self.state = WayState.CLOSED
         self.failures = 0
         self.retry_at = -math.inf
         self.give_up_at = math.inf

@@ -7,7 +7,7 @@ from typing import Final
 
 from fila_cluster.client.shard_copies import (
     SENTENCES,
-    Held,
+    HeldCopy,
     Risk,
     ShardCopies,
     in_sync,
@@ -74,7 +74,7 @@ def host_rows(hosts: HostList) -> list[HostRow]:
     return [_host_row(host, workers, led) for host, workers in sorted(by_host.items())]
 
 
-def _host_row(host: str, workers: list[HostWorker], led: dict[int, Held | None]) -> HostRow:
+def _host_row(host: str, workers: list[HostWorker], led: dict[int, HeldCopy | None]) -> HostRow:
     copies = [copy for worker in workers for copy in worker.copies]
     leads = [copy for copy in copies if (leader := led.get(copy.shard)) is not None and leader.copy is copy]
     follows = [copy for copy in copies if copy.role in {FOLLOWS, CLAIMS, BEGINS}]

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fila_cluster import Client
 from fila_cluster.client.calls.reservations import Reservations
+from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.spark.options import COUNT_MAX
 from fila_cluster.spark.pipelines.session import PipelineError, plain_errors
@@ -222,7 +223,7 @@ def _acknowledge(batch: Offset) -> None:
     while True:
         try:
             with Client(batch.endpoint) as client:
-                Reservations(client).ack(batch.reservation, batch.queues)
+                Reservations(CommandsAhead(client)).ack(batch.reservation, batch.queues)
                 return
         except FilaError as error:
             if not error.retryable or time.monotonic() > give_up_at:

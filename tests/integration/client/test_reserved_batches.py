@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from fila_cluster import Client, Message
-from fila_cluster.client.calls.reservations import Reservations, Wanted
+from fila_cluster.client.calls.reservations import Reservations, WantedPart
+from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.errors import InvalidArgumentError, LeaseExpiredError, QueueNotFoundError, RequestTimeoutError
 from fila_cluster.spark.listener import acknowledge
 from fila_cluster.spark.options import BrokerAccess
@@ -45,7 +46,7 @@ def fill(client: Client, queue: str, count: int) -> list[str]:
 
 def fetched(client: Client, batch: Offset) -> list[str]:
     """Ids of a batch's messages, queue by queue."""
-    reservations = Reservations(client)
+    reservations = Reservations(CommandsAhead(client))
     held = reservations.renew(batch.reservation, batch.queues, 60.0)
     leases = [
         lease
@@ -141,7 +142,7 @@ def test_what_is_kept_is_renewed_and_what_is_not_is_given_back(cluster: Cluster,
         assert kept is not None
         ends_at = lease_ends(client)
         abandoned = Offset("other", 1, cluster.endpoint, {"q": 10})
-        Reservations(client).reserve(abandoned.reservation, [Wanted("q", 0, 10)], 1.0)
+        Reservations(CommandsAhead(client)).reserve(abandoned.reservation, [WantedPart("q", 0, 10)], 1.0)
         eventually(lambda: client.queue_stats("q").expired == 10, "the abandoned one to expire")
         eventually(lambda: lease_ends(client) > ends_at, "the kept one to be renewed")
         assert fetched(client, abandoned) == []
@@ -159,7 +160,7 @@ def test_a_batch_that_is_gone_says_so(cluster: Cluster, client: Client, caplog: 
         assert driver.hold(gone) == {}
     assert "5 messages of batch spark/s/7 are not reserved any more" in caplog.text
     with pytest.raises(LeaseExpiredError, match="reservation 'spark/s/7' of queue 'q' holds no part 0"):
-        list(Reservations(client).fetch(gone.reservation, "q", [0]))
+        list(Reservations(CommandsAhead(client)).fetch(gone.reservation, "q", [0]))
 
 
 def test_a_queue_that_is_deleted_meanwhile_takes_its_part_along(cluster: Cluster, client: Client) -> None:

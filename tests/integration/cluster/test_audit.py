@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster import Act, Client, Connection
+from fila_cluster import AuditEntry, Client, ConnectionInfo
 from fila_cluster.client.calls import cluster as calls
 from fila_cluster.errors import (
     FilaError,
@@ -63,7 +63,7 @@ ALL = [
 ]  # fmt: skip
 
 
-def acts_of(client: Client, queue: str) -> list[Act]:
+def acts_of(client: Client, queue: str) -> list[AuditEntry]:
     """The acts that concern a queue. Those of a worker's own door come with its next pulse."""
     eventually(lambda: any((act.verb, act.target) == ("queue.delete", queue) for act in client.audit(1000)), "the last act")
     return [act for act in client.audit(1000) if act.target.startswith(queue)]
@@ -146,7 +146,7 @@ def test_the_command_line_shows_acts(guarded: Guarded) -> None:
 # --- connections --------------------------------------------------------------------------------------------------------
 
 
-def connection_of(admin: Client, key: str) -> Connection | None:
+def connection_of(admin: Client, key: str) -> ConnectionInfo | None:
     """The connection with an API key of this name."""
     return next((each for each in admin.connections() if each.key == key), None)
 

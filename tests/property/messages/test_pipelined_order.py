@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fila_cluster import Message
-from fila_cluster.client.protocol.pipelining import FULL, Pipe
+from fila_cluster.client.protocol.pipelining import FULL, Pipeline
 from fila_cluster.client.protocol.producing import Bulk
 from fila_cluster.errors import BatchError, FilaError, OverloadedError, ShardUnavailableError
 from fila_proto_zmq.commands import Enqueue, Reply
@@ -129,7 +129,9 @@ def check(stored: list[bytes], results: dict[bytes, str | FilaError | None], *, 
 def test_a_producer_keeps_its_order(seed: int, trouble: float, dedup: bool) -> None:
     random = Random(seed)
     way = BadWay(random, trouble)
-    pipe = Pipe(way.peer.session.pipelines, random.choice((0.0, 0.005)), random.randint(1, 5), random.choice((3, 20, 1000)))
+    pipe = Pipeline(
+        way.peer.session.pipelines, random.choice((0.0, 0.005)), random.randint(1, 5), random.choice((3, 20, 1000))
+    )
     futures = []
     for number in range(60):
         key = random.choice("abc")
@@ -157,7 +159,7 @@ def test_enqueue_many_keeps_its_order(seed: int, trouble: float) -> None:
         Message(b"%s %d" % (key.encode(), number), fairness_key=key)
         for number, key in enumerate(random.choices("abc", k=700))
     ]
-    bulk, line = Bulk("q", messages), way.peer.session.line("q")
+    bulk, line = Bulk("q", messages), way.peer.session.sender("q")
     for chunk in bulk.chunks():
         way.peer.session.send(line, chunk, way.peer.now)
         while not line.idle and random.random() < 0.8:

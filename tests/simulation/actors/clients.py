@@ -10,7 +10,7 @@ import zmq
 from fila_admission.keys import digest_of
 from fila_cluster import AsyncClient
 from fila_cluster.client.asynchronous import client as asynchronous
-from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.session import ClientSession
 from fila_proto_zmq.clients import client_of
 from tests.simulation.replacing import replaced
 from tests.simulation.world.event_loop import VirtualLoop
@@ -58,7 +58,7 @@ class ClientProcess:
         self.loop = VirtualLoop(world, self, work_us)
         previous, world.current = world.current, self
         try:
-            with replaced([(asynchronous, "Session", partial(Session, **limits))]):
+            with replaced([(asynchronous, "ClientSession", partial(ClientSession, **limits))]):
                 self.client = AsyncClient(",".join(fronts), api_key=api_key, timeout=timeout_s, direct=direct)
         finally:
             world.current = previous

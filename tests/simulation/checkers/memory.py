@@ -25,9 +25,9 @@ def check(run: "Run") -> None:
                 )
     _check_unread(run)
     for programs in run.clients:
-        connection = programs.client._session._connection
-        connection.check()
-        over = [call for way in connection.routes.ways for call in way.held.values() if call.done]
+        session = programs.client._session
+        session._calls.check()
+        over = [call for way in session.routes.ways for call in way.held.values() if call.done]
         if len(over) > 20:
             run.history.fail("memory", f"{programs.process.name} keeps {len(over)} calls that are over")
 

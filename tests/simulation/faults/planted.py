@@ -11,7 +11,7 @@ import msgspec
 
 from fila_admission.keys import KeyRing
 from fila_admission.permissions import KINDS, Permissions
-from fila_cluster.client.requests.call import Call
+from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.ids import sequence
 from fila_proto_zmq.record import pack_record, unpack_record
@@ -248,7 +248,7 @@ def counted_deferral(stack: ExitStack) -> None:
 
 def late_timeout(stack: ExitStack) -> None:
     """A call that has no answer ends a second after its time."""
-    replace(stack, Call, "ends_at", lambda real: property(lambda call: real.fget(call) + 1.0))
+    replace(stack, PendingCall, "ends_at", lambda real: property(lambda call: real.fget(call) + 1.0))
 
 
 def broken_sequence(stack: ExitStack) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
-from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.client.protocol.settling import Settlement
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_proto_zmq.commands import LeaseBatch, Verb
@@ -67,7 +67,7 @@ class Desk:
         extension = Extension(error=stored.error)
         packed = pack_record(Record(stored.attempts, 0, high_half(BORN_MS, 3), low_half(stored.number), extension, envelope))
         batch = LeaseBatch(stored.number, BORN_MS, BORN_MS + 30_000, "acme", 1, [packed], [])
-        delivery = kind(Lease(queue, batch, owner, renewed=False), 0, packed, self.at_most_once)
+        delivery = kind(ClientLease(queue, batch, owner, renewed=False), 0, packed, self.at_most_once)
         owner.held[id(delivery)] = (delivery, stored)
         return delivery
 
@@ -126,7 +126,7 @@ class FakeClient:
         """Extend, for a delivery's own verb."""
         delivery._expires_ms = BORN_MS + duration_ms
 
-    def forgotten(self, lease: Lease) -> None:
+    def forgotten(self, lease: ClientLease) -> None:
         """Note a delivery that was dropped unsettled."""
 
     def _check(self, *queues: str) -> None:

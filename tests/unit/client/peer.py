@@ -13,9 +13,9 @@ import zmq
 from fila_cluster.client.message import Message
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.encoding import Row, seal_message
-from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.client.protocol.producing import Bulk
-from fila_cluster.client.protocol.session import Session
+from fila_cluster.client.protocol.session import ClientSession
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (
     Command,
@@ -45,9 +45,9 @@ class Owner:
 
     def __init__(self) -> None:
         self.closed = False
-        self.forgotten_leases: list[Lease] = []
+        self.forgotten_leases: list[ClientLease] = []
 
-    def forgotten(self, lease: Lease) -> None:
+    def forgotten(self, lease: ClientLease) -> None:
         self.forgotten_leases.append(lease)
 
     def settle_one(self, delivery: Any, settlement: Any) -> Any:
@@ -82,7 +82,7 @@ class Peer:
     def __init__(self, timeout_s: float = 5.0, *, connected: bool = True, **limits: int) -> None:
         self.now = 1000.0
         self.owner = Owner()
-        self.session = Session(
+        self.session = ClientSession(
             ENDPOINT, self.owner, Delivery, timeout_s=timeout_s, client_version="test", random=Random(1), **limits
         )
         self.session.connect(self.now)
@@ -124,7 +124,7 @@ class Peer:
 
     def send_all(self, bulk: Bulk) -> None:
         """Send the chunks of a batch to the queue ``q``."""
-        line = self.session.line("q")
+        line = self.session.sender("q")
         for chunk in bulk.chunks():
             self.session.send(line, chunk, self.now)
 

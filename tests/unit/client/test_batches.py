@@ -194,7 +194,7 @@ def test_what_is_no_settlement_settles_nothing(connect):
                 each.settle({first: "ack", second: outcome})
         with pytest.raises(InvalidArgumentError, match="dict of deliveries"):
             each.settle([first])
-        with pytest.raises(InvalidArgumentError, match="is no delivery"):
+        with pytest.raises(InvalidArgumentError, match="is not a delivery"):
             each.settle({"x": "ack"})
         with pytest.raises(InvalidArgumentError):
             each.nack(ValueError("x"))

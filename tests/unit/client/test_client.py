@@ -12,6 +12,7 @@ import pytest
 
 from fila_cluster import AsyncClient, Client, Message, Request
 from fila_cluster.client import checks
+from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY
 from fila_cluster.errors import (
     AlreadySettledError,
@@ -312,12 +313,13 @@ def test_any_command_may_be_sent(connect):
         assert peer.seen_of(DescribeQueue)[0].key == "q"
 
 
-def test_several_commands_may_be_on_their_way(connect):
+def test_several_commands_may_be_on_their_way():
     with broker(answering(ListQueues=lambda sent: QueueList([], sent.command.prefix == "b"))) as peer:
-        with connect(peer.endpoint) as client:
-            first, second = client.start(ListQueues("a")), client.start(ListQueues("b"))
-            assert client.outcome(second).more
-            assert not client.outcome(first).more
+        with Client(peer.endpoint) as client:
+            commands = CommandsAhead(client)
+            first, second = commands.start(ListQueues("a")), commands.start(ListQueues("b"))
+            assert commands.outcome(second).more
+            assert not commands.outcome(first).more
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """A broker in memory, as a relay sees it: it stores what it has not stored before, and refuses what it is told to refuse."""
 
 from collections import defaultdict
-from typing import Any
+from typing import NamedTuple
 
-from fila_cluster.client import Request
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
@@ -19,13 +18,18 @@ class Broker:
         self.frames: list[tuple[str, Enqueue]] = []
         self._known: defaultdict[str, set[str]] = defaultdict(set)
 
-    def start(self, request: Request) -> Any:
-        assert isinstance(request.command, Enqueue)
-        self.frames.append((request.queue, request.command))
-        return request
+    def _start(self, queue: str, command: Enqueue) -> "_Sent":
+        """What :class:`CommandsAhead` asks of a client, with the two below."""
+        self.frames.append((queue, command))
+        return _Sent(self, queue, command)
 
-    def outcome(self, request: Any) -> Enqueued:
-        queue, command = request
+    @property
+    def _io(self) -> "Broker":
+        return self
+
+    def wait(self, sent: "_Sent") -> None: ...
+
+    def answer(self, queue: str, command: Enqueue) -> Enqueued:
         if queue in self.refusals:
             raise self.refusals[queue]
         if queue not in self.queues:
@@ -45,3 +49,12 @@ class Broker:
                 self.queues[queue].append(payload)
                 answer.count += 1
         return answer
+
+
+class _Sent(NamedTuple):
+    broker: Broker
+    queue: str
+    command: Enqueue
+
+    def outcome(self) -> Enqueued:
+        return self.broker.answer(self.queue, self.command)

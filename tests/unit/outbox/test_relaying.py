@@ -362,15 +362,15 @@ def crash_at(engine: Engine, broker: Broker, step: int) -> Iterator[None]:
         if left[0] == 0:
             raise Crashed
 
-    outcome = broker.outcome
+    answer = broker.answer
 
-    def answered(request: Any) -> Any:
+    def answered(*sent: Any) -> Any:
         tick()
-        answer = outcome(request)
+        reply = answer(*sent)
         tick()
-        return answer
+        return reply
 
-    broker.outcome = answered  # type: ignore[method-assign]
+    broker.answer = answered  # type: ignore[method-assign]
     listeners = [(engine, "before_cursor_execute"), (engine, "commit")]
     for listener in listeners:
         event.listen(*listener, tick)
@@ -379,7 +379,7 @@ def crash_at(engine: Engine, broker: Broker, step: int) -> Iterator[None]:
     except Crashed:
         pass
     finally:
-        broker.outcome = outcome  # type: ignore[method-assign]
+        broker.answer = answer  # type: ignore[method-assign]
         for listener in listeners:
             event.remove(*listener, tick)
 

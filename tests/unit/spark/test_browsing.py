@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from fila_cluster.client.calls.snapshots import Stretch
+from fila_cluster.client.calls.snapshots import KeyRange
 from fila_cluster.spark.browsing import ROOM_WAIT_S, TASK_MESSAGES, interleaved, opened_in_time, pack, stretches_of
 from fila_proto_zmq.commands import ViewedQueue
 from fila_proto_zmq.errors import OverloadedError, ShardUnavailableError
@@ -15,14 +15,14 @@ DIVIDED = ViewedQueue("q", 300, ["g", "p"])
 
 def test_a_queue_is_read_in_its_ranges() -> None:
     assert list(stretches_of(DIVIDED, None)) == [
-        (Stretch("q", "", "g"), 100),
-        (Stretch("q", "g", "p"), 100),
-        (Stretch("q", "p", None), 100),
+        (KeyRange("q", "", "g"), 100),
+        (KeyRange("q", "g", "p"), 100),
+        (KeyRange("q", "p", None), 100),
     ]
 
 
 def test_a_queue_with_one_range_is_read_in_one() -> None:
-    assert list(stretches_of(ViewedQueue("q", 7, []), None)) == [(Stretch("q"), 7)]
+    assert list(stretches_of(ViewedQueue("q", 7, []), None)) == [(KeyRange("q"), 7)]
 
 
 def test_an_empty_queue_is_not_read() -> None:
@@ -49,7 +49,7 @@ def test_ranges_without_a_wanted_key_are_not_read(keys: list[str], ranges: list[
 
 
 def packed(*sizes: int) -> list[list[int]]:
-    stretches = [(Stretch(str(index)), size) for index, size in enumerate(sizes)]
+    stretches = [(KeyRange(str(index)), size) for index, size in enumerate(sizes)]
     return [[int(stretch.queue) for stretch in task] for task in pack(stretches)]
 
 

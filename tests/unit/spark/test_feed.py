@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from fila_cluster.client.requests.call import Call
+from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.errors import (
     InvalidArgumentError,
     OverloadedError,
@@ -42,7 +42,7 @@ class Broker:
         queue, command = request
         payloads = [open_envelope(envelope)[1] for envelope in command.envelopes]
         self.sent.append(payloads)
-        call = Call(queue, command, self.now, 30.0)
+        call = PendingCall(queue, command, self.now, 30.0)
         self.waiting.append((call, payloads))
         self.in_flight_most = max(self.in_flight_most, len(self.waiting))
         return call

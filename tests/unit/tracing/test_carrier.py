@@ -10,7 +10,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.encoding import seal
-from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.tracing.carrier import FIELDS_BYTES_MAX, carriers, fields_of, with_fields
 from fila_proto_zmq.commands import LeaseBatch
 from fila_proto_zmq.record import Extension, Record, pack_record, seal_envelope
@@ -29,7 +29,7 @@ def packed(headers, payload=b"", extension=None):
 
 def may_carry(record_of_it):
     batch = LeaseBatch(1, 0, 1, "k", 1, [record_of_it], [])
-    return bool(carriers([Delivery(Lease("q", batch, Owner(), renewed=False), 0, record_of_it, True)]))
+    return bool(carriers([Delivery(ClientLease("q", batch, Owner(), renewed=False), 0, record_of_it, True)]))
 
 
 @given(st.dictionaries(names, st.text(max_size=120), max_size=6), st.binary(max_size=300), extensions)

@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.client.protocol.settling import ACK, Settlement, Settling
 from fila_cluster.errors import (
     AlreadySettledError,
@@ -48,7 +48,7 @@ def delivered(owner, headers=None, *, attempts=0, priority=0, lease=7, throttle_
     envelope = seal_envelope(b"x", SAMPLED if headers is None else headers)
     packed = pack_record(Record(attempts, priority, high_half(BORN_MS, 3), low_half(5), Extension(**extension), envelope))
     batch = LeaseBatch(lease, leased_ms, leased_ms + 30_000, "acme", 1, [packed], list(throttle_keys))
-    delivery = Delivery(Lease("orders", batch, owner, renewed=False), 0, packed, lease == 0)
+    delivery = Delivery(ClientLease("orders", batch, owner, renewed=False), 0, packed, lease == 0)
     if tracer.installed is not None:
         tracer.installed.handed_over([delivery])
     return delivery
@@ -184,7 +184,7 @@ def test_what_carries_no_sampled_trace(spans, owner, headers):
 def test_headers_that_are_garbage(spans, owner):
     packed = pack_record(Record(0, 0, 1, 2, Extension(), b"\x00\x00\x00\x0d\xc1\xabtraceparent"))
     batch = LeaseBatch(7, LEASED_MS, LEASED_MS + 1, "k", 1, [packed], [])
-    got = Delivery(Lease("orders", batch, owner, renewed=False), 0, packed)
+    got = Delivery(ClientLease("orders", batch, owner, renewed=False), 0, packed)
     tracer.installed.handed_over([got])
     settled([got])
     assert spans.ended() == []

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from fila_cluster import Act
+from fila_cluster import AuditEntry
 from fila_cluster.figures import counted
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
 from fila_cluster.ops.dashboard.shell.frame import frame, may_govern
@@ -67,7 +67,7 @@ class _Audit:
         self._table.show([_row(number, act) for number, act in enumerate(reversed(acts))])
 
 
-def _row(number: int, act: Act) -> dict[str, Any]:
+def _row(number: int, act: AuditEntry) -> dict[str, Any]:
     return {
         "number": number,
         "at": act.at,

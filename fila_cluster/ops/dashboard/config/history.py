@@ -6,7 +6,7 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster import ConfigEdit
+from fila_cluster import ConfigVersion
 from fila_cluster.errors import FilaError, InvalidConfigError
 from fila_cluster.ops.dashboard.shell.context import Context
 from fila_cluster.ops.dashboard.shell.feedback import confirm, notify, notify_error
@@ -78,7 +78,7 @@ class ConfigHistory:
         await self._changed()
 
 
-def _row(edit: ConfigEdit) -> dict[str, Any]:
+def _row(edit: ConfigVersion) -> dict[str, Any]:
     tells = "It had no value before: it is deleted." if edit.old is None else f"It becomes {edit.old!r} again."
     return {
         "version": edit.version,

@@ -6,7 +6,7 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster import Connection
+from fila_cluster import ConnectionInfo
 from fila_cluster.figures import counted
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
 from fila_cluster.ops.dashboard.shell.feedback import confirm, succeeds
@@ -86,7 +86,7 @@ class _Connections:
             await self.look_now()
 
 
-def _row(connection: Connection, now: datetime) -> dict[str, Any]:
+def _row(connection: ConnectionInfo, now: datetime) -> dict[str, Any]:
     return {
         "client": connection.client,
         "key": connection.key or None,

@@ -5,7 +5,7 @@ from typing import Final
 from nicegui import ui
 
 from fila_cluster import QueueInfo
-from fila_cluster.client.calls.queues import Listing
+from fila_cluster.client.calls.queues import ListingQueues
 from fila_cluster.client.views import queue_infos
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import aged, counted
@@ -68,7 +68,7 @@ class LetterQueues:
 
     async def _active_queues(self) -> list[QueueInfo]:
         """Return those of the shards that answer, and note the others."""
-        listing = Listing("", active=True, partial=True)
+        listing = ListingQueues("", active=True, partial=True)
         while (request := listing.next_request()) is not None:
             listing.answered(await self._context.client.request(request))
         latest, answered = self._context.latest, listing.shards or set()

@@ -4,7 +4,7 @@ from typing import Any
 
 from nicegui import ui
 
-from fila_cluster.client.shard_copies import Held, ShardCopies, in_sync, shard_copies
+from fila_cluster.client.shard_copies import HeldCopy, ShardCopies, in_sync, shard_copies
 from fila_cluster.client.views import HostList
 from fila_cluster.figures import counted, lasted, ranged, sized
 from fila_cluster.ops.analysis.hosts import CODES, HostRow, host_rows
@@ -142,7 +142,7 @@ def _row(each: ShardCopies) -> dict[str, Any]:
     }
 
 
-def _copy(held: Held) -> str:
+def _copy(held: HeldCopy) -> str:
     if held.copy.role != FOLLOWS:
         return f"{held.host} ({held.copy.role})"
     return f"{held.host} ({'?' if held.copy.behind is None else counted(held.copy.behind)})"

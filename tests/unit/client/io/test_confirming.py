@@ -7,7 +7,7 @@ import pytest
 
 from fila_cluster.client.io import confirming
 from fila_cluster.client.io.confirming import Confirmation
-from fila_cluster.client.protocol.pipelining import Pipe, Receipt
+from fila_cluster.client.protocol.pipelining import Pipeline, Receipt
 from fila_cluster.errors import OverloadedError
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
@@ -24,7 +24,7 @@ class Sent:
         self.peer = Peer()
         self.pipelines = self.peer.session.pipelines
         self.pipelines.gives_receipts = True
-        pipe = Pipe(self.pipelines, 0.005, 3, 100)
+        pipe = Pipeline(self.pipelines, 0.005, 3, 100)
         self.futures = [Confirmation(None, None) for _ in range(3)]  # type: ignore[arg-type]
         for future in self.futures:
             pipe.put("q", row(b"x"), future)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fila_cluster.client.io.links import Links
-from fila_cluster.client.protocol.session import Session
-from fila_cluster.client.requests.endpoints import Rounds, parse_endpoints
-from fila_cluster.client.requests.way import State
+from fila_cluster.client.io.links import ClientLinks
+from fila_cluster.client.protocol.session import ClientSession
+from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
+from fila_cluster.client.requests.way import WayState
 from fila_proto_zmq.codec import encode_body, encode_reply
 from fila_proto_zmq.commands import PLATE, DoorView, Enqueue, Enqueued, GetQueueStats, Hello, Plate, Welcome
 from fila_proto_zmq.frames import pack_header
@@ -74,7 +74,7 @@ class Side:
     """A client's session with its links, greeted by a router that is not there."""
 
     def __init__(self, worker: Worker, endpoints: str = "tcp://127.0.0.1:1") -> None:
-        self.session = Session(
+        self.session = ClientSession(
             endpoints,
             Owner(),
             lambda *_: None,
@@ -83,7 +83,7 @@ class Side:
             random=Random(1),
             direct=True,  # type: ignore[arg-type, return-value]
         )
-        self.links = Links(Rounds(parse_endpoints(endpoints), Random(1)), (), Watched())
+        self.links = ClientLinks(EndpointRounds(parse_endpoints(endpoints), Random(1)), (), Watched())
         self.now = 0.0
         self.links.connect(self.session, self.now)
         header = self.session.outgoing.popleft()[0]
@@ -97,7 +97,7 @@ class Side:
         self.until(lambda: bool(self.way.greeting))
         hello, _, _ = worker.read()
         worker.say(encode_reply(Hello.opcode, int.from_bytes(hello[10:], "big"), Welcome(1, "0", 1, 15_000)))
-        self.until(lambda: self.way.state == State.OPEN)
+        self.until(lambda: self.way.state == WayState.OPEN)
 
     @property
     def way(self) -> Any:
@@ -188,7 +188,7 @@ def test_a_direct_connection_stays_while_the_client_goes_from_router_to_router(s
         return len({endpoint for endpoint, attempt_s in tried if attempt_s > 1}) == 2
 
     side.until(both_tried_again)
-    assert side.way.state == State.OPEN
+    assert side.way.state == WayState.OPEN
     call = side.session.call("q", Enqueue([b"1"]), side.now)
     side.exchange()
     header, key, _ = side.worker.read()

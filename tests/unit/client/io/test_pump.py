@@ -200,7 +200,7 @@ def test_an_interrupt_at_any_line_of_the_first_call_leaves_the_client_usable(fir
             with Client(peer.endpoint, timeout=PATIENCE_S) as client:
                 was_interrupted = interrupted_at(step, client.list_queues, CLIENT)
                 assert client.list_queues() == []
-                client._session._connection.check()
+                client._session._calls.check()
             if not was_interrupted:
                 break
             step += 3

@@ -17,7 +17,7 @@ import fila_cluster.client.blocking.client
 from fila_cluster import AsyncClient, Client
 from fila_cluster.client.io import link, links, lookup
 from fila_cluster.client.requests import endpoints
-from fila_cluster.client.requests.endpoints import Rounds, parse_endpoints
+from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
 from fila_cluster.errors import FilaError, RequestTimeoutError, UnauthenticatedError
 from fila_proto_zmq.commands import Enqueue, Hello, ListQueues, Pause, QueueList, Subscribe, Welcome
 from tests.support.cluster.cluster import PATIENCE_S, eventually
@@ -49,7 +49,7 @@ def used_and_other(peers: list[Broker]) -> list[Broker]:
     return sorted(peers, key=lambda peer: not peer.seen_of(Hello))
 
 
-def link_of(client: Client) -> link.Link:
+def link_of(client: Client) -> link.RouterLink:
     router = client._io._links.router
     assert router is not None
     return router
@@ -257,13 +257,13 @@ def test_an_interrupt_at_any_line_of_a_switch_leaves_the_client_usable(first: in
     with broker(ANSWER) as peer:
         dead = f"tcp://127.0.0.1:{free_port()}"
         text = f"{dead},{peer.endpoint}"
-        assert Rounds(parse_endpoints(text), Random(0)).next(0.0) == dead
+        assert EndpointRounds(parse_endpoints(text), Random(0)).next(0.0) == dead
         step = first
         while True:
             with Client(text, timeout=PATIENCE_S) as client:
                 was_interrupted = interrupted_at(step, client.list_queues, CLIENT)
                 assert client.list_queues() == []
-                client._session._connection.check()
+                client._session._calls.check()
             if not was_interrupted:
                 break
             step += 3

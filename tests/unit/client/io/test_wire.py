@@ -12,7 +12,7 @@ import pytest
 
 from fila_cluster import Client
 from fila_cluster.client.io.wire import Wire
-from fila_cluster.client.requests.way import DirectWay, State
+from fila_cluster.client.requests.way import DirectWay, WayState
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import PLATE, Done, DoorView, Hello, Plate, Welcome
 from fila_proto_zmq.errors import FilaError
@@ -202,7 +202,7 @@ def client_of(worker: Worker) -> Iterator[tuple[Client, list[object]]]:
 
 
 def is_open(client: Client) -> bool:
-    return [way.state for way in client._session.routes.doors.values()] == [State.OPEN]
+    return [way.state for way in client._session.routes.doors.values()] == [WayState.OPEN]
 
 
 def routed(seen: list[object]) -> list[str]:

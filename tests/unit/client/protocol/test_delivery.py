@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
-from fila_cluster.client.protocol.lease import Lease
+from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.errors import AlreadySettledError, InvalidArgumentError, InvalidFrameError, LeaseExpiredError
 from fila_proto_zmq.commands import LeaseBatch
 from fila_proto_zmq.ids import format_id, high_half, low_half
@@ -17,7 +17,7 @@ from tests.unit.client.peer import BORN_MS, Owner, give_up, record
 def delivery(packed=None, *, lease=7, keys="k", weights=2, owner=None, index=0, throttle_keys=()):
     records = [packed or record(b'{"a": 1}', 5, attempts=2, priority=-3)] * (index + 1)
     batch = LeaseBatch(lease, BORN_MS + 1000, BORN_MS + 31_000, keys, weights, records, list(throttle_keys))
-    return Delivery(Lease("orders", batch, owner or Owner(), renewed=False), index, records[index], lease == 0)
+    return Delivery(ClientLease("orders", batch, owner or Owner(), renewed=False), index, records[index], lease == 0)
 
 
 def test_what_it_says():

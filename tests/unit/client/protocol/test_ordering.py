@@ -34,7 +34,7 @@ class Lined:
 
     def __init__(self, **options):
         self.peer = Peer(**options)
-        self.line = self.peer.session.line("q")
+        self.line = self.peer.session.sender("q")
         self.ended = []
 
     def send(self, *payloads, dedup_id=""):

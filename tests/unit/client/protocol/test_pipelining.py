@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 
 from fila_cluster.client.protocol import pipelining
-from fila_cluster.client.protocol.pipelining import COLLECTED, FULL, TO_TEND, Pipe, Pipelines
+from fila_cluster.client.protocol.pipelining import COLLECTED, FULL, TO_TEND, Pipeline, Pipelines
 from fila_cluster.errors import FilaError, OverloadedError, QueueNotFoundError, RequestTimeoutError
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
@@ -34,7 +34,7 @@ class Piped:
         self.pipelines = self.peer.session.pipelines
         if bytes_max is not None:
             self.pipelines.bytes_max = bytes_max
-        self.pipe = Pipe(self.pipelines, linger, batch, max_outstanding)
+        self.pipe = Pipeline(self.pipelines, linger, batch, max_outstanding)
         self.sequence = 0
 
     def put(self, *payloads, queue="q", pipe=None, **options):
@@ -188,7 +188,7 @@ def test_who_does_not_wait_any_more_is_forgotten():
 def test_the_bytes_of_all_producers_are_bounded():
     """Large payloads block long before the client has no room for other calls."""
     piped = Piped(max_outstanding=10_000, batch=10)
-    other = Pipe(piped.pipelines, 0.005, 500, 10_000)
+    other = Pipeline(piped.pipelines, 0.005, 500, 10_000)
     piped.put(*[bytes(2**20)] * 32)
     piped.put(*[bytes(2**20)] * 32, pipe=other)
     for pipe in (piped.pipe, other):
@@ -215,10 +215,10 @@ def test_a_producer_of_many_queues_keeps_nothing_of_them():
         piped.put(b"x", queue=f"q{number}")
     piped.accept(*piped.linger())
     piped.resolve()
-    assert not piped.pipe._lines
+    assert not piped.pipe._senders
     assert not piped.pipe._collecting
     assert not piped.pipelines._busy
-    assert not piped.peer.session._around.lines
+    assert not piped.peer.session._around.senders
     assert len(piped.peer.session._timers) == 0
 
 

@@ -129,7 +129,7 @@ class Run:
         self.frames = []
         self.bulk = Bulk("q", messages)
         self.sequence = 1
-        line = self.peer.session.line("q")
+        line = self.peer.session.sender("q")
         for chunk in self.bulk.chunks():
             self.peer.session.send(line, chunk, self.peer.now)
             self.frames += self.peer.sent()
@@ -226,7 +226,7 @@ def test_a_frame_s_error_ends_the_run_and_what_follows_is_not_sent():
     peer = Peer()
     bulk = Bulk("q", [Message(b"x")] * 5000)
     sent = 0
-    line = peer.session.line("q")
+    line = peer.session.sender("q")
     for chunk in bulk.chunks():
         peer.session.send(line, chunk, peer.now)
         (frame,) = peer.sent()
@@ -245,7 +245,7 @@ def test_a_frame_s_error_ends_the_run_and_what_follows_is_not_sent():
 def test_a_message_too_large_for_the_broker_does_not_end_the_run():
     peer = Peer()
     bulk = Bulk("q", [Message(b"a"), Message(bytes(40 * 1024 * 1024)), Message(b"b")])
-    line = peer.session.line("q")
+    line = peer.session.sender("q")
     for chunk in bulk.chunks():
         peer.session.send(line, chunk, peer.now)
         for frame in peer.sent():

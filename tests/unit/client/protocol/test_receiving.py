@@ -176,7 +176,7 @@ def test_while_no_queue_has_messages_one_that_is_down_is_asked_until_it_is_back(
     for _ in range(3):
         peer.refuse(asked(peer)["a"], DOWN)
         assert not receiving.done
-        peer.now = peer.session._connection.due_at
+        peer.now = peer.session._calls.due_at
     frames = {"a": peer.one(Receive)}
     peer.reply(frames["a"], messages(1))
     assert not receiving.done

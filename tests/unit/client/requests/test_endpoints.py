@@ -16,7 +16,7 @@ from fila_cluster.client.requests.endpoints import (
     SILENCE_S_MAX,
     SILENCE_S_MIN,
     Endpoint,
-    Rounds,
+    EndpointRounds,
     is_local,
     parse_endpoints,
 )
@@ -26,11 +26,11 @@ THREE = ["tcp://10.0.0.1:5555", "tcp://10.0.0.2:5555", "tcp://10.0.0.3:5555"]
 NAME = Endpoint("tcp://routers:5555", "routers", 5555)
 
 
-def rounds(text: str, seed: int = 1) -> Rounds:
-    return Rounds(parse_endpoints(text), Random(seed))
+def rounds(text: str, seed: int = 1) -> EndpointRounds:
+    return EndpointRounds(parse_endpoints(text), Random(seed))
 
 
-def tried(rounds: Rounds, now: float = 0.0) -> list[str]:
+def tried(rounds: EndpointRounds, now: float = 0.0) -> list[str]:
     """What is left of a round."""
     found = []
     while (endpoint := rounds.next(now)) is not None:

@@ -4,9 +4,10 @@ import pytest
 
 from fila_admission.refusals import interrupted, moved, unavailable
 from fila_cluster.client.protocol.session import GREETING_LOOK_S
-from fila_cluster.client.requests.connection import PLACEMENT_S, SWEEP_S_MIN
+from fila_cluster.client.requests.connection import PLACEMENT_S
+from fila_cluster.client.requests.open_calls import SWEEP_S_MIN
 from fila_cluster.client.requests.routes import LEAVING_S, NAMES_MAX, OPENING_S, RETRY_S_MAX, RETRY_S_MIN, STAY_S, TURNING_S
-from fila_cluster.client.requests.way import DirectWay, State
+from fila_cluster.client.requests.way import DirectWay, WayState
 from fila_proto_zmq.commands import (
     CancelReceive,
     ClusterStatus,
@@ -112,7 +113,7 @@ def test_a_door_that_does_not_answer_is_given_up_soon_and_its_calls_go_through_t
     town.advance(0.02)
     assert [sent.header.request for sent in town.by_router()] == [call.request for call in calls]
     assert town.unwanted() == [way]
-    assert way.state == State.CLOSED
+    assert way.state == WayState.CLOSED
 
 
 def test_a_door_that_cannot_be_reached_is_tried_again_ever_later() -> None:
@@ -127,7 +128,7 @@ def test_a_door_that_cannot_be_reached_is_tried_again_ever_later() -> None:
             for sent in town.by_router():
                 town.answer(town.session.routes.router, sent, Done())
             town.ask(Q[0])
-            if way.state == State.OPENING:
+            if way.state == WayState.OPENING:
                 break
             town.advance(0.5)
         pauses.append(town.now - lost_at)
@@ -150,7 +151,7 @@ def test_a_welcome_that_comes_late_opens_nothing() -> None:
     town.advance(OPENING_S + 0.01)
     assert len(town.by_router()) == 1
     town.answer(way, hello, Welcome(1, "0.0", SHARDS, 15_000, 1 << 20))
-    assert way.state == State.CLOSED
+    assert way.state == WayState.CLOSED
     town.ask(Q[0])
     assert len(town.by_router()) == 1
 
@@ -161,7 +162,7 @@ def test_the_plate_of_another_door_ends_the_connection() -> None:
     town.ask(Q[0])
     (way,) = town.wanted()
     town.plate(way, b"another")
-    assert way.state == State.CLOSED
+    assert way.state == WayState.CLOSED
     assert town.unwanted() == [way]
     assert len(town.by_router()) == 1
     assert town.by(way) == [], "no secret for another door"
@@ -174,7 +175,7 @@ def test_a_door_that_refuses_the_greeting_is_left() -> None:
     town.plate(way)
     (hello,) = town.by(way)
     town.answer(way, hello, UnsupportedVersionError("no"))
-    assert way.state == State.CLOSED
+    assert way.state == WayState.CLOSED
     assert len(town.by_router()) == 1
 
 
@@ -225,7 +226,7 @@ def test_a_way_that_is_retired_while_it_opens_is_not_opened_by_the_welcome() -> 
     town.plate(way, b"")
     assert [sent.header.request for sent in town.by_router()] == [call.request]
     town.answer(way, hello, Welcome(1, "0.0", SHARDS, 15_000, 1 << 20))
-    assert way.state == State.RETIRED
+    assert way.state == WayState.RETIRED
     assert not way.open
     town.ask(Q[0])
     assert town.by(way) == []
@@ -312,7 +313,7 @@ def test_a_lost_connection_is_made_again_after_a_pause() -> None:
     assert town.wanted() == []
     town.advance(RETRY_S_MIN)
     town.open(Q[0])
-    assert way.state == State.OPEN
+    assert way.state == WayState.OPEN
 
 
 def test_the_loss_of_the_router_does_not_disturb_a_direct_way() -> None:
@@ -335,7 +336,7 @@ def test_a_router_that_knows_no_worker_yet_retires_the_ways_and_their_calls_are_
     town.lose_router()
     town.doors = []
     town.greet()
-    assert way.state == State.RETIRED
+    assert way.state == WayState.RETIRED
     town.answer(way, sent, Done())
     assert call.error is None
     town.place(ONE)
@@ -441,7 +442,7 @@ def test_a_turn_that_comes_to_nothing_costs_nothing_afterwards(end: str) -> None
         town.place()
         town.by_router()
     else:
-        town.session._connection.forget(call)
+        town.session._calls.forget(call)
     town.advance(TURNING_S + SWEEP_S_MIN)
     town.by_router()
     town.advance(SWEEP_S_MIN)
@@ -468,7 +469,7 @@ def test_a_refusal_of_an_old_epoch_sends_the_call_through_the_router_and_asks_fo
         Pause,
     ]
     assert [each.header.request for each in sent if isinstance(each.command, Pause)] == [call.request for call in calls]
-    assert way.state == State.OPEN, "its other shards are there"
+    assert way.state == WayState.OPEN, "its other shards are there"
     (question,) = [each for each in sent if isinstance(each.command, GetPlacement)]
     for each in sent:
         if each is not question:

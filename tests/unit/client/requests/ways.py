@@ -1,7 +1,7 @@
 """A session with a router and some workers' doors, all scripted: which way does each frame take, and in which order?"""
 
-from fila_cluster.client.requests.call import Call
-from fila_cluster.client.requests.way import DirectWay, State, Way
+from fila_cluster.client.requests.call import PendingCall
+from fila_cluster.client.requests.way import DirectWay, Way, WayState
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (
     PLACEMENT,
@@ -58,7 +58,7 @@ class Town(Peer):
         self.check()
 
     def check(self) -> None:
-        self.session._connection.check()
+        self.session._calls.check()
 
     # --- what the shell does --------------------------------------------------------------------------------------------
 
@@ -134,9 +134,9 @@ class Town(Peer):
         assert isinstance(hello.command, Hello)
         assert hello.command.session == SECRET
         self.answer(way, hello, Welcome(1, "0.0", SHARDS, 15_000, 1 << 20))
-        assert way.state == State.OPEN
+        assert way.state == WayState.OPEN
 
-    def ask(self, queue: str, command: Command | None = None) -> Call:
+    def ask(self, queue: str, command: Command | None = None) -> PendingCall:
         """Ask something of a queue's shard; by default what may be repeated."""
         call = self.session.call(queue, command or Heartbeat(), self.now)
         self.check()

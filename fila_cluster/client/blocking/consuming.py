@@ -1,0 +1,232 @@
+# Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/consuming.py: edit that, then run `make blocking`.
+
+"""The calls that receive messages and settle them, and the client's interface for consumers and batches."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fila_cluster.client import checks
+from fila_cluster.client.blocking.batches import BatchConsumer
+from fila_cluster.client.blocking.consumer import Consumer
+from fila_cluster.client.calls import messages
+from fila_cluster.client.io.pump import Pump
+from fila_cluster.client.protocol import tracer
+from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.session import ClientSession
+from fila_cluster.client.protocol.settling import ACK, RELEASE, Settlement, Settling, settlement
+from fila_cluster.client.protocol.subscription import ClientSubscription
+from fila_proto_zmq.commands import Verb
+from fila_proto_zmq.errors import FilaError
+
+
+class Consuming:
+    """The calls of an :class:`Client` that receive messages and settle them."""
+
+    _session: ClientSession
+    _io: Pump
+
+    def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[Delivery]:
+        """Return messages that are ready now; if there are none, the next ones that come in time. The list may be empty.
+
+        Each message is leased to this client for the queue's visibility timeout, or until the client is closed or lost. The
+        messages of a receive that is interrupted go back.
+
+        Args:
+            queue: The queue.
+            max_messages: The most messages to return, up to 100,000.
+            wait: How long to wait for the first message, in seconds; at most a day.
+
+        Raises:
+            QueueNotFoundError: There is no such queue.
+        """
+        return self._receive(messages.one_queue(queue, max_messages), checks.wait_ms(wait))
+
+    def receive_any(self, queues: Mapping[str, int], *, wait: float = 0.0) -> list[Delivery]:
+        """Return messages that are ready now in any of several queues; if there are none, the next ones that come in time.
+
+        Args:
+            queues: The most messages to take of each queue. The result has the messages in the order of the queues.
+            wait: How long to wait for the first message, in seconds; at most a day.
+
+        Raises:
+            QueueNotFoundError: One of the queues does not exist.
+        """
+        return self._receive(messages.several_queues(queues), checks.wait_ms(wait))
+
+    def consume(self, queue: str, *, prefetch: int = 100, auto_extend: bool = True) -> Consumer:
+        """Return an iterator of deliveries. Use it in a ``with``, close it, or leave it when its loop ends.
+
+        Deliveries of a queue that delivers at most once are settled when they are handed over. The iterator raises
+        :class:`QueueNotFoundError` if there is no such queue.
+
+        Args:
+            queue: The queue.
+            prefetch: The most messages that are leased to it and unsettled, up to 100,000.
+            auto_extend: Whether to renew their leases, also those of deliveries that the caller holds, as long as this
+                client lives.
+        """
+        name, count = checks.queue_name(queue), messages.prefetch_count(prefetch)
+        subscribe = self._session.subscribe
+        return Consumer(self, self._io.ask(lambda now: subscribe(name, count, now, auto_extend=bool(auto_extend))))
+
+    def consume_batches(
+        self, queue: str, *, max_messages: int = 500, max_wait: float = 0.05, prefetch: int | None = None
+    ) -> BatchConsumer:
+        """Return an iterator of batches of deliveries. Use it in a ``with``, or close it.
+
+        A settlement of a batch is sent at once, and confirmed while the next batches are taken. Leases are renewed. The
+        iterator raises :class:`QueueNotFoundError` if there is no such queue, and :class:`BatchError` for settlements that
+        failed.
+
+        Args:
+            queue: The queue.
+            max_messages: The most messages of a batch, up to 100,000.
+            max_wait: How long a batch waits for more messages after its first one, in seconds.
+            prefetch: The most messages that are leased and unsettled. None: four batches.
+        """
+        name = checks.queue_name(queue)
+        count, max_wait_s, unsettled = messages.batch_options(max_messages, max_wait, prefetch)
+        subscribe = self._session.subscribe
+        subscription = self._io.ask(lambda now: subscribe(name, unsettled, now, auto_extend=True))
+        return BatchConsumer(self, subscription, count, max_wait_s)
+
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge many deliveries at once.
+
+        Args:
+            deliveries: Deliveries of this client.
+
+        Raises:
+            BatchError: Some could not be acknowledged. The others are.
+        """
+        self._settle(messages.as_deliveries(deliveries), ACK, messages.failure_of)
+
+    def nack(self, deliveries: Iterable[Delivery], error: str = "") -> None:
+        """Fail many deliveries at once: each counts an attempt, and its queue decides what is next.
+
+        Args:
+            deliveries: Deliveries of this client.
+            error: Why, for the next attempt and for people; the last 4 KiB are kept.
+
+        Raises:
+            BatchError: Some could not be failed. The others are.
+        """
+        batch = messages.as_deliveries(deliveries)
+        self._settle(batch, settlement(Verb.NACK, error), messages.failure_of)
+
+    def ack_soon(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge many deliveries without waiting: the acks are sent at once, and again until the broker has confirmed
+        them.
+
+        If this process dies before, or a lease ends before, the message is delivered again. Closing the client sends the
+        acks that are not confirmed once more.
+
+        Args:
+            deliveries: Deliveries of this client.
+
+        Raises:
+            AlreadySettledError: One of them was settled before. Then none is acknowledged.
+        """
+        batch = messages.as_deliveries(deliveries)
+        trace = None if (installed := tracer.installed) is None else installed.settling(batch, ACK)
+        settling = self._io.ask(lambda _: self._session.ack_soon(batch))
+        if trace is not None:
+            trace.ended(settling)
+        if settling.errors:
+            raise settling.errors.popitem()[1]  # an error's traceback holds the settling: no cycle through it
+
+    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Give many deliveries back at once, unharmed: no attempt is counted, and each is delivered again at once, in its
+        place.
+
+        Args:
+            deliveries: Deliveries of this client.
+
+        Raises:
+            BatchError: Some could not be given back. The others are.
+        """
+        self._settle(messages.as_deliveries(deliveries), RELEASE, messages.failure_of)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._io.closed or self._session.has_left
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _receive(self, queues: Mapping[str, int], wait_ms: int, *, whole: bool = True) -> list[Delivery]:
+        receiving = self._io.ask(lambda now: self._session.receive(queues, wait_ms, now, whole=whole))
+        try:
+            self._io.wait(receiving)
+        except self._io.INTERRUPTION:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.ask(lambda now: self._session.give_up(receiving, now))
+            raise
+        deliveries: list[Any] = receiving.outcome()  # of the class that the session makes
+        if (installed := tracer.installed) is not None:
+            installed.handed_over(deliveries)
+        return deliveries
+
+    def _settle(self, deliveries: Sequence[Delivery], how: Settlement, failure: Callable[[Settling], FilaError]) -> None:
+        self._io.prepare()
+        trace = None if (installed := tracer.installed) is None else installed.settling(deliveries, how)
+        settling = self._session.settle(deliveries, how)
+        try:
+            if not settling.done:
+                self._io.complete(settling)
+        except self._io.INTERRUPTION:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.ask(lambda now: self._session.abandon(settling, now))
+            raise
+        finally:
+            if trace is not None:
+                trace.ended(settling)
+        if settling.errors:
+            raise failure(settling)
+
+    def _wait_for_delivery(self, subscription: ClientSubscription) -> None:
+        try:
+            pending = self._io.note(lambda _: subscription.want())
+        except FilaError:
+            if subscription.ended:  # closed meanwhile: its end, and no failure
+                return
+            raise
+        try:
+            self._io.wait(pending)
+        except BaseException:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.note(lambda _: subscription.unwant(pending))
+            raise
+
+    def _gather(self, subscription: ClientSubscription, count: int, max_wait_s: float, timeout_s: float = math.inf) -> None:
+        """Wait for a batch, for its end, or ``timeout_s``."""
+        gather = self._session.gather
+        try:
+            gathering = self._io.ask(lambda now: gather(subscription, count, max_wait_s, now, timeout_s))
+        except FilaError:
+            if subscription.ended:  # closed meanwhile: its end, and no failure
+                return
+            raise
+        try:
+            self._io.wait(gathering)
+        except BaseException:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.note(lambda _: gathering.end())
+            raise
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        self._io.ask(lambda _: self._session.hand_over(delivery))
+
+    def _unsubscribe(self, subscription: ClientSubscription) -> None:
+        if subscription.ended or self.closed:
+            return
+        with suppress(FilaError):  # closed meanwhile
+            call = self._io.ask(lambda now: self._session.unsubscribe(subscription, now))
+            if call is not None:
+                self._io.wait(call)
+
+    def _abandon(self, subscription: ClientSubscription) -> None:
+        self._session.abandoned.append(subscription)
+        self._io.push()
