@@ -1,13 +1,17 @@
-"""Make the blocking client from the asyncio one: ``make blocking`` writes it, ``--check`` says whether it is up to date.
+"""Make the blocking client from the asyncio one, and the options in the signatures of the asyncio one from the table of
+options.
 
-Methods, their docstrings and types stand once, in ``fila_cluster/client/asynchronous``. The modules of ``fila_cluster/client/blocking`` are
-the same text without ``async`` and ``await``, with other names, and with other words where the two clients differ for their users.
+``make blocking`` writes them, ``--check`` says whether they are up to date. Methods, their docstrings and types stand once,
+in ``fila_cluster/client/asynchronous``. The modules of ``fila_cluster/client/blocking`` are the same text without ``async``
+and ``await``, with other names, and with other words where the two clients differ for their users.
 """
 
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from parts.signatures import MODULES, with_options
 
 CLIENT = Path(__file__).parents[1] / "fila_cluster/client"
 SOURCE, TARGET = CLIENT / "asynchronous", CLIENT / "blocking"
@@ -78,16 +82,23 @@ def blocking(name: str, source: str) -> str:
         text = text.replace(there, here)
     for pattern, replacement in SYNTAX:
         text = re.sub(pattern, replacement, text)
-    text = NOTE.format(name=name) + text
+    return formatted(TARGET / name, NOTE.format(name=name) + text)
+
+
+def formatted(file: Path, text: str) -> str:
+    """Return the text of a module as ``make format`` writes it."""
     for command in (["check", "--quiet", "--fix", "--select", "I"], ["format", "--quiet"]):
-        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET / name), "-"]
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(file), "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
     return text
 
 
 def made() -> dict[Path, str]:
-    """Return the modules of the blocking client as they should be."""
-    return {TARGET / file.name: blocking(file.name, file.read_text()) for file in sorted(SOURCE.glob("*.py"))}
+    """Return the modules of the client that are made, as they should be."""
+    found = {file: formatted(file, with_options(file.read_text())) for file in (CLIENT / name for name in MODULES)}
+    for file in sorted(SOURCE.glob("*.py")):
+        found[TARGET / file.name] = blocking(file.name, found.get(file) or file.read_text())
+    return found
 
 
 def main(arguments: list[str]) -> int:

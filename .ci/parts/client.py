@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +23,8 @@ from fila_cluster import (
     Request,
     Schedule,
 )
-from fila_cluster.client.calls.queues import _ENCODINGS, QueueOptions
+from fila_cluster.client.calls.queues import QueueOptions
+from fila_proto_zmq.commands import MESSAGE_OPTIONS, QUEUE_OPTIONS, Option
 from fila_proto_zmq.errors import BY_CODE, FilaError
 from parts.markdown import codes, field_docs, prose, table
 
@@ -59,7 +60,6 @@ _OPTIONS = {
     Message: "[options of a message](#options-of-a-message)",
     QueueOptions: "[options of a queue](#options-of-a-queue)",
 }
-_UNITS = {"_ms": "seconds", "_bytes": "bytes"}
 _SECTION = re.compile(r"\n\n(Args|Raises):\n")
 _ENTRY = re.compile(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 
@@ -83,20 +83,27 @@ PARTS: dict[str, Callable[[], str]] = {f"client: {name}": partial(task, name) fo
 
 
 def message_options() -> str:
-    """Return the table of the options of a message."""
+    """Return the table of the options of a message, after its fields that are no options."""
     given, meanings = inspect.signature(Message).parameters, field_docs(Message)
-    rows = ((f"`{name}`", _type(each.annotation), _default(each), meanings[name]) for name, each in given.items())
-    return "\n".join(table(["option", "type", "default", "meaning"], rows))
+    rows = [
+        (f"`{name}`", _type(given[name].annotation), "", "", meanings[name]) for name in given.keys() - MESSAGE_OPTIONS.keys()
+    ]
+    return _options([*rows, *_rows(MESSAGE_OPTIONS, given)])
 
 
 def queue_options() -> str:
     """Return the table of the options of a queue."""
-    given, meanings = inspect.signature(Client.create_queue).parameters, field_docs(QueueOptions)
-    rows = (
-        (f"`{name}`", _type(given[name].annotation), _unit(field), _default(given[name]), meanings[name])
-        for name, (field, _) in _ENCODINGS.items()
-    )
+    return _options(_rows(QUEUE_OPTIONS, inspect.signature(Client.create_queue).parameters))
+
+
+def _options(rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(table(["option", "type", "unit", "default", "meaning"], rows))
+
+
+def _rows(options: Mapping[str, Option], given: Mapping[str, inspect.Parameter]) -> Iterator[tuple[str, ...]]:
+    for name, option in options.items():
+        unit = {"duration": "seconds", "size": "bytes"}.get(option.kind, "")
+        yield f"`{name}`", _type(given[name].annotation), unit, option.default, option.help
 
 
 def results() -> str:
@@ -231,10 +238,6 @@ def _text(doc: str | None) -> Iterator[str]:
     """Yield the paragraphs of a docstring."""
     for paragraph in inspect.cleandoc(doc or "").split("\n\n"):
         yield from (prose(paragraph), "")
-
-
-def _unit(field: str) -> str:
-    return next((unit for end, unit in _UNITS.items() if field.endswith(end)), "")
 
 
 def _default(each: inspect.Parameter) -> str:

@@ -128,9 +128,14 @@ def _fields(struct: type[wire.Struct]) -> str:
     """Return a line for each field: its name, type and default, and what its docstring says."""
     notes = field_docs(struct)
     return "<br>".join(
-        f"`{field.encode_name}: {_kind(field.type)}{_default(field)}`" + _note(notes.get(field.name, ""))
+        f"`{field.encode_name}: {_kind(field.type)}{_default(field)}`" + _note(notes.get(field.name) or _meaning_of(field))
         for field in msgspec.structs.fields(struct)
     )
+
+
+def _meaning_of(field: msgspec.structs.FieldInfo) -> str:
+    """Return what the table of options says of a field."""
+    return "".join(each.meaning for each in getattr(field.type, "__metadata__", ()) if isinstance(each, wire.Option))
 
 
 def _note(text: str) -> str:

@@ -27,30 +27,31 @@ class Message:
     """Names and values, both text; at most 64 KiB."""
     _: KW_ONLY
     fairness_key: str | None = None
-    """The group for which it is scheduled: a tenant, a customer; None: ``"default"``."""
+    """The group that shares its queue's capacity with the other groups. Default: default."""
     weight: int | None = None
-    """The key's share of delivery from now on, relative to other keys: 1 or more; None: unchanged."""
+    """The share of its fairness key from now on. Default: as it is."""
     throttle_keys: Iterable[str] | None = None
-    """Token buckets that must have tokens before it is delivered, at most 16; all of them are charged together."""
+    """Token buckets that must have tokens before it is delivered; all of them are charged together. Default: none."""
     priority: int = 0
-    """Its place within the fairness key: lower is delivered first."""
+    """Its place within its fairness key, lower first. Default: 0."""
     cost: float = 1
-    """What one delivery takes from its key's share and its token buckets; rounded to a thousandth."""
+    """The charge of one delivery to its key's share and its buckets. Default: 1."""
     delay: float = 0.0
-    """The time before its first delivery, in seconds."""
+    """How long it waits before its delivery. Default: 0."""
     deliver_at: datetime | None = None
-    """Not before this instant (timezone-aware); the later of it and ``delay`` counts."""
+    """The earliest time of its delivery (timezone-aware); the later of it and the delay counts. Default: none."""
     ttl: float | None = None
-    """How long it may wait for its delivery before it expires, in seconds; None: the queue's ``default_ttl``."""
+    """How long it may wait for its delivery. Default: the queue's."""
     lease: float | None = None
-    """Its own visibility timeout, in seconds; None: the queue's."""
+    """How long its delivery is leased. Default: the queue's."""
     dedup_id: str | None = None
-    """A second message with the same one, within the dedup window, is not stored and gets the first one's id."""
+    """A second message with the same one, within the dedup window, is not stored and gets the first one's id. Default:
+    none."""
     dedup_mode: Literal["first", "last"] = "first"
-    """``"last"``: the second one replaces the payload, the headers and the delay of the first, if that is pending or delayed.
-    Else it is a message of its own, to which the dedup id belongs from then on."""
+    """last replaces the payload, the headers and the delay of the first message, if that is pending or delayed. Default:
+    first."""
     max_attempts: int | None = None
-    """Its deliveries before it is dead-lettered; None: as many as the queue says."""
+    """Its deliveries before it is dead-lettered. Default: the queue's."""
 
 
 class ScheduledOptions(TypedDict, total=False):
@@ -73,6 +74,7 @@ class EnqueueOptions(ScheduledOptions, total=False):
     """The options of ``enqueue`` by name; see :class:`Message`."""
 
     deliver_at: datetime | None
+    """The earliest time of its delivery (timezone-aware); the later of it and the delay counts. Default: none."""
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -132,7 +134,7 @@ class StoredMessage:
 
     @property
     def cost(self) -> float:
-        """What one delivery takes from its key's share and its token buckets."""
+        """The charge of one delivery to its key's share and its token buckets."""
         return self._extended().cost_milli / 1000
 
     @property

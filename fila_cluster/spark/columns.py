@@ -12,6 +12,7 @@ from pyspark.sql.types import DataType, StructType
 
 from fila_cluster.spark.frames import Values
 from fila_cluster.spark.options import text_of
+from fila_proto_zmq.commands import MESSAGE_OPTIONS
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
 
@@ -31,19 +32,25 @@ def _is_list_of_text(kind: DataType) -> bool:
 
 
 _Test: TypeAlias = Any  # a tuple of classes, or a function
+_WHOLE_NUMBER: Final = (_WHOLE, "a whole number (int, bigint, …)")
+_OF_KIND: Final[dict[str, tuple[_Test, str]]] = {
+    "text": (_TEXT, "string"),
+    "choice": (_TEXT, "string"),
+    "texts": (_is_list_of_text, "array<string>"),
+    "count": _WHOLE_NUMBER,
+    "duration": _WHOLE_NUMBER,
+    "number": (_NUMBER, "a number"),
+}
+OPTIONS: Final = {
+    f"{name}_ms" if option.kind == "duration" else name: option.kind
+    for name, option in MESSAGE_OPTIONS.items()
+    if name not in {"deliver_at", "lease"}
+}
+"""The options of messages that a row may have, and the kind of each. Durations are milliseconds."""
 _FITTING: Final[dict[str, tuple[_Test, str]]] = {
     "payload": ((types.BinaryType, *_TEXT), "binary or string"),
     "headers": (_is_map_of_text, "map<string,string>"),
-    "fairness_key": (_TEXT, "string"),
-    "weight": (_WHOLE, "a whole number (int, bigint, …)"),
-    "throttle_keys": (_is_list_of_text, "array<string>"),
-    "priority": (_WHOLE, "a whole number (int, bigint, …)"),
-    "cost": (_NUMBER, "a number"),
-    "delay_ms": (_WHOLE, "a whole number (int, bigint, …)"),
-    "ttl_ms": (_WHOLE, "a whole number (int, bigint, …)"),
-    "dedup_id": (_TEXT, "string"),
-    "dedup_mode": (_TEXT, "string"),
-    "max_attempts": (_WHOLE, "a whole number (int, bigint, …)"),
+    **{name: _OF_KIND[kind] for name, kind in OPTIONS.items()},
     "queue": (_TEXT, "string"),
 }
 FIELDS: Final = tuple(_FITTING)

@@ -1,9 +1,10 @@
 """Administrative acts: which requests are some, and the trail that they leave.
 
-The process that takes an act in notes it: the router, or a worker at its own door. So there is one entry for each act, whatever it is
-fanned out to. Who asks, from where and for which queue is noted before anything is checked; the rest is read from the command once that
-was taken in. Everything is bounded. Acts that were done and those that were refused are kept apart, and refusals of one kind are one
-entry for some time: so who may do nothing can neither push out what others did, nor flood the log.
+The process that takes an act in notes it: the router, or a worker at its own door. So there is one entry for each act,
+whatever it is fanned out to. Who asks, from where and for which queue is noted before anything is checked; the rest is read
+from the command once that was taken in. Everything is bounded. Acts that were done and those that were refused are kept
+apart, and refusals of one kind are one entry for some time: so who may do nothing can neither push out what others did, nor
+flood the log.
 """
 
 from collections import OrderedDict, deque
@@ -227,7 +228,7 @@ class Trail:
 
 
 def _group_of(act: Act) -> tuple[str, ...] | None:
-    """Return what acts have in common that are one entry; None: this one stands alone."""
+    """Return what acts have in common that are one entry; None: it is an entry of its own."""
     if act.result == UnauthenticatedError.code:  # whoever it is can be somebody else at the next connection
         return (act.verb, act.result)
     if act.result != DONE:
@@ -264,7 +265,7 @@ _TARGETS: Final[dict[type[Command], Callable[[Any], str]]] = {
     MoveShard: lambda command: f"shard {command.shard}",
     DrainWorker: lambda command: command.worker,
 }
-"""What an act is about; the others are about the queue for which they come."""
+"""The subject of an act; for others it is the queue that they come for."""
 
 _DETAILS: Final[dict[type[Command], Callable[[Any], str]]] = {
     CreateQueue: _set,

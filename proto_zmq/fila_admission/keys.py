@@ -1,7 +1,7 @@
 """API keys: whose request it is, and whether the key's permissions cover it.
 
-A secret has 256 random bits, so a plain hash of it can't be reversed, and a key is found by its hash: how long that takes says nothing
-about other secrets. A key is refused before anything else is examined, so a refusal does not show what exists.
+A secret has 256 random bits, so a plain hash of it can't be reversed, and a key is found by its hash: how long that takes
+says nothing about other secrets. A key is refused before anything else is examined, so a refusal does not show what exists.
 """
 
 import base64
@@ -24,7 +24,7 @@ from fila_proto_zmq.errors import InvalidArgumentError, PermissionDeniedError, U
 ALGORITHM: Final = "sha256"
 SECRET_BYTES: Final = 32
 SECRET_PREFIX: Final = "fila_"
-"""What secrets begin with, so that people and scanners recognise one."""
+"""The beginning of each secret, so that people and scanners recognise it."""
 
 
 def make_secret(entropy: Callable[[int], bytes]) -> str:
@@ -49,7 +49,7 @@ class Key:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return self.record.name
 
     @property

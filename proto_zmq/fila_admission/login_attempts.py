@@ -1,7 +1,8 @@
 """How many wrong API keys an address may try: one rule for greetings at the router and for logins at the observer.
 
-Each address has a token bucket. It is kept as the generic cell rate algorithm does (ITU-T I.371): one number for an address, the time at
-which its bucket is full again. An attempt that is refused takes nothing, so an address that goes on trying is still answered at the rate.
+Each address has a token bucket. It is kept as the generic cell rate algorithm does (ITU-T I.371): one number for an address,
+the time at which its bucket is full again. An attempt that is refused takes nothing, so an address that tries again and again
+is still answered at the rate.
 """
 
 from collections import OrderedDict
@@ -10,8 +11,8 @@ from collections import OrderedDict
 class LoginAttempts:
     """The attempts that addresses have left.
 
-    Invariant: at most ``addresses_max`` addresses are remembered. Beyond, the one whose last attempt is longest ago is forgotten: its
-    bucket is full.
+    Invariant: at most ``addresses_max`` addresses are remembered. Beyond, the one whose last attempt is longest ago is
+    forgotten: its bucket is full.
     """
 
     def __init__(self, attempts_max: int, refill_ms: int, addresses_max: int) -> None:

@@ -1,4 +1,4 @@
-"""Which queues a request names beside its routing key's. The fields of the commands say so (:func:`names_queue`), and no list does."""
+"""The queues that a request names beside its routing key's: in the fields that are marked by :func:`names_queue`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import VIEW_QUEUES_MAX
 
 NO_NAMES: Final = frozenset({"dlq", "discard"})
-"""What stands where a queue's name could, and is a word of ours."""
+"""Words of the protocol that may stand in place of a queue's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ NAMING: Final[dict[int, tuple[type[Command], list[Naming]]]] = {
 
 
 def named_queues(opcode: int, body: bytes) -> Iterator[tuple[Naming, str]]:
-    """Yield the queues that a request names, each with the field. Raise :class:`InvalidArgumentError` if it names too many."""
+    """Yield the queues that a request names, each with the field. Raise :class:`InvalidArgumentError` if it names too
+    many."""
     kind, fields = NAMING[opcode]
     command = decode_body(kind, body)
     for naming in fields:

@@ -1,7 +1,7 @@
-"""What an API key may do: permissions, and which of them a request needs.
+"""Permissions of API keys, and those that a request needs.
 
-A permission is ``KIND:PATTERN``. ``produce`` puts messages into queues, ``consume`` takes them out and reads them, ``admin`` changes
-queues and makes keys. A pattern is a queue's name, or the beginning of names and ``*``. No kind implies another one.
+A permission is ``KIND:PATTERN``. ``produce`` puts messages into queues, ``consume`` takes them out and reads them, ``admin``
+changes queues and makes keys. A pattern is a queue's name, or the beginning of names and ``*``. No kind implies another one.
 """
 
 import re
@@ -90,7 +90,8 @@ class Permission(NamedTuple):
             raise InvalidArgumentError(f"bad permission {text!r}: use produce:PATTERN, consume:PATTERN or admin:PATTERN")
         if not pattern or len(pattern) > QUEUE_NAME_BYTES_MAX or not _PATTERN.fullmatch(pattern):
             raise InvalidArgumentError(
-                f"bad pattern {pattern!r} in permission {text!r}: use a queue's name, or the beginning of names and * at its end"
+                f"bad pattern {pattern!r} in permission {text!r}: use a queue's name, "
+                "or the beginning of names and * at its end"
             )
         return cls(kind, pattern)
 
@@ -149,7 +150,7 @@ class Permissions:
 
 
 class Need(Enum):
-    """What a request needs of the key it comes with."""
+    """The permission that a request needs."""
 
     PRODUCE = PRODUCE
     CONSUME = CONSUME
@@ -172,8 +173,8 @@ _NEEDS: Final = {
             Reserve, FetchReserved, RenewReservation, EndReservation,
         ),
         Need.ADMIN: (
-            CreateQueue, DeleteQueue, UpdateQueue, PurgeQueue, Pause, Cancel, Redrive, PutSchedule, GetSchedule, DeleteSchedule,
-            PutTemplate, DeleteTemplate,
+            CreateQueue, DeleteQueue, UpdateQueue, PurgeQueue, Pause, Cancel, Redrive, PutSchedule, GetSchedule,
+            DeleteSchedule, PutTemplate, DeleteTemplate,
         ),
         Need.KNOW: (GetQueueStats, DescribeQueue, Explain, GetTemplate),
         Need.NOTHING: (GetPlacement, GetClusterStatus, GetHosts, GetOwnKey, ListQueues, ListSchedules),

@@ -1,6 +1,6 @@
 """The time that all cores are given.
 
-Two clocks of the system are read. The *steady* one never jumps, and goes on while the machine sleeps where the system has
+Two clocks of the system are read. The *steady* one never jumps, and runs on while the machine sleeps where the system has
 such a clock (``CLOCK_BOOTTIME``). The *wall* clock is what people and other machines call the time, and is set now and then:
 by an operator, by NTP, after a sleep.
 

@@ -1,4 +1,4 @@
-"""What ties a process to the one that started it: settings at its start, a sign of life, and when to stop."""
+"""The bond of a process to its parent: settings at its start, a sign of life, and when to stop."""
 
 import os
 import signal
@@ -15,7 +15,8 @@ import msgspec
 STDIN: Final = 0
 
 DEPOSED: Final = 3
-"""The exit code of a process that must not go on, because another host has taken its place. Its parent starts it again at once."""
+"""The exit code of a process that has to end, because another host has taken its place. Its parent starts it again at
+once."""
 
 UNFIT: Final = 4
 """The exit code of a process that another host's name or data keeps from its work: to start it again would not help."""
@@ -68,7 +69,7 @@ class StopRequests:
 
     @property
     def fds(self) -> list[int]:
-        """What to poll for reading."""
+        """The file descriptors to poll for reading."""
         return [self._reader.fileno(), self._parent_fd]
 
     def requested(self, readable: Container[object]) -> bool:
@@ -78,7 +79,7 @@ class StopRequests:
         return self._parent_fd in readable and not os.read(self._parent_fd, 4096)
 
     def close(self) -> None:
-        """Let no signal disturb the end of this process."""
+        """Block signals from now on: this process is about to end."""
         shut_out_signals()
 
 

@@ -12,7 +12,8 @@ ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def handling(handler: "Callable[[int, FrameType | None], object] | signal.Handlers", *numbers: int) -> Iterator[None]:
-    """Have ``handler`` take signals (``ENDINGS`` unless ``numbers`` are given) until the end of the block, then what took them before.
+    """Call ``handler`` for signals (``ENDINGS`` unless ``numbers`` are given) until the end of the block, then the handlers
+    before.
 
     Only the main thread can do that: in any other one, nothing changes.
     """

@@ -23,5 +23,5 @@ def client_of(session: bytes, key: bytes = b"") -> bytes:
 
 
 def client_name(client: bytes) -> str:
-    """Return a client's name for people and for other clients: 8 hex digits that only tell clients apart."""
+    """Return a client's name for people and for other clients: 8 hex digits that distinguish clients."""
     return blake2b(client, digest_size=4).hexdigest()

@@ -151,7 +151,8 @@ class UnsupportedVersionError(FilaError):
 
 
 class InvalidFrameError(FilaError):
-    """A frame is not of this protocol, or its body does not fit its opcode; a header that cannot be read is answered with opcode 0, request 0."""
+    """A frame is not of this protocol, or its body does not fit its opcode; a header that cannot be read is answered with
+    opcode 0, request 0."""
 
     code = "INVALID_FRAME"
 
@@ -163,7 +164,8 @@ class StorageError(FilaError):
 
 
 class InternalError(FilaError):
-    """The command made its shard fail twice, and is refused; ``details["failure"]`` is an id that the broker's log explains."""
+    """The command made its shard fail twice, and is refused; ``details["failure"]`` is an id that the broker's log
+    explains."""
 
     code = "INTERNAL"
 

@@ -3,7 +3,8 @@
 from typing import Final
 
 QUEUE_NAME_BYTES_MAX: Final = 200
-"""Of ``[A-Za-z0-9._-]``, optionally ``namespace/queue``; ``.dlq`` of a dead letter queue comes on top. A name is a routing key, copied with every frame."""
+"""Of ``[A-Za-z0-9._-]``, optionally ``namespace/queue``; ``.dlq`` of a dead letter queue comes on top. A name is a routing
+key, copied with every frame."""
 
 FAIRNESS_KEY_BYTES_MAX: Final = 1024
 """UTF-8, at least 1: long enough for the path of a tenant. Each active key is in memory once."""
@@ -15,7 +16,7 @@ ERROR_TEXT_BYTES_MAX: Final = 4 * 1024
 """The text of a nack: it travels with the message. Of a longer one the end is kept, where a stack trace names the cause."""
 
 METADATA_BYTES_MAX: Final = 64 * 1024
-"""What one attempt leaves for the next: progress, not payload."""
+"""The bytes that one attempt leaves for the next: progress, not payload."""
 
 FRAME_MESSAGES_MAX: Final = 10_000
 """Envelopes in one Enqueue: a frame is one piece of a worker's turn, and turns must stay short."""
@@ -24,10 +25,12 @@ FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
 """Where clients split batches. A single larger message still travels alone, up to the broker's payload limit."""
 
 ENVELOPE_OVERHEAD_BYTES: Final = HEADERS_BYTES_MAX + 64 * 1024
-"""What one message may add to its payload on the wire. A frame with more than max_payload_bytes, FRAME_BYTES_MAX and this costs the connection."""
+"""The bytes that one message may add to its payload on the wire. A frame with more than max_payload_bytes, FRAME_BYTES_MAX
+and this costs the connection."""
 
 FENCES_MAX: Final = 10_000
-"""Leases in one Settle, Extend or Goodbye, and members that they name by index. Ack what a Goodbye has no room for before it."""
+"""Leases in one Settle, Extend or Goodbye, and members that they name by index. Ack what a Goodbye has no room for before
+it."""
 
 DELIVERY_MESSAGES_MAX: Final = 500
 """Messages in one Delivered: enough to amortise a frame, few enough to spread over consumers."""
@@ -39,7 +42,8 @@ PREFETCH_MAX: Final = 100_000
 """Unsettled messages of one subscription, and ``count`` of a Receive; at least 1. The worker keeps each of them in memory."""
 
 HELD_MAX: Final = 2 * PREFETCH_MAX
-"""Leases in ``renew`` and ``holds`` of one Subscribe or Unsubscribe: one for each message that it may hold, and as many that end meanwhile."""
+"""Leases in ``renew`` and ``holds`` of one Subscribe or Unsubscribe: one for each message that it may hold, and as many that
+end meanwhile."""
 
 WAIT_MS_MAX: Final = 24 * 3600 * 1000
 """A day: how long one receive may wait."""
@@ -89,8 +93,12 @@ DEDUP_ID_BYTES_MAX: Final = 256
 MAX_ATTEMPTS_MAX: Final = 2**31 - 1
 """Deliveries of a message, at least 1: a record counts its failed attempts in 32 bits."""
 
+IN_FLIGHT_PER_KEY_MAX: Final = 2**31 - 1
+"""Messages of a fairness key that are out at a time, at least 1."""
+
 DEDUP_WINDOW_MS_MAX: Final = 7 * 24 * 3600 * 1000
-"""A week: a job that failed on a Friday may run again on Monday. At least 1, or 0 for the broker's. Every id of the window is on disk."""
+"""A week: a job that failed on a Friday may run again on Monday. At least 1, or 0 for the broker's. Every id of the window is
+on disk."""
 
 TTL_MS_MAX: Final = DELAY_MS_MAX
 """Ten years."""
@@ -120,7 +128,7 @@ LUA_TIMEOUT_MS_MAX: Final = 1000
 """At least 1. A hook runs inside the scheduler's turn, and leases must end within a second of their time."""
 
 LUA_MEMORY_LIMIT_BYTES_MIN: Final = 64 * 1024
-"""What Lua itself needs, and a little more."""
+"""The memory that Lua itself needs, and a little more."""
 
 LUA_MEMORY_LIMIT_BYTES_MAX: Final = 256 * 1024 * 1024
 """The memory of one queue's hooks."""

@@ -65,7 +65,8 @@ def check_pattern(pattern: str) -> str:
         return check_new_queue_name(pattern)
     if len(pattern) > QUEUE_NAME_BYTES_MAX + 1 or not _BEGINNING.fullmatch(pattern):
         raise InvalidArgumentError(
-            f"bad pattern {pattern[: QUEUE_NAME_BYTES_MAX + 2]!r}: use a queue's name, or the beginning of names and * at its end, as in tenant-*"
+            f"bad pattern {pattern[: QUEUE_NAME_BYTES_MAX + 2]!r}: use a queue's name, "
+            "or the beginning of names and * at its end, as in tenant-*"
         )
     return pattern
 

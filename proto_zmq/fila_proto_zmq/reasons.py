@@ -35,7 +35,7 @@ class ReasonCode(StrEnum):
 
 
 class Meaning(NamedTuple):
-    """What a reason means and what to do, in Markdown; when it ends (empty: that is not known); which ``details`` it has."""
+    """The meaning of a reason and the advice, in Markdown; when it ends (empty: that is not known); its ``details``."""
 
     text: str
     until: str
@@ -46,21 +46,21 @@ MEANINGS: Final = {
     ReasonCode.DEAD_LETTERED: Meaning(
         "The message failed for good. Read `error`, correct the cause, then `redrive` its queue.",
         "",
-        "`reason` (`failed`, `max_attempts`, `hook`) `error` `source_queue` `dead_letter_queue` `dead_lettered_ms` `attempts` "
-        "`max_attempts` (if the message has its own)",
+        "`reason` (`failed`, `max_attempts`, `hook`) `error` `source_queue` `dead_letter_queue` `dead_lettered_ms` "
+        "`attempts` `max_attempts` (if the message has its own)",
     ),
     ReasonCode.EXPIRED: Meaning(
-        "Its time to live ended before it was delivered. It is among the dead letters, or will be within seconds; `redrive` sends it back. "
-        "Start more consumers, or give a longer time to live.",
+        "Its time to live ended before it was delivered. It is among the dead letters, or will be within seconds; `redrive` "
+        "sends it back. Start more consumers, or give a longer time to live.",
         "",
         "as `dead_lettered`; while it is not moved yet: `expires_ms`",
     ),
     ReasonCode.LEASED: Meaning(
-        "A consumer has the message, or all messages of the key or queue. If that takes too long: `consumer` tells clients apart, as in the "
-        "broker's log, and at the lease's end the message goes to the next consumer.",
+        "A consumer has the message, or all messages of the key or queue. If that takes too long: `consumer` tells clients "
+        "apart, as in the broker's log, and at the lease's end the message goes to the next consumer.",
         "the lease's end",
-        "`consumer` `reservation` (whether that is a reservation's name) `leased_ms` `expires_ms` `attempts` `max_attempts` (its own); of a key or a queue: "
-        "`messages` `consumers` `leased_ms` `expires_ms`",
+        "`consumer` `reservation` (whether that is a reservation's name) `leased_ms` `expires_ms` `attempts` `max_attempts` "
+        "(its own); of a key or a queue: `messages` `consumers` `leased_ms` `expires_ms`",
     ),
     ReasonCode.DELAYED: Meaning(
         "Its producer, or a hook, delayed it.",
@@ -80,15 +80,15 @@ MEANINGS: Final = {
     ReasonCode.QUEUE_PAUSED: Meaning("The queue is paused: `queue resume`.", "", "`queue`"),
     ReasonCode.KEY_PAUSED: Meaning("The fairness key is paused: `queue resume --key`.", "", "`queue` `fairness_key`"),
     ReasonCode.ORDERED_BEHIND: Meaning(
-        "Its key is in strict order (`max_in_flight_per_key=1`), and message `message_id` goes first: that one is leased, or waits for its next "
-        "attempt or for tokens. Settle it or `cancel` it, or ask `why` for it.",
+        "Its key is in strict order (`max_in_flight_per_key=1`), and message `message_id` goes first: that one is leased, "
+        "or waits for its next attempt or for tokens. Settle it or `cancel` it, or ask `why` for it.",
         "the end of what that message waits for",
-        "`fairness_key` `message_id` `waits_for` (`lease`, `retry`, `tokens`); with `lease`: `leased_ms` `expires_ms`; with `retry`: `error`; "
-        "with `tokens`: as the reason for that",
+        "`fairness_key` `message_id` `waits_for` (`lease`, `retry`, `tokens`); with `lease`: `leased_ms` `expires_ms`; with "
+        "`retry`: `error`; with `tokens`: as the reason for that",
     ),
     ReasonCode.IN_FLIGHT_CAP: Meaning(
-        "As many messages of its key as `max_in_flight_per_key` allows are leased or wait for a retry. The consumers take long, or the cap is "
-        "too low.",
+        "As many messages of its key as `max_in_flight_per_key` allows are leased or wait for a retry. The consumers take "
+        "long, or the cap is too low.",
         "the first of those leases ends",
         "`fairness_key` `in_flight` `max_in_flight` `retrying`",
     ),
@@ -98,8 +98,9 @@ MEANINGS: Final = {
         "`throttle_key` `remaining_ms`",
     ),
     ReasonCode.THROTTLED: Meaning(
-        "The bucket of a throttle key lacks tokens; of several keys, `throttle_key` is the one that takes longest. "
-        "`config set throttle:KEY:rate` changes the rate. `wait_ms` is nil where the rate is 0. Other shards may take the tokens first.",
+        "The bucket of a throttle key lacks tokens; of several keys, `throttle_key` is the one that takes longest. `config "
+        "set throttle:KEY:rate` changes the rate. `wait_ms` is nil where the rate is 0. Other shards may take the tokens "
+        "first.",
         "the tokens may be there",
         "`throttle_key` `tokens` `burst` `rate` (a second) `cost` `wait_ms` `throttle_keys` (all that it has)",
     ),
@@ -109,8 +110,8 @@ MEANINGS: Final = {
         "`consumers` (0) `last_asked_ago_ms`",
     ),
     ReasonCode.NO_CREDIT: Meaning(
-        "Each consumer has as many unsettled messages as its `prefetch` allows. The consumers are slow, stuck, or do not settle: start more, or "
-        "give a higher prefetch.",
+        "Each consumer has as many unsettled messages as its `prefetch` allows. The consumers are slow, stuck, or do not "
+        "settle: start more, or give a higher prefetch.",
         "",
         "`consumers` `unsettled` `prefetch` `oldest_leased_ms`",
     ),
@@ -120,18 +121,20 @@ MEANINGS: Final = {
         "`queue` `depth`, or `free_disk_bytes` `min_free_disk_bytes`",
     ),
     ReasonCode.BREAKER_OPEN: Meaning(
-        "The queue's hooks failed too often and are bypassed: new messages keep their enqueue options. Correct the script (`hook test`).",
+        "The queue's hooks failed too often and are bypassed: new messages keep their enqueue options. Correct the script "
+        "(`hook test`).",
         "hooks are tried again",
         "`threshold` `last_failure` `remaining_ms`",
     ),
     ReasonCode.BEHIND: Meaning(
-        "`ahead` messages of its own key go before it: by priority, then by enqueue order. `exact` false: the number is an estimate.",
+        "`ahead` messages of its own key go before it: by priority, then by enqueue order. `exact` false: the number is an "
+        "estimate.",
         "",
         "`fairness_key` `ahead` `exact`",
     ),
     ReasonCode.KEYS_AHEAD: Meaning(
-        "Other keys have their turns, too. `share` is the key's part of the deliveries, by weight. More consumers help all keys, a higher "
-        "`weight` helps this one.",
+        "Other keys have their turns, too. `share` is the key's part of the deliveries, by weight. More consumers help all "
+        "keys, a higher `weight` helps this one.",
         "",
         "`fairness_key` `keys` `weight` `weights` (with its own) `share` `messages` (of other keys, before it) `per_second`",
     ),
@@ -140,18 +143,20 @@ MEANINGS: Final = {
     ReasonCode.EMPTY: Meaning("There are no messages.", "", ""),
     ReasonCode.EXPIRES: Meaning("It has a time to live, which ends then.", "it expires", "`expires_ms` `remaining_ms`"),
     ReasonCode.LOG_WAITS: Meaning(
-        "The shard's replicated log does not confirm what was written, so no answer and no delivery leaves the shard. The state is `unknown`, "
-        "because what the shard has in memory is not confirmed. Look at the log's brokers: a partition needs as many in sync as `in_sync` says. "
-        "The shard goes on by itself.",
+        "The shard's replicated log does not confirm what was written, so no answer and no delivery leaves the shard. The "
+        "state is `unknown`, because what the shard has in memory is not confirmed. Look at the log's brokers: a partition "
+        "needs as many in sync as `in_sync` says. The shard goes on by itself.",
         "",
         "`queue` `shard` `unconfirmed_bytes`",
     ),
     ReasonCode.SHARD_DOWN: Meaning(
-        "The worker that holds the queue is down. The supervisor restarts it within a second or so; if it does not stay up, read its log and look "
-        "at the disk. The client gives this reason at once, instead of an error, with the state `unknown`. If the worker is up and the shard is "
-        "not, the text says why: [a damaged shard](operating.md#a-damaged-shard), or on [several hosts](hosts.md#watching) which copy it waits for.",
+        "The worker that holds the queue is down. The supervisor restarts it within a second or so; if it does not stay up, "
+        "read its log and look at the disk. The client gives this reason at once, instead of an error, with the state "
+        "`unknown`. If the worker is up and the shard is not, the text says why: [a damaged "
+        "shard](operating.md#a-damaged-shard), or on [several hosts](hosts.md#watching) which copy it waits for.",
         "",
-        "`queue` `shard` `worker` `worker_state` (nil if not known); `shard_state` (`opening`, `waiting`, `following`, `beginning`, `no_quorum`, `quarantined`; on several hosts "
-        "`no_leader`, `catching_up`, `no_copy`, `recovering`) and `reason` if a worker that has it is up",
+        "`queue` `shard` `worker` `worker_state` (nil if not known); `shard_state` (`opening`, `waiting`, `following`, "
+        "`beginning`, `no_quorum`, `quarantined`; on several hosts `no_leader`, `catching_up`, `no_copy`, `recovering`) and "
+        "`reason` if a worker that has it is up",
     ),
 }

@@ -64,7 +64,7 @@ class Extension(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=False)
     source_queue: str | None = None
     dead_lettered_ms: int | None = None
     cost_milli: int = COST_MILLI_DEFAULT
-    """What one delivery costs, in thousandths."""
+    """The cost of one delivery, in thousandths."""
     expires_ms: int | None = None
     """When it is too old to be delivered."""
     expiries: int = 0

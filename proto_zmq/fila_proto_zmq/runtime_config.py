@@ -9,7 +9,8 @@ Most keys are free text, for hooks to read. These set limits:
 ``namespace:<namespace>:max_enqueues_per_minute``     how many messages the queues of a namespace take in together
 ====================================================  ===============================================================
 
-Keys that begin with ``fila:template:`` are queue templates (:mod:`fila_proto_zmq.templates`), which have commands of their own.
+Keys that begin with ``fila:template:`` are queue templates (:mod:`fila_proto_zmq.templates`), which have commands of their
+own.
 
 A throttle key may contain colons and dots: ``throttle:`` in front and ``:rate`` behind decide. The two spellings mean the
 same. The first one is stored, and :func:`read` and :func:`select` show the spelling that the caller used.
@@ -65,7 +66,7 @@ _NAMESPACE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 
 
 class Limit(NamedTuple):
-    """What a token bucket lets through: thousandths of a token a second (millionths a ms), and millionths it holds."""
+    """The limit of a token bucket: thousandths of a token a second (millionths a ms), and millionths it holds."""
 
     rate_milli: int
     burst_micro: int
@@ -120,7 +121,7 @@ def is_template(key: str) -> bool:
 
 
 def read(key: str, config: Config) -> str | None:
-    """Return the value of ``key``, in either spelling; None if it has none."""
+    """Return the value of ``key``, in either spelling; None if it has no value."""
     return _composed(key[len(_DOT) :], config) if key.startswith(_DOT) else config.get(key)
 
 
@@ -207,7 +208,7 @@ def _composed(name: str, config: Config) -> str | None:
 
 
 def limit_of(throttle_key: str, config: Config) -> Limit | None:
-    """Return the limit of a throttle key; None: it has none. A burst without a rate is no limit."""
+    """Return the limit of a throttle key; None: it has no limit. A burst without a rate is no limit."""
     rate_milli = _milli(config.get(_COLON + throttle_key + _RATE))
     if rate_milli is None:
         return None
@@ -260,7 +261,7 @@ def _between(start: str, key: str, end: str) -> str | None:
 
 
 def _milli(text: str | None) -> int | None:
-    """Return a stored number in thousandths; None: there is none."""
+    """Return a stored number in thousandths; None: there is no number."""
     if text is None or not _NUMBER.fullmatch(text):
         return None
     number = Decimal(text)
@@ -295,7 +296,7 @@ def _check_throttle_key(key: str, throttle_key: str | None) -> None:
 
 
 def _checked(key: str, value: str) -> str:
-    """Return the value as it is stored; :class:`InvalidConfigError` if ``key`` takes a number and ``value`` is none."""
+    """Return the value as it is stored; :class:`InvalidConfigError` if ``key`` takes a number and ``value`` is not one."""
     namespace = _between(_NAMESPACE, key, _PER_MINUTE)
     if not key.startswith(_COLON) and namespace is None:
         return value

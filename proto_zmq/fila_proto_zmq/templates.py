@@ -1,11 +1,12 @@
 """Queue templates: how they are kept in the runtime config, and which one a queue's name matches.
 
-A template is a key of the runtime config: ``fila:template:`` and the pattern. Its value is the given options as JSON. So it has an owner, copies on
-every shard, and a history like any other key. Only :class:`~fila_proto_zmq.commands.PutTemplate` and its like set such keys, and lists of the
-config leave them out.
+A template is a key of the runtime config: ``fila:template:`` and the pattern. Its value is the given options as JSON. So it
+has an owner, copies on every shard, and a history like any other key. Only :class:`~fila_proto_zmq.commands.PutTemplate` and
+its like set such keys, and lists of the config leave them out.
 
-A pattern is a queue's name, or the beginning of names and ``*``. Of the patterns that match a name, the one with the longest beginning
-holds, the name itself before any other. A look-up cuts the name to each length that a pattern has, so it costs no more with many templates.
+A pattern is a queue's name, or the beginning of names and ``*``. Of the patterns that match a name, the one with the longest
+beginning holds, the name itself before any other. A look-up cuts the name to each length that a pattern has, so it costs no
+more with many templates.
 """
 
 from collections.abc import Iterator, Mapping
@@ -76,7 +77,7 @@ class Templates:
             self._lengths = sorted(lengths, reverse=True)
 
     def get(self, pattern: str) -> QueueOptions | None:
-        """Return the options of a pattern; None if it has none."""
+        """Return the options of a pattern; None if it has no template."""
         return self._options.get(pattern)
 
     def find(self, name: str) -> Match | None:

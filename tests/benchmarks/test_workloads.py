@@ -25,6 +25,7 @@ COUNTED_ELSEWHERE = {
     "router_hop",
     "overload",
     "metrics",
+    "walks",
     "tracing",
     "spark",
     "testing",

@@ -32,7 +32,7 @@ def test_a_template_is_made_by_clicks_and_makes_queues(page: Page, dashboard: st
     page.get_by_test_id("new-pattern").fill(pattern)
     page.get_by_test_id("option-max_attempts").fill("five")
     page.get_by_test_id("template-submit").click()
-    expect(page.get_by_test_id("template-trouble")).to_contain_text("Max attempts: 'five' is no whole number")
+    expect(page.get_by_test_id("template-trouble")).to_contain_text("Max attempts: 'five' is not a whole number")
     page.get_by_test_id("option-max_attempts").fill("5")
     page.get_by_test_id("option-idle_expiry").fill("1h")
     page.get_by_test_id("template-submit").click()

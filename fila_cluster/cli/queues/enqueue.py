@@ -1,6 +1,5 @@
 """``fila-cluster enqueue``."""
 
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,8 @@ from click.core import ParameterSource
 
 from fila_cluster.cli.queues.enqueue_file import enqueue_file
 from fila_cluster.cli.shared.invocation import Invocation
-from fila_cluster.cli.shared.parameters import DURATION, F, payload_of
+from fila_cluster.cli.shared.parameters import F, flag, payload_of
+from fila_proto_zmq.commands import MESSAGE_OPTIONS
 
 
 def headers_of(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -19,38 +19,14 @@ def headers_of(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     return dict(value.split("=", 1) for value in values)
 
 
-_MESSAGE_FLAGS = (
-    click.option(
-        "--header", "headers", multiple=True, callback=headers_of, metavar="NAME=VALUE", help="A header; may be repeated."
-    ),
-    click.option("--key", "fairness_key", metavar="K", help="The fairness key."),
-    click.option("--weight", type=int, metavar="N", help="The key's share from now on. Default: as it is."),
-    click.option(
-        "--throttle-key", "throttle_keys", multiple=True, metavar="K", help="A token bucket to draw on; may be repeated."
-    ),
-    click.option("--priority", type=int, default=0, metavar="N", help="Within the key, lower first. Default: 0."),
-    click.option("--cost", type=float, default=1, metavar="X", help="What its delivery costs. Default: 1."),
-    click.option(
-        "--delay", type=DURATION, default=0.0, metavar="D", help="Deliver no earlier than in D: 500ms, 30s, 5m, 2h."
-    ),
-    click.option(
-        "--ttl", type=DURATION, metavar="D", help="Let it expire if it is not delivered within D. Default: the queue's."
-    ),
-    click.option("--lease", type=DURATION, metavar="D", help="How long its delivery is leased. Default: the queue's."),
-    click.option("--dedup-id", metavar="ID", help="Store nothing if a message with this one came a short time ago."),
-    click.option(
-        "--dedup-mode",
-        type=click.Choice(["first", "last"]),
-        default="first",
-        help="last: replace the payload, the headers and the delay of that message, unless it was delivered. Default: first.",
-    ),
-    click.option("--max-attempts", type=int, metavar="N", help="Dead-letter it after N deliveries. Default: the queue's."),
-)
-
-
 def message_options(command: F) -> F:
     """Give a command the options of a message, all but the time when it is to be delivered."""
-    return reduce(lambda decorated, flag: flag(decorated), reversed(_MESSAGE_FLAGS), command)
+    for option in reversed(MESSAGE_OPTIONS.values()):
+        if option.kind != "instant":
+            command = flag(option, option.usual)(command)
+    return click.option(
+        "--header", "headers", multiple=True, callback=headers_of, metavar="NAME=VALUE", help="A header; may be repeated."
+    )(command)
 
 
 @click.command()

@@ -7,12 +7,13 @@ import click
 
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import view_fields
-from fila_cluster.cli.shared.parameters import FLAGS, given, queue_options
+from fila_cluster.cli.shared.parameters import given, queue_options
 from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.client.calls.queues import ListingQueues
 from fila_cluster.client.views import queue_infos
 from fila_cluster.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_cluster.figures import aged, counted, ranged
+from fila_proto_zmq.commands import QUEUE_OPTIONS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +44,7 @@ def create(invocation: Invocation, /, name: str, **options: Any) -> None:
 @click.option(
     "--reset",
     multiple=True,
-    type=click.Choice(list(FLAGS)),
+    type=click.Choice([option.flag for option in QUEUE_OPTIONS.values()]),
     metavar="OPTION",
     help="Set an option back to its default: --reset max-attempts. May be repeated.",
 )
@@ -212,18 +213,18 @@ def _state(message: "MessageView", now: datetime) -> str:
 @click.option("--key", metavar="K", help="Only this fairness key.")
 @click.pass_obj
 def pause(invocation: Invocation, name: str, key: str | None) -> None:
-    """Stop deliveries of the queue NAME, or of one of its fairness keys. Enqueues go on."""
+    """Stop deliveries of the queue NAME, or of one of its fairness keys. Enqueues continue."""
     with invocation.connect() as client:
         client.pause(name, fairness_key=key)
     invocation.show({"name": name, "fairness_key": key}, f"paused {name}" if key is None else f"paused {key} of {name}")
 
 
-@command.command("resume", short_help="Let deliveries go on.")
+@command.command("resume", short_help="Resume deliveries.")
 @click.argument("name")
 @click.option("--key", metavar="K", help="Only this fairness key.")
 @click.pass_obj
 def resume(invocation: Invocation, name: str, key: str | None) -> None:
-    """Let the deliveries of the queue NAME, or of one of its fairness keys, go on."""
+    """Resume the deliveries of the queue NAME, or of one of its fairness keys."""
     with invocation.connect() as client:
         client.resume(name, fairness_key=key)
     invocation.show({"name": name, "fairness_key": key}, f"resumed {name}" if key is None else f"resumed {key} of {name}")

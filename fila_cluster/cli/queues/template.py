@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from fila_cluster.cli.shared.invocation import Invocation, print_json
-from fila_cluster.cli.shared.parameters import DURATION, FLAGS, given, queue_options
+from fila_cluster.cli.shared.parameters import given, queue_options
 from fila_cluster.cli.shared.tables import cut, table
+from fila_proto_zmq.commands import QUEUE_OPTIONS
 
 SHOWN_MAX = 40
 """Characters of a script in the table."""
@@ -25,8 +26,8 @@ def command() -> None:
 def put(invocation: Invocation, /, pattern: str, **options: Any) -> None:
     """Set the template of PATTERN: a queue's name, or the beginning of names and * ("tenant-*"; quote it for the shell).
 
-    The first enqueue to a queue that does not exist and matches creates it with these options. Of several patterns the longest
-    holds. An earlier template of PATTERN is replaced; queues that exist stay as they are.
+    The first enqueue to a queue that does not exist and matches creates it with these options. Of several patterns the
+    longest holds. An earlier template of PATTERN is replaced; queues that exist stay as they are.
     """
     with invocation.connect() as client:
         client.put_template(pattern, **given(options))
@@ -83,7 +84,7 @@ def _line(options: Mapping[str, Any]) -> str:
 
 def _flags(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield options as the command line takes them."""
-    for flag, attributes in FLAGS.items():
-        value = options.get(flag.replace("-", "_"))
+    for option in QUEUE_OPTIONS.values():
+        value = options.get(option.name)
         if value is not None:
-            yield flag, f"{value:g}s" if attributes.get("type") is DURATION else str(value)
+            yield option.flag, f"{value:g}s" if option.kind == "duration" else str(value)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from fila_cluster.figures import duration_s
+from fila_proto_zmq.commands import QUEUE_OPTIONS, Option
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only
@@ -52,7 +53,7 @@ class Script(click.ParamType):  # type: ignore[type-arg] # generic since click 8
         if _is_file(text):
             return self._read(Path(text), param, ctx)
         if text.endswith(".lua") or not _NOT_A_NAME.search(text):
-            self.fail(f"{text!r}: there is no such file, and it is no Lua", param, ctx)
+            self.fail(f"{text!r}: there is no such file, and it is not Lua", param, ctx)
         return text
 
     def _read(self, path: Path, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -61,7 +62,7 @@ class Script(click.ParamType):  # type: ignore[type-arg] # generic since click 8
         except OSError as error:
             self.fail(f"cannot read {path}: {error.strerror}", param, ctx)
         except UnicodeDecodeError:
-            self.fail(f"{path} is no UTF-8 text", param, ctx)
+            self.fail(f"{path} is not UTF-8 text", param, ctx)
 
 
 def _is_file(text: str) -> bool:
@@ -76,36 +77,30 @@ SCRIPT = Script()
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SCRIPT: dict[str, Any] = {"type": SCRIPT, "metavar": "SCRIPT"}
-_DURATION: dict[str, Any] = {"type": DURATION, "metavar": "D"}
-_NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
 
-FLAGS: dict[str, dict[str, Any]] = {
-    "on-enqueue": _SCRIPT | {"help": "Lua that defines on_enqueue(msg): how to schedule it. A file, or the text itself."},
-    "on-failure": _SCRIPT | {"help": "Lua that defines on_failure(msg): what a nack means. A file, or the text itself."},
-    "visibility-timeout": _DURATION | {"help": "How long a delivery is leased: 30s, 5m, … Default: the broker's."},
-    "max-attempts": _NUMBER | {"help": "Deliveries before a message is dead-lettered. Default: no limit."},
-    "dead-letter": {
-        "metavar": "X",
-        "help": "Where dead letters go: dlq (the default: NAME.dlq), discard, or the name of another queue.",
-    },
-    "delivery": {
-        "type": click.Choice(["at_least_once", "at_most_once"]),
-        "help": "At most once: removed when delivered, never retried. Default: at_least_once.",
-    },
-    "max-in-flight-per-key": _NUMBER
-    | {"help": "Messages of a fairness key that may be out at a time; 1: strict order. Default: no limit."},
-    "default-ttl": _DURATION | {"help": "How long a message may wait before it expires. Default: for ever."},
-    "idle-expiry": _DURATION | {"help": "Delete the queue when it was idle for so long. Default: never."},
-    "lua-timeout": _DURATION | {"help": "How long one run of a script may take. Default: the broker's."},
-    "lua-memory-limit": _NUMBER | {"help": "Bytes that one run of a script may use. Default: the broker's."},
+_KINDS: dict[str, dict[str, Any]] = {
+    "duration": {"type": DURATION, "metavar": "D"},
+    "size": {"type": int, "metavar": "N"},
+    "count": {"type": int, "metavar": "N"},
+    "number": {"type": float, "metavar": "X"},
+    "text": {"metavar": "TEXT"},
+    "texts": {"metavar": "TEXT", "multiple": True},
+    "queue": {"metavar": "X"},
+    "script": {"type": SCRIPT, "metavar": "SCRIPT"},
 }
+_HINTS = {"duration": " Format: 500ms, 30s, 5m, 2h.", "script": " A file, or the text itself.", "texts": " May be repeated."}
+
+
+def flag(option: Option, default: Any = None) -> Callable[[F], F]:
+    """Return the flag of an option, for a command."""
+    kind = _KINDS.get(option.kind) or {"type": click.Choice(option.choices)}
+    text = option.meaning + _HINTS.get(option.kind, "")
+    return click.option(f"--{option.flag}", option.name, **kind, default=default, help=text)
 
 
 def queue_options(command: F) -> F:
     """Give a command the options of a queue; those that are left out are None."""
-    flags = [click.option(f"--{name}", **attributes) for name, attributes in FLAGS.items()]
-    return reduce(lambda decorated, flag: flag(decorated), reversed(flags), command)
+    return reduce(lambda decorated, option: flag(option)(decorated), reversed(QUEUE_OPTIONS.values()), command)
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:

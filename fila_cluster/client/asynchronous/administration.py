@@ -27,10 +27,10 @@ class AsyncAdministration:
         self,
         name: str,
         *,
-        on_enqueue: str | None = None,
-        on_failure: str | None = None,
         visibility_timeout: float | None = None,
         max_attempts: int | None = None,
+        on_enqueue: str | None = None,
+        on_failure: str | None = None,
         dead_letter: str | None = "dlq",
         delivery: Literal["at_least_once", "at_most_once"] | None = "at_least_once",
         max_in_flight_per_key: int | None = None,
@@ -54,10 +54,10 @@ class AsyncAdministration:
             LuaCompilationError: A script does not compile. The text names the line, and no queue is made.
         """
         options = queues.QueueOptions(
-            on_enqueue=on_enqueue,
-            on_failure=on_failure,
             visibility_timeout=visibility_timeout,
             max_attempts=max_attempts,
+            on_enqueue=on_enqueue,
+            on_failure=on_failure,
             dead_letter=dead_letter,
             delivery=delivery,
             max_in_flight_per_key=max_in_flight_per_key,

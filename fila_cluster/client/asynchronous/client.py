@@ -131,8 +131,7 @@ class AsyncClient(AsyncConsuming, AsyncAdministration, AsyncScheduling):
             RateLimitedError: The namespace of the queue is over its rate.
         """
         options = (
-            fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id, dedup_mode,
-            max_attempts,
+            fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id, dedup_mode, max_attempts,
         )  # fmt: skip
         name = checks.queue_name(queue)
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)

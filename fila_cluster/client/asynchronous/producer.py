@@ -75,8 +75,7 @@ class AsyncProducer:
             raise FilaError("this producer is closed: open another one")
         name = messages.queue_of(queue, self._queue)
         options = (
-            fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id, dedup_mode,
-            max_attempts,
+            fairness_key, weight, throttle_keys, priority, cost, delay, deliver_at, ttl, lease, dedup_id, dedup_mode, max_attempts,
         )  # fmt: skip
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:

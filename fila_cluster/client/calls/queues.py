@@ -1,96 +1,71 @@
 """Calls about queues: create, change, delete, list, count, pause, describe."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, cast
 
 from fila_cluster.client import checks
-from fila_cluster.client.calls.request import COUNT_MAX, AsksLater, Paging, Request
+from fila_cluster.client.calls.request import AsksLater, Paging, Request
 from fila_proto_zmq import commands
+from fila_proto_zmq.commands import QUEUE_OPTIONS, Option
 from fila_proto_zmq.errors import InvalidArgumentError
-from fila_proto_zmq.limits import (
-    DELAY_MS_MAX,
-    LEASE_MS_MAX,
-    LUA_MEMORY_LIMIT_BYTES_MAX,
-    LUA_MEMORY_LIMIT_BYTES_MIN,
-    LUA_TIMEOUT_MS_MAX,
-    MAX_ATTEMPTS_MAX,
-    SCRIPT_BYTES_MAX,
-    TTL_MS_MAX,
-)
+from fila_proto_zmq.limits import SCRIPT_BYTES_MAX
 from fila_proto_zmq.names import check_new_queue_name, check_pattern
-
-_KINDS = ("at_least_once", "at_most_once")
-_POLICIES = ("dlq", "discard")
 
 
 class QueueOptions(TypedDict, total=False):
     """Options of a queue. None: the broker's default. Durations are seconds."""
 
-    on_enqueue: str | None
-    """A Lua script that defines ``on_enqueue(msg)``: how each message is scheduled."""
-    on_failure: str | None
-    """A Lua script that defines ``on_failure(msg)``: what follows a nack."""
     visibility_timeout: float | None
-    """How long a delivery is leased."""
+    """How long a delivery is leased. Default: the broker's."""
     max_attempts: int | None
-    """Deliveries before a message is dead-lettered; by default there is no limit."""
+    """Deliveries before a message is dead-lettered. Default: no limit."""
+    on_enqueue: str | None
+    """Lua that defines on_enqueue(msg), which schedules each message. Default: none."""
+    on_failure: str | None
+    """Lua that defines on_failure(msg), which decides what follows a nack. Default: none."""
     dead_letter: str | None
-    """``"dlq"`` (the default), ``"discard"``, or the name of a queue that takes the dead letters."""
+    """Where dead letters go: dlq (NAME.dlq), discard, or the name of another queue. Default: dlq."""
     delivery: Literal["at_least_once", "at_most_once"] | None
-    """``"at_most_once"``: messages are removed when they are delivered."""
+    """at_most_once removes a message when it is delivered, and never retries it. Default: at_least_once."""
     max_in_flight_per_key: int | None
-    """A fairness key's messages that may be leased, or waiting for a retry, at a time; 1 keeps each key in strict order."""
+    """Messages of a fairness key that may be leased or wait for a retry at a time; 1: strict order. Default: no limit."""
     default_ttl: float | None
-    """How long a message may wait for its delivery, unless it has a time to live of its own."""
+    """How long a message may wait for its delivery, unless it has a time to live of its own. Default: for ever."""
     idle_expiry: float | None
-    """The queue is deleted after this long without messages, consumers and calls; by default never."""
+    """How long the queue may be without messages, consumers and calls before it is deleted. Default: never."""
     lua_timeout: float | None
-    """How long one run of a hook may take."""
+    """How long one run of a script may take. Default: the broker's."""
     lua_memory_limit: int | None
-    """The memory of one run of a hook, in bytes."""
+    """Bytes that one run of a script may use. Default: the broker's."""
 
 
-def _duration(maximum_ms: int) -> Callable[[str, Any], int]:
-    return lambda name, value: checks.positive_milliseconds(name, value, maximum_ms)
-
-
-def _number(minimum: int, maximum: int) -> Callable[[str, Any], int]:
-    return lambda name, value: checks.whole_number(name, value, minimum, maximum)
-
-
-def _script(name: str, value: Any) -> str:
-    text = checks.plain_text(name, value, f"a Lua script that defines {name}(msg)")
+def _script(option: Option, value: Any) -> str:
+    text = checks.plain_text(option.name, value, f"a Lua script that defines {option.name}(msg)")
     length = len(text.encode())
     if length > SCRIPT_BYTES_MAX:
-        raise InvalidArgumentError(f"{name}: a script of {length} bytes, at most {SCRIPT_BYTES_MAX} are accepted")
+        raise InvalidArgumentError(f"{option.name}: a script of {length} bytes, at most {SCRIPT_BYTES_MAX} are accepted")
     return text
 
 
-def _dead_letter(name: str, value: Any) -> str:
-    policy = checks.plain_text(name, value, "'dlq', 'discard' or the name of a queue")
-    return policy if policy in _POLICIES else checks.queue_name(policy)
+def _queue(option: Option, value: Any) -> str:
+    policy = checks.plain_text(option.name, value, f"{', '.join(map(repr, option.choices))} or the name of a queue")
+    return policy if policy in option.choices else checks.queue_name(policy)
 
 
-def _delivery(name: str, value: Any) -> str:
-    if value not in _KINDS:
-        raise InvalidArgumentError(f"{name}={checks.shown(value)}: pass 'at_least_once' or 'at_most_once'")
+def _choice(option: Option, value: Any) -> str:
+    if value not in option.choices:
+        raise InvalidArgumentError(f"{option.name}={checks.shown(value)}: pass {' or '.join(map(repr, option.choices))}")
     return str(value)
 
 
-_ENCODINGS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
-    "on_enqueue": ("on_enqueue", _script),
-    "on_failure": ("on_failure", _script),
-    "visibility_timeout": ("visibility_timeout_ms", _duration(LEASE_MS_MAX)),
-    "max_attempts": ("max_attempts", _number(1, MAX_ATTEMPTS_MAX)),
-    "dead_letter": ("dead_letter", _dead_letter),
-    "delivery": ("delivery", _delivery),
-    "max_in_flight_per_key": ("max_in_flight_per_key", _number(1, COUNT_MAX)),
-    "default_ttl": ("default_ttl_ms", _duration(TTL_MS_MAX)),
-    "idle_expiry": ("idle_expiry_ms", _duration(DELAY_MS_MAX)),
-    "lua_timeout": ("lua_timeout_ms", _duration(LUA_TIMEOUT_MS_MAX)),
-    "lua_memory_limit": ("lua_memory_limit_bytes", _number(LUA_MEMORY_LIMIT_BYTES_MIN, LUA_MEMORY_LIMIT_BYTES_MAX)),
-}
-"""Each option's field on the wire, and the function that makes its value."""
+def _wire_value(option: Option, value: Any) -> Any:
+    """Return a value as it travels. :class:`InvalidArgumentError` if it is not valid."""
+    if option.bounds is None:
+        return {"script": _script, "queue": _queue, "choice": _choice}[option.kind](option, value)
+    least, most = option.bounds
+    if option.kind == "duration":
+        return checks.positive_milliseconds(option.name, value, most)
+    return checks.whole_number(option.name, value, least, most)
 
 
 def encode(given: Mapping[str, Any]) -> tuple[commands.QueueOptions, list[str]]:
@@ -98,12 +73,11 @@ def encode(given: Mapping[str, Any]) -> tuple[commands.QueueOptions, list[str]]:
     options = commands.QueueOptions()
     fields = []
     for name, value in given.items():
-        if name not in _ENCODINGS:
-            raise TypeError(f"a queue has no option {name!r}; there are {', '.join(_ENCODINGS)}")
-        field, convert = _ENCODINGS[name]
-        fields.append(field)
+        if (option := QUEUE_OPTIONS.get(name)) is None:
+            raise TypeError(f"a queue has no option {name!r}; there are {', '.join(QUEUE_OPTIONS)}")
+        fields.append(option.field)
         if value is not None:
-            setattr(options, field, convert(name, value))
+            setattr(options, option.field, _wire_value(option, value))
     return options, fields
 
 
@@ -119,12 +93,9 @@ def update_queue(name: Any, options: Mapping[str, Any]) -> Request:
 
 def decode(options: commands.QueueOptions) -> QueueOptions:
     """Return the options that are not the defaults, as :func:`encode` takes them."""
-    shown: dict[str, Any] = {}
-    for name, (field, _) in _ENCODINGS.items():
-        value = getattr(options, field)
-        if value is not None:
-            shown[name] = value / 1000 if field.endswith("_ms") else value
-    return cast(QueueOptions, shown)
+    values = ((option, getattr(options, option.field)) for option in QUEUE_OPTIONS.values())
+    given = {each.name: value / 1000 if each.kind == "duration" else value for each, value in values if value is not None}
+    return cast(QueueOptions, given)
 
 
 def put_template(pattern: Any, options: Mapping[str, Any]) -> Request:

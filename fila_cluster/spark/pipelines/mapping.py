@@ -13,24 +13,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 # its usual name
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
+from fila_cluster.spark.columns import OPTIONS
 from fila_cluster.spark.pipelines.session import PipelineError
 
 WHOLE_ROW = "*"
 _TEXTS = ArrayType(StringType())
 _TEXT_MAP = MapType(StringType(), StringType())
 
+_OF_KIND: Mapping[str, DataType | str] = {"count": "int", "duration": "bigint", "number": "double", "texts": _TEXTS}
 OPTION_TYPES: Mapping[str, DataType | str] = {
     "headers": _TEXT_MAP,
-    "fairness_key": "string",
-    "weight": "int",
-    "throttle_keys": _TEXTS,
-    "priority": "int",
-    "cost": "double",
-    "delay_ms": "bigint",
-    "ttl_ms": "bigint",
-    "dedup_id": "string",
-    "dedup_mode": "string",
-    "max_attempts": "int",
+    **{name: _OF_KIND.get(kind, "string") for name, kind in OPTIONS.items()},
     "queue": "string",
 }
 """The fields of a message besides its payload, as the writer's columns."""

@@ -1,7 +1,7 @@
 """Cuts of all shards at one moment, for backups. A client asks for one in this order:
 
-:class:`BeginBackup` until all shards are ready, :class:`CutBackup` until all are cut, :class:`KeepBackup` now and then while it
-copies the files, and once with 0 at the end. Each request may be repeated.
+:class:`BeginBackup` until all shards are ready, :class:`CutBackup` until all are cut, :class:`KeepBackup` now and then while
+it copies the files, and once with 0 at the end. Each request may be repeated.
 """
 
 from typing import ClassVar
@@ -33,7 +33,7 @@ class BackupParts(Reply):
 
 
 class BeginBackup(Command):
-    """Let transfers between shards rest, and prepare for the cut. They go on by themselves if this is not repeated for 5 s."""
+    """Stop transfers between shards, and prepare for the cut. They continue if this is not repeated for 5 s."""
 
     opcode: ClassVar[int] = 64
     reply: ClassVar[type[Reply]] = BackupParts
@@ -50,7 +50,7 @@ class CutBackup(Command):
 
 
 class KeepBackup(Command):
-    """Let transfers go on, and keep the checkpoints for a time from now on.
+    """Resume transfers, and keep the checkpoints for a time from now on.
 
     The first answer says whether all shards ``rested`` until then. Only then is the backup whole.
     """

@@ -1,7 +1,7 @@
 """Batches: messages with a callback that is enqueued once, when the last of them is done.
 
-A batch is kept by the shard of its callback's queue, its *owner*. The members in one queue are a *part* of the batch, counted by
-the shard of that queue.
+A batch is kept by the shard of its callback's queue, its *owner*. The members in one queue are a *part* of the batch, counted
+by the shard of that queue.
 """
 
 from typing import ClassVar, TypeAlias
@@ -31,7 +31,8 @@ class OpenBatch(Command):
 
 
 class SealBatch(Command):
-    """Close a batch: no more members come, and its callback is enqueued when all members are done. Repeating it does nothing."""
+    """Close a batch: no more members come, and its callback is enqueued when all members are done. Repeating it does
+    nothing."""
 
     opcode: ClassVar[int] = 27
     reply: ClassVar[type[Reply]] = Done
@@ -98,7 +99,8 @@ class SealParts(Command):
 
 
 class ReportParts(Command):
-    """Tell the owner the counts of sealed parts, or ask it whether an open part is still of use. Repeated until they are forgotten."""
+    """Tell the owner the counts of sealed parts, or ask it whether an open part is still of use. Repeated until they are
+    forgotten."""
 
     opcode: ClassVar[int] = 108
     to_shard: int

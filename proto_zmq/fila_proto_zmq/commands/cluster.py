@@ -1,4 +1,14 @@
-"""Greetings, and the state of the cluster's processes."""
+"""Greetings, the state of the cluster's processes, and moves of shards from one worker to another.
+
+A move:
+
+::
+
+    client ── MoveShard ──▶ router ── PrepareShard ──▶ the worker that has it     flushes what is in memory, and serves on
+                            router ── ReleaseShard ──▶                            answers what is open, names the next worker, closes
+                            router ── AdoptShards ───▶ the next worker            opens it, and registers it
+    client ◀─── Done ────── router
+"""
 
 from typing import ClassVar, Final
 
@@ -31,7 +41,7 @@ class DoorView(Struct):
 
 
 class Welcome(Reply):
-    """The version chosen, and what a client needs to know of the broker."""
+    """The version chosen, and the facts of the broker that a client needs."""
 
     version: int
     server_version: str
@@ -75,7 +85,7 @@ class Placement(Reply):
     """The doors of the workers. A shard that no door serves is reached through the router."""
 
     doors: list[DoorView] | None
-    """None: a router that was just started does not know them yet, an earlier placement holds."""
+    """None: a router that has just started has no placement yet; an earlier one holds."""
 
 
 class GetPlacement(Command):
@@ -88,7 +98,8 @@ class GetPlacement(Command):
 class ShardOutage(Struct):
     """A shard that does not serve, though its worker lives.
 
-    ``state``: ``opening``, ``waiting`` (for its disk), ``quarantined``, or, with a replicated log, ``following`` or ``beginning``.
+    ``state``: ``opening``, ``waiting`` (for its disk), ``quarantined``, or, with a replicated log, ``following`` or
+    ``beginning``.
     """
 
     shard: int
@@ -107,7 +118,7 @@ class WorkerStatus(Struct):
     queues: int
     outages: list[ShardOutage] = []
     draining: bool = False
-    """Whether it gives its shards to other workers, and takes none."""
+    """Whether it gives its shards to other workers, and takes no shards."""
 
 
 class ClusterStatus(Reply):
@@ -123,3 +134,62 @@ class GetClusterStatus(Command):
 
     opcode: ClassVar[int] = 60
     reply: ClassVar[type[Reply]] = ClusterStatus
+
+
+# --- moves of shards ----------------------------------------------------------------------------------------------------
+
+
+class MoveShard(Command):
+    """Move a shard to another worker, and wait until it serves there.
+
+    Both workers use the same data directory. The command may be repeated: a shard that is there already stays there.
+    """
+
+    opcode: ClassVar[int] = 68
+    shard: int
+    worker: str
+
+
+class DrainWorker(Command):
+    """Move all shards of a worker, one after the other, to the others of its data directory, and give it no shard until
+    this is undone.
+
+    The answer comes before the shards have moved: :class:`ClusterStatus` shows what is left. A restart of the worker ends it,
+    too.
+    """
+
+    opcode: ClassVar[int] = 69
+    worker: str
+    undo: bool = False
+
+
+class PrepareShard(Command):
+    """Write what a shard has in memory to its files, while it serves. Answered when that is done."""
+
+    opcode: ClassVar[int] = 94
+    shard: int
+
+
+class ReleaseShard(Command):
+    """Close a shard for another worker of the same data directory. The router sends no more requests for it after this one.
+
+    Answered when everything else is answered, and the shard's next host is on disk.
+    """
+
+    opcode: ClassVar[int] = 95
+    shard: int
+    worker: str
+    """The next host."""
+
+
+class AdoptShards(Command):
+    """Look for shards that other workers have released for this one. Not answered: the worker registers them."""
+
+    opcode: ClassVar[int] = 96
+
+
+class PutDraining(Command):
+    """Set whether a worker is drained. It repeats that whenever it registers. Not answered."""
+
+    opcode: ClassVar[int] = 97
+    draining: bool

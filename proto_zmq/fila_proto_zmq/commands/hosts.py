@@ -7,7 +7,7 @@ from fila_proto_zmq.commands.structs import Command, Histogram, Reply, Struct
 BEGINS: Final = "begins"
 """The copy is being opened."""
 FOLLOWS: Final = "follows"
-"""The copy takes in what the log has; another host leads the shard, or none does."""
+"""The copy follows the log; another host leads the shard, or no host does."""
 CLAIMS: Final = "claims"
 """The host takes the shard over: its claim is on the way to the log."""
 RECOVERS: Final = "recovers"
@@ -32,30 +32,32 @@ class LogReplicas(Struct):
 
 
 class HostCopy(Struct):
-    """One host's copy of a shard. ``role``: ``begins``, ``follows``, ``claims``, ``recovers``, ``leads``, ``waits`` or ``leaves``."""
+    """One host's copy of a shard. ``role``: ``begins``, ``follows``, ``claims``, ``recovers``, ``leads``, ``waits`` or
+    ``leaves``."""
 
     shard: int
     role: str
     epoch: int = -1
-    """Where in the log the last leader began, as far as the copy knows. The copy with the highest epoch knows best; -1: not known."""
+    """Where in the log the last leader began, as far as the copy shows. The copy with the highest epoch counts; -1: not
+    known."""
     position: int = -1
-    """The last offset of the log that is in the copy and confirmed; -1: none."""
+    """The last offset of the log that is in the copy and confirmed; -1: there is no such offset."""
     end: int = -1
     """The offset behind the last record of the log, as a follower last heard; -1: not known, or it leads."""
     behind: int = -1
     """Records that a follower has still to read; -1: not known. A leader has all."""
     unconfirmed_bytes: int = 0
-    """What a leader has written and the log has not confirmed."""
+    """Entries that a leader has written and the log has not confirmed."""
     proof_age_ms: int = -1
     """How long ago the last record was appended that shows that it leads; -1: it does not lead."""
     queues: int = 0
     """Queues that it serves, those of dead letters not counted."""
     problem: str = ""
-    """What is wrong with the log, for people; empty: nothing."""
+    """The trouble with the log, for people; empty: there is no trouble."""
     confirm_ns: Histogram | None = None
     """How long the log took to confirm what this copy wrote; None: it has written nothing."""
     log: LogReplicas | None = None
-    """What the log's brokers last said to this worker; None: nothing lately."""
+    """The last message of the log's brokers to this worker; None: there was none lately."""
 
 
 class HostWorker(Struct):
@@ -67,17 +69,18 @@ class HostWorker(Struct):
     """By which other hosts and their clients reach the host; empty: not said."""
     copies: list[HostCopy]
     draining: bool = False
-    """Whether it gives up its shards, and takes none over."""
+    """Whether it gives up its shards, and takes over no shards."""
     standbys: int = 1
     """How many other hosts should be ready to take over each shard, as it was configured."""
     problem: str = ""
-    """What is wrong with its disk, for people: hosts with room lead its shards if there are any; empty: nothing."""
+    """The trouble with its disk, for people: hosts with room lead its shards if there are any. Empty: no trouble."""
     log_problem: str = ""
-    """Which setting of the log's topic may lose what was confirmed, for people; empty: none, as far as is known."""
+    """The setting of the log's topic that may lose confirmed entries, for people; empty: no such setting is known."""
 
 
 class HostList(Reply):
-    """The workers that have answered, with their copies. No workers at all: the cluster has one host and no replicated log."""
+    """The workers that have answered, with their copies. No workers at all: the cluster has one host and no replicated
+    log."""
 
     workers: list[HostWorker]
     shards: int = 0
@@ -85,7 +88,7 @@ class HostList(Reply):
     silent: list[str] = []
     """The workers that are down or did not answer."""
     served: list[int] = []
-    """The shards that a live worker serves, as the router knows, whether it answered or not."""
+    """The shards that a live worker serves, as the router sees it, whether it answered or not."""
 
 
 class GetHosts(Command):

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, ClassVar
 
-from fila_proto_zmq.commands.queues import QueueInfo, QueueOptions
+from fila_proto_zmq.commands.options import QueueOptions
+from fila_proto_zmq.commands.queues import QueueInfo
 from fila_proto_zmq.commands.structs import Command, Reply, Struct, names_queue
 
 
@@ -128,7 +129,7 @@ class OpenView(Command):
 
 
 class ViewBrowsed(Reply):
-    """A page of a view, perhaps an empty one. ``next`` is where to go on, nil at the end."""
+    """A page of a view, perhaps an empty one. ``next`` is the beginning of the next page, nil at the end."""
 
     messages: list[MessageView]
     next: tuple[str, bytes] | None
@@ -171,7 +172,7 @@ class ConsumerView(Struct):
     heard_ms: int
     """When the broker last received a frame of its client; of a reservation, when it was last taken or renewed."""
     expires_ms: int
-    """When the first of its leases ends unless it is renewed; 0: it holds none."""
+    """When the first of its leases ends unless it is renewed; 0: it holds no lease."""
 
 
 class HookState(Struct):
@@ -205,7 +206,7 @@ class QueueDescription(Reply):
     """The consumers that hold the most messages come first."""
     consumers_left_out: int
     hooks: HookState | None = None
-    """None: it has none."""
+    """None: it has no hooks."""
 
 
 class DescribeQueue(Command):
@@ -229,8 +230,8 @@ class Explained(Reply):
     """Why something waits. First comes the reason that has to end first for a delivery to happen now."""
 
     state: str
-    """``pending``, ``delayed``, ``leased`` or ``dead_lettered``; of a key or a queue that has no messages, ``empty``; ``unknown`` if the shard's
-    log does not confirm."""
+    """``pending``, ``delayed``, ``leased`` or ``dead_lettered``; of a key or a queue that has no messages, ``empty``;
+    ``unknown`` if the shard's log does not confirm."""
     reasons: list[Reason]
     position: int | None = None
     """How many messages of its key go before it; nil where it does not apply."""

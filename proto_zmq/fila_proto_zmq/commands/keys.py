@@ -78,7 +78,7 @@ class GetOwnKey(Command):
 
 
 class ApiKey(Struct):
-    """A key as the broker's processes know it: a hash of its secret, which has 256 random bits."""
+    """A key as the broker's processes have it: a hash of its secret, which has 256 random bits."""
 
     name: str
     algorithm: str
@@ -91,7 +91,8 @@ class ApiKey(Struct):
 
 
 class PutKeys(Command):
-    """Tell a worker all keys: its own door admits clients by them. Not answered: the worker's next Pulse says what it has."""
+    """Send all keys to a worker: its own door admits clients by them. Not answered: the worker's next Pulse has the
+    version."""
 
     opcode: ClassVar[int] = 87
     keys: list[ApiKey]
@@ -100,7 +101,8 @@ class PutKeys(Command):
     own: list[ApiKey] = []
     """Those of the cluster's own processes on the router's host."""
     stored: int = 0
-    """The version of ``keys`` in the log of shard 0, which several routers share: of several, the latest count. 0: they are not from there."""
+    """The version of ``keys`` in the log of shard 0, which several routers share: of several, the latest count. 0: they are
+    not from there."""
 
 
 class StoreKeys(Command):
@@ -112,7 +114,7 @@ class StoreKeys(Command):
 
 
 class StoredKeys(Reply):
-    """The API keys in the log of shard 0. ``version`` 0: there are none."""
+    """The API keys in the log of shard 0. ``version`` 0: there are no keys."""
 
     version: int = 0
     keys: list[ApiKey] = []

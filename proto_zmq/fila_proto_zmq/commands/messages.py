@@ -1,4 +1,4 @@
-"""Enqueue, receive and settle messages."""
+"""Enqueue, receive, reserve and settle messages."""
 
 from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias
@@ -20,9 +20,9 @@ class Fault(Struct):
 class Enqueued(Reply):
     """Ids of an enqueue: those accepted are consecutive from ``(id_high, id_low)``, in request order.
 
-    ``faults`` maps an index of the request to the error of that message, which took no id. ``details["late"]`` in the faults of the last
-    messages: there was no time for them. The request then counts as not stored for the one that follows it (``Enqueue.after``), and the
-    client may send these messages again in their place.
+    ``faults`` maps an index of the request to the error of that message, which took no id. ``details["late"]`` in the faults
+    of the last messages: there was no time for them. The request then counts as not stored for the one that follows it
+    (``Enqueue.after``), and the client may send these messages again in their place.
     """
 
     id_high: int
@@ -30,7 +30,8 @@ class Enqueued(Reply):
     count: int
     faults: list[tuple[int, Fault]] = []
     known: list[tuple[int, int, int]] = []
-    """Messages whose ``dedup_id`` is known, by index, with the id of the first message: they were not stored, or replace a part of it."""
+    """Messages whose ``dedup_id`` is known, by index, with the id of the first message: they were not stored, or replace a
+    part of it."""
 
 
 class Enqueue(Command):
@@ -45,28 +46,28 @@ class Enqueue(Command):
     priority: IntColumn = 0
     delay_ms: IntColumn = 0
     due_ms: IntColumn = 0
-    """An absolute time to deliver at; 0: none. The later of it and the delay counts."""
+    """An absolute time to deliver at; 0: no time. The later of it and the delay counts."""
     lease_ms: IntColumn = 0
     """The message's own visibility timeout; 0: the queue's."""
     throttle_keys: KeysColumn = []
     cost_milli: IntColumn = 1000
-    """What a delivery takes from its key's deficit and its buckets, in thousandths."""
+    """The charge of a delivery to its key's deficit and its buckets, in thousandths."""
     ttl_ms: IntColumn = 0
     """How long the message may wait; 0: as the queue says."""
     dedup_id: TextColumn = ""
-    """A second message with the same one, within the dedup window, is not stored; empty: none."""
+    """A second message with the same one, within the dedup window, is not stored; empty: no id."""
     dedup_window_ms: int = 0
     """How long these dedup ids are remembered; 0: as the broker says."""
     after: int | None = None
-    """The request id of the client's enqueue that must be stored just before this one; 0: this one begins a sequence. None: in no
-    sequence."""
+    """The request id of the client's enqueue that must be stored just before this one; 0: this one begins a sequence. None:
+    in no sequence."""
     max_attempts: IntColumn = 0
     """Deliveries before the message is dead-lettered; 0: as the queue says."""
     dedup_last: BoolColumn = False
-    """Whether the message replaces the payload, the headers and the delay of a pending or delayed one with its ``dedup_id``. It needs
-    one."""
+    """Whether the message replaces the payload, the headers and the delay of a pending or delayed one with its ``dedup_id``.
+    It needs one."""
     batch: str = ""
-    """The batch that these messages are members of; empty: none."""
+    """The batch that these messages are members of; empty: no batch."""
 
     def only(self, start: int, end: int) -> "Enqueue":
         """Return some consecutive messages as a command of their own."""
@@ -112,7 +113,7 @@ DELIVERY = 33
 
 
 class Receive(Command):
-    """Lease up to ``count`` messages: those ready now; if none is, the next ones that become ready within ``wait_ms``.
+    """Lease up to ``count`` messages: those ready now; if there are none, the next ones that become ready within ``wait_ms``.
 
     Repeated under the same request id it is answered with the same leases, as long as they last.
     """
@@ -136,7 +137,7 @@ class Subscribed(Reply):
     """The state of the subscription."""
 
     incarnation: int = 0
-    """0: the subscription has none."""
+    """0: the subscription has no incarnation."""
     pushes: int = 0
     """Frames that were pushed under this incarnation so far. A client that has seen fewer has lost some."""
     gone: list[int] = []
@@ -157,8 +158,8 @@ class Subscribe(Command):
     prefetch: int
     renew: list[int] = []
     incarnation: int | None = None
-    """The client's incarnation; 0: none, the client drops pushes until this is answered. None: the client does not name what
-    it holds, and nothing is taken back."""
+    """The client's incarnation; 0: it has none yet, and drops pushes until this is answered. None: the client does not name
+    what it holds, and nothing is taken back."""
     holds: list[int] = []
     """The leases of this subscription that the client holds and does not renew."""
 
@@ -229,9 +230,68 @@ class Extended(Reply):
 
 
 class Extend(Command):
-    """Let the named deliveries' leases end ``duration_ms`` from now."""
+    """Set the end of the named deliveries' leases to ``duration_ms`` from now."""
 
     opcode: ClassVar[int] = 41
     reply: ClassVar[type[Reply]] = Extended
     fences: Fences
     duration_ms: int
+
+
+# --- reservations: leases that belong to a name instead of a client ----------------------------------------------------
+
+
+class Reserved(Reply):
+    """The messages that a reservation holds of a queue: ``(part, messages)``, and when it ends unless it is renewed."""
+
+    parts: list[tuple[int, int]]
+    expires_ms: int
+
+
+class Reserve(Command):
+    """Lease up to ``count`` messages to a name instead of to this client: those ready now, or within ``wait_ms``.
+
+    A reservation is durable and outlives its client. It is taken in parts, each in one delivery; asking again for a part that
+    is taken gives the same answer. When it expires its messages are given back, without a failed attempt.
+    """
+
+    opcode: ClassVar[int] = 42
+    reply: ClassVar[type[Reply]] = Reserved
+    reservation: str
+    part: int
+    count: int
+    timeout_ms: int
+    wait_ms: int = 0
+
+
+class FetchReserved(Command):
+    """Ask for the messages of a part of a reservation, as often as needed."""
+
+    opcode: ClassVar[int] = 43
+    reply: ClassVar[type[Reply]] = Delivered
+    reservation: str
+    part: int
+
+
+class RenewReservation(Command):
+    """Set the end of a reservation to ``timeout_ms`` from now. One that is over has no parts."""
+
+    opcode: ClassVar[int] = 44
+    reply: ClassVar[type[Reply]] = Reserved
+    reservation: str
+    timeout_ms: int
+
+
+class ReservationEnded(Reply):
+    """How many messages were settled; 0 if the reservation had ended."""
+
+    count: int
+
+
+class EndReservation(Command):
+    """Settle all messages that a reservation holds of a queue: ``verb`` 1 acks them, 5 gives them back."""
+
+    opcode: ClassVar[int] = 45
+    reply: ClassVar[type[Reply]] = ReservationEnded
+    reservation: str
+    verb: int = 1

@@ -1,4 +1,4 @@
-"""What operators ask a running cluster: who did what, and who is connected."""
+"""Questions of operators to a running cluster: the administrative acts, and the connections."""
 
 from typing import ClassVar
 
@@ -35,7 +35,7 @@ class ActList(Reply):
 
 
 class ListActs(Command):
-    """Ask for the latest administrative acts that the router knows of."""
+    """Ask for the latest administrative acts that the router remembers."""
 
     opcode: ClassVar[int] = 62
     reply: ClassVar[type[Reply]] = ActList
@@ -53,7 +53,7 @@ class ConnectionView(Struct):
     address: str
     """Where it greeted from; empty: through a socket file."""
     version: str
-    """What it called itself in its greeting."""
+    """Its name in its greeting."""
     since_ms: int
     """When it greeted this router first."""
     heard_ms: int
@@ -93,7 +93,7 @@ class CloseConnection(Command):
 
 
 class ClientWork(Struct):
-    """What a client has at one worker. ``heard_ms``: Unix ms; 0: not known there."""
+    """The state of a client at one worker. ``heard_ms``: Unix ms; 0: not known there."""
 
     client: bytes
     heard_ms: int
@@ -103,7 +103,7 @@ class ClientWork(Struct):
 
 
 class ClientsDescribed(Reply):
-    """What clients have at one worker; those that have nothing are left out."""
+    """The state of clients at one worker; those without any are left out."""
 
     clients: list[ClientWork]
 

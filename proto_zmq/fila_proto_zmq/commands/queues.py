@@ -1,35 +1,12 @@
-"""Queues: their options, their counters, lists of them; and templates for those that the first enqueue creates."""
+"""Queues: their counters, lists of them; and templates for those that the first enqueue creates."""
 
 from collections.abc import Iterable
-from typing import Annotated, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from fila_proto_zmq.commands.config import ConfigChange, SetConfig, UndoConfig
-from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages, names_queue
+from fila_proto_zmq.commands.options import QueueOptions
+from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages
 from fila_proto_zmq.limits import LIST_QUEUES_MAX
-
-
-class QueueOptions(Struct):
-    """How a queue treats its messages. None: the broker's default."""
-
-    visibility_timeout_ms: int | None = None
-    max_attempts: int | None = None
-    """None: no limit."""
-    on_enqueue: str | None = None
-    """A Lua script that defines ``on_enqueue(msg)``."""
-    on_failure: str | None = None
-    """A Lua script that defines ``on_failure(msg)``."""
-    dead_letter: Annotated[str, names_queue("admin", "the dead letters of {}")] | None = None
-    """``dlq`` (the default), ``discard``, or the name of a queue that takes this one's dead letters."""
-    delivery: str | None = None
-    """``at_least_once`` (the default) or ``at_most_once``."""
-    max_in_flight_per_key: int | None = None
-    """None: no limit."""
-    default_ttl_ms: int | None = None
-    """None: messages do not expire."""
-    idle_expiry_ms: int | None = None
-    """None: the queue is never deleted by itself."""
-    lua_timeout_ms: int | None = None
-    lua_memory_limit_bytes: int | None = None
 
 
 class CreateQueue(Command):
@@ -154,7 +131,7 @@ class ListQueues(Command):
     after: str = ""
     """Only those after this name, the last one of the page before."""
     within: list[str] | None = None
-    """Only those that match one of these patterns; None: all. The router sets it to what the asking API key may know of."""
+    """Only those that match one of these patterns; None: all. The router sets it to the queues that the API key may see."""
     partial: bool = False
     """Whether to list the queues of the shards that answer, if some do not."""
 
@@ -177,7 +154,8 @@ class Template(Struct):
 
 
 class PutTemplate(Command):
-    """Set the template of a pattern: a queue's name, or the beginning of names and ``*``. Answered like :class:`SetConfig`."""
+    """Set the template of a pattern: a queue's name, or the beginning of names and ``*``. Answered like
+    :class:`SetConfig`."""
 
     opcode: ClassVar[int] = 46
     reply: ClassVar[type[Reply]] = ConfigChange

@@ -9,7 +9,7 @@ from fila_proto_zmq.limits import LIST_SCHEDULES_MAX
 
 
 class ScheduleView(Struct):
-    """A schedule, and what it has done. Times are Unix ms; 0: none."""
+    """A schedule, and what it has done. Times are Unix ms; 0: no time."""
 
     name: str
     queue: str
@@ -23,7 +23,7 @@ class ScheduleView(Struct):
     """When it was first put."""
     shard: int
     next_due_ms: int = 0
-    """The next due time; 0: it has none."""
+    """The next due time; 0: there is no further one."""
     next_at_ms: int = 0
     """When its message is enqueued: the next due time and its jitter."""
     under_way_ms: int = 0
@@ -71,7 +71,7 @@ class PutSchedule(Command):
     timezone: str = "UTC"
     """A name of the time zone database, for the cron expression."""
     catch_up: str = "once"
-    """What is done about the due times of an outage: ``skip``, ``once`` or ``all``."""
+    """The treatment of due times in an outage: ``skip``, ``once`` or ``all``."""
     jitter_ms: int = 0
     """Each message comes up to so much after its due time."""
 
@@ -100,7 +100,7 @@ class ListSchedules(Command):
     after: str = ""
     """Only those after this name, the last one of the page before."""
     within: list[str] | None = None
-    """Only those that match one of these patterns; None: all. The router sets it to what the asking API key may know of."""
+    """Only those that match one of these patterns; None: all. The router sets it to the queues that the API key may see."""
 
 
 class ScheduleDeleted(Reply):
@@ -110,7 +110,8 @@ class ScheduleDeleted(Reply):
 
 
 class DeleteSchedule(Command):
-    """Delete the schedule of the routing key. Its messages in queues stay, and one on its way arrives. One that waits is given up."""
+    """Delete the schedule of the routing key. Its messages in queues stay, and one on its way arrives. One that waits is
+    given up."""
 
     opcode: ClassVar[int] = 25
     reply: ClassVar[type[Reply]] = ScheduleDeleted

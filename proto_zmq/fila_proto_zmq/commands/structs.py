@@ -44,13 +44,14 @@ class Histogram(Struct):
 def names_queue(needs: str, use: str) -> msgspec.Meta:
     """Mark a field that names a queue beside the routing key's.
 
-    ``needs``: the kind of permission on it, ``produce``, ``consume`` or ``admin``; ``use``: what for, with ``{}`` for the routing key.
+    ``needs``: the kind of permission on it, ``produce``, ``consume`` or ``admin``; ``use``: what for, with ``{}`` for the
+    routing key.
     """
     return msgspec.Meta(extra={"needs": needs, "use": use})
 
 
 class Named(Protocol):
-    """What lists are sorted by."""
+    """An item of a list that is sorted by name."""
 
     @property
     def name(self) -> str:
@@ -61,7 +62,8 @@ _N = TypeVar("_N", bound=Named)
 
 
 def join_pages(pages: Iterable[tuple[list[_N], bool]], count_max: int) -> tuple[list[_N], bool]:
-    """Join pages of a list, each with whether more follows, into one: up to the first name after which one of them may lack something."""
+    """Join pages of a list, each with whether more follows, into one: up to the first name after which one of them may lack
+    something."""
     pages = list(pages)
     found = sorted((each for page, _ in pages for each in page), key=lambda each: each.name)
     end = min((page[-1].name for page, more in pages if more and page), default=None)

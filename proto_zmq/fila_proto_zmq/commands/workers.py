@@ -40,17 +40,18 @@ class Register(Command):
     outages: list[ShardOutage] = []
     """The shards that it is to host and does not serve."""
     door: bytes = b""
-    """Names the worker's own door for clients, see :class:`Placement`; empty: it has none."""
+    """Names the worker's own door for clients, see :class:`Placement`; empty: it has no door."""
     endpoints: list[str] = []
     """Where that door listens."""
     home: str = ""
-    """Names the data directory: shards move only between workers that say the same. Empty: it has none."""
+    """Names the data directory: shards move only between workers with the same name. Empty: it has no directory."""
     draining: bool = False
-    """Whether it gives its shards to other workers, and takes none."""
+    """Whether it gives its shards to other workers, and takes no shards."""
 
 
 class BankLease(Struct):
-    """Have a router hold the token bank of a cluster of many routers, for a time. Only the worker that leads shard 0 says so.
+    """Ask a router to hold the token bank of a cluster of many routers, for a time. Only the worker that leads shard 0 says
+    so.
 
     The time counts from when the router sent ``at_ms``, so a frame that was late on its way makes it no longer.
     """
@@ -88,11 +89,11 @@ class Pulse(Command):
     acts: list[Act] = []
     """Administrative acts that came through that door since the last pulse."""
     keys_version: int = 0
-    """Which API keys the worker has, see PutKeys: a router that has others sends them again. 0: none."""
+    """The version of the worker's API keys, see PutKeys: a router that has others sends them again. 0: no keys."""
     bank: BankLease | None = None
     """That this router holds the token bank; None: the worker has nothing to say about it."""
     stored_keys: int = 0
-    """The version of the API keys in the log of shard 0, if the worker leads it; 0: there are none. See FetchKeys."""
+    """The version of the API keys in the log of shard 0, if the worker leads it; 0: there are no keys. See FetchKeys."""
 
 
 class Leave(Command):
@@ -110,8 +111,8 @@ class ConfigTaken(Reply):
 class PutConfig(Command):
     """Pass a change of the runtime config on to a worker; ``whole``: the config has no other keys.
 
-    A whole config of many keys comes in pages. It holds with the last page, and only that page is answered. Without any change it only asks
-    which shards have the version.
+    A whole config of many keys comes in pages. It holds with the last page, and only that page is answered. Without any
+    change it only asks which shards have the version.
     """
 
     opcode: ClassVar[int] = 83

@@ -134,7 +134,8 @@ class BackupTaken(Event):
 
 
 class CheckpointKept(Event):
-    """A checkpoint of a shard on a replicated log is at the target. The log may forget what the checkpoint before it does not need."""
+    """A checkpoint of a shard on a replicated log is at the target. The log may forget what the checkpoint before it does not
+    need."""
 
     event = "checkpoint.kept"
     target: str
@@ -176,8 +177,8 @@ class BackupFailed(Event):
     event = "backup.failed"
     level = "error"
     advice = (
-        "`reason` says what to do: mostly the target is full or not reachable. A shard that does not serve cannot be backed up: "
-        "see `shard.quarantined`. Earlier backups are as they were."
+        "`reason` says what to do: mostly the target is full or not reachable. A shard that does not serve cannot be backed "
+        "up: see `shard.quarantined`. Earlier backups are as they were."
     )
     target: str
     error: str

@@ -27,7 +27,7 @@ class Event(msgspec.Struct):
     event: ClassVar[str]
     level: ClassVar[Level] = "info"
     advice: ClassVar[str] = ""
-    """What an operator should do; empty: nothing."""
+    """The advice to an operator; empty: there is nothing to do."""
 
     def fields(self) -> dict[str, object]:
         """Return the known fields, long texts cut."""

@@ -20,7 +20,7 @@ class ProcessStopped(Event):
 
 
 class ProcessFailed(Event):
-    """A part that served can't go on, and ends."""
+    """A part of the server has failed, and ends."""
 
     event = "process.failed"
     level = "critical"
@@ -60,7 +60,7 @@ class ObserverServing(Event):
 
 
 class DashboardLeftOut(Event):
-    """The dashboard can't be loaded, though it is installed; the observer goes on without it."""
+    """The dashboard can't be loaded, though it is installed; the observer runs without it."""
 
     event = "dashboard.left_out"
     level = "error"

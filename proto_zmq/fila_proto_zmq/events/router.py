@@ -55,7 +55,8 @@ class WorkerLeft(Event):
 
 
 class ShardMoved(Event):
-    """A shard has gone from one worker to another because an operator asked for it; ``outage_ms``: how long it did not serve."""
+    """A shard has gone from one worker to another because an operator asked for it; ``outage_ms``: how long it did not
+    serve."""
 
     event = "shard.moved"
     shard: int
@@ -135,8 +136,8 @@ class ClientRefused(Event):
 class AdminActed(Event):
     """Somebody has changed something, or was refused that.
 
-    The steps of one act, and refusals of one kind within 10 s, are one line. ``by`` is the API key, ``client`` the session. ``result``
-    is ``ok`` or the code of an error.
+    The steps of one act, and refusals of one kind within 10 s, are one line. ``by`` is the API key, ``client`` the session.
+    ``result`` is ``ok`` or the code of an error.
     """
 
     event = "admin.acted"

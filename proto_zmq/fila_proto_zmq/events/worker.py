@@ -36,7 +36,8 @@ class ShardFollowed(Event):
 
 
 class CopyBeginning(Event):
-    """This host's copy of a shard can't follow the replicated log, and begins anew from a checkpoint. Another host leads the shard meanwhile."""
+    """This host's copy of a shard can't follow the replicated log, and begins anew from a checkpoint. Another host leads the
+    shard meanwhile."""
 
     event = "shard.beginning"
     level = "warning"
@@ -48,7 +49,8 @@ class CopyBeginning(Event):
 
 
 class CheckpointFailed(Event):
-    """A checkpoint of a shard on a replicated log was not made. It is tried again; the shard goes on, and its log grows meanwhile."""
+    """A checkpoint of a shard on a replicated log was not made. It is tried again; the shard serves on, and its log grows
+    meanwhile."""
 
     event = "shard.checkpoint_failed"
     level = "error"
@@ -59,11 +61,15 @@ class CheckpointFailed(Event):
 
 
 class ProcessDeposed(Event):
-    """This worker ends at once, because a shard that it led may have another leader by now; it is started again as a follower."""
+    """This worker ends at once, because a shard that it led may have another leader by now; it is started again as a
+    follower."""
 
     event = "process.deposed"
     level = "warning"
-    advice = "Nothing that was confirmed is lost. If this comes often, the machine, or the way to the log's brokers, is overloaded."
+    advice = (
+        "Nothing that was confirmed is lost. If this comes often, the machine, "
+        "or the way to the log's brokers, is overloaded."
+    )
     reason: str
 
 

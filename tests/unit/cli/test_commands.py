@@ -126,7 +126,7 @@ def test_a_queue_s_options(asked, tmp_path: Path):
     assert asked("queue", "create", "orders", *line) == [("orders", CreateQueue(options))]
     ((key, update),) = asked("queue", "update", "orders", *line)
     assert (key, update.options) == ("orders", options)
-    assert sorted(update.given) == sorted(QueueOptions.__struct_fields__)
+    assert len(update.given) == len(flags)
 
 
 def test_an_update_says_what_changes_and_what_goes_back(asked):

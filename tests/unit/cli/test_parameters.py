@@ -45,14 +45,14 @@ def test_what_cannot_be_a_name_is_the_script(text: str):
 
 @pytest.mark.parametrize("text", ["hook.lua", "my hooks/missing.lua", "hooks/missing", "", "x", "/"])
 def test_a_missing_file_is_no_script(text: str):
-    with pytest.raises(click.BadParameter, match="there is no such file, and it is no Lua"):
+    with pytest.raises(click.BadParameter, match="there is no such file, and it is not Lua"):
         SCRIPT.convert(text, None, None)
 
 
 def test_a_file_that_is_no_text(tmp_path: Path):
     file = tmp_path / "hook.lua"
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(click.BadParameter, match="no UTF-8"):
+    with pytest.raises(click.BadParameter, match="not UTF-8"):
         SCRIPT.convert(str(file), None, None)
 
 

@@ -15,7 +15,12 @@ SET = QueueOptions(
 
 def test_the_form_has_each_option_but_hooks() -> None:
     wire = set(QueueOptions.__struct_fields__)
-    assert wire - {field.wire for field in FIELDS} == {"on_enqueue", "on_failure", "lua_timeout_ms", "lua_memory_limit_bytes"}
+    assert wire - {field.field for field in FIELDS} == {
+        "on_enqueue",
+        "on_failure",
+        "lua_timeout_ms",
+        "lua_memory_limit_bytes",
+    }
 
 
 def test_what_is_not_changed_is_not_sent() -> None:
@@ -32,7 +37,10 @@ def test_texts_make_the_options_that_they_show_and_an_empty_one_the_default() ->
 
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
-    [("max_attempts", "many", "Max attempts: 'many' is no whole number"), ("default_ttl", "1y", "Default TTL: '1y' is no")],
+    [
+        ("max_attempts", "many", "Max attempts: 'many' is not a whole number"),
+        ("default_ttl", "1y", "Default TTL: '1y' is no"),
+    ],
 )
 def test_what_is_no_option_is_named(name: str, text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):

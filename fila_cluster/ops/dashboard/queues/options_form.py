@@ -5,8 +5,9 @@ from typing import Final
 from nicegui import ui
 
 from fila_cluster.client.calls.queues import QueueOptions
-from fila_cluster.ops.dashboard.queues.options_text import DELIVERIES, FIELDS, OptionField, changed_options, texts_of
+from fila_cluster.ops.dashboard.queues.options_text import FIELDS, changed_options, texts_of, title_of
 from fila_proto_zmq import commands
+from fila_proto_zmq.commands import Option
 
 _HINT: Final = "Durations as 500ms, 30s, 5m, 2h. An empty field is the default."
 
@@ -26,10 +27,10 @@ class OptionsForm:
         return changed_options(self._before, {name: str(field.value or "") for name, field in self._fields.items()})
 
 
-def _field(field: OptionField, text: str) -> ui.input | ui.select:
+def _field(field: Option, text: str) -> ui.input | ui.select:
     if field.kind == "choice":
-        made: ui.input | ui.select = ui.select(list(DELIVERIES), label=field.label, value=text)
+        made: ui.input | ui.select = ui.select(list(field.choices), label=title_of(field), value=text)
     else:
-        made = ui.input(field.label, value=text, placeholder=field.default)
-    made.props(f'dense outlined stack-label hint="{field.meaning}" data-testid=option-{field.name}').classes("w-full")
+        made = ui.input(title_of(field), value=text, placeholder=field.default)
+    made.props(f'dense outlined stack-label hint="{field.help}" data-testid=option-{field.name}').classes("w-full")
     return made

@@ -13,6 +13,7 @@ from fila_cluster.figures import written_ms
 from fila_cluster.ops.dashboard.schedules.timing import UTC_NAME, Timing, due_lines, next_due, zone_names
 from fila_cluster.ops.dashboard.widgets.form_dialog import FormDialog
 from fila_cluster.ops.dashboard.widgets.message_fields import MessageFields
+from fila_proto_zmq.commands import MESSAGE_OPTIONS
 
 _MARK: Final = "schedule"
 
@@ -140,17 +141,7 @@ class _ScheduleFields:
             timezone=timing.timezone,
             catch_up=self._catch_up.value,
             jitter=timing.jitter_ms / 1000,
-            fairness_key=message.fairness_key,
-            weight=message.weight,
-            throttle_keys=message.throttle_keys,
-            priority=message.priority,
-            cost=message.cost,
-            delay=message.delay,
-            ttl=message.ttl,
-            lease=message.lease,
-            dedup_id=message.dedup_id,
-            dedup_mode=message.dedup_mode,
-            max_attempts=message.max_attempts,
+            **{name: getattr(message, name) for name in MESSAGE_OPTIONS if name != "deliver_at"},
         )
 
 

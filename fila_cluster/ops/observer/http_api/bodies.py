@@ -1,4 +1,5 @@
-"""The bodies of requests and answers. Field names are those of the client library; durations are seconds, times ISO 8601 in UTC."""
+"""The bodies of requests and answers. Field names are those of the client library; durations are seconds, times ISO 8601 in
+UTC."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,6 +11,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from fila_cluster.client.message import Message, StoredMessage
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.errors import InvalidArgumentError
+from fila_proto_zmq.commands import MESSAGE_OPTIONS
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 
 MESSAGES_MAX: Final = 1000
@@ -22,11 +24,10 @@ HEADER: Final = "header."
 _JSON_TYPES: Final = {"throttle_keys": list[str] | None}
 """The types of options that JSON cannot have as they are."""
 _OPTIONS: Final = {
-    name: _JSON_TYPES.get(name, kind)
-    for name, kind in get_type_hints(Message).items()
-    if name not in {"payload", "headers", "_"} and name in Message.__dataclass_fields__
+    name: Annotated[_JSON_TYPES.get(name) or get_type_hints(Message)[name], Meta(description=option.meaning)]
+    for name, option in MESSAGE_OPTIONS.items()
 }
-"""The options of ``enqueue``: whatever a message can have, the door takes."""
+"""The options of a message with their types in JSON."""
 
 
 class _Strict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -159,7 +160,7 @@ class Defer(_Settlement, tag="defer"):
 
 
 class Extend(_Settlement, tag="extend"):
-    """Let the lease end ``seconds`` from now."""
+    """Set the end of the lease to ``seconds`` from now."""
 
     seconds: float
 

@@ -1,4 +1,4 @@
-"""What each request does: enqueue, receive, settle."""
+"""The operations of the door: enqueue, receive, settle."""
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
@@ -21,6 +21,7 @@ from fila_cluster.errors import (
 )
 from fila_cluster.ops.observer.http_api import bodies
 from fila_cluster.ops.observer.http_api.receivers import Load, Receiver
+from fila_proto_zmq.commands import MESSAGE_OPTIONS
 
 JSON: Final = "application/json"
 PAYLOAD: Final = "application/octet-stream"
@@ -61,7 +62,7 @@ async def enqueue(asked: Asked) -> bytes:
             several = [bodies.message_of(each) for each in _parsed(body, bodies.MessagesBody).messages]
             return _encoded(bodies.EnqueuedMany(await asked.receiver.client.enqueue_many(asked.queue, several)))
         message = bodies.message_of(_parsed(body, bodies.MessageBody))
-    options = {name: getattr(message, name) for name in message.__dataclass_fields__ if name not in {"payload", "headers"}}
+    options = {name: getattr(message, name) for name in MESSAGE_OPTIONS}
     client = asked.receiver.client
     return _encoded(bodies.EnqueuedOne(await client.enqueue(asked.queue, message.payload, message.headers, **options)))
 

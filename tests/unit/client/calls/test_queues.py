@@ -1,7 +1,10 @@
 """The options of a queue: what they become on the wire, and what is refused."""
 
+import inspect
+
 import pytest
 
+from fila_cluster import AsyncClient, AsyncProducer, Client, Message, Producer
 from fila_cluster.client.calls.queues import QueueOptions, encode
 from fila_cluster.errors import InvalidArgumentError
 from fila_proto_zmq import commands
@@ -39,12 +42,30 @@ def test_all_of_them():
         lua_timeout_ms=20,
         lua_memory_limit_bytes=1 << 20,
     )
-    assert sorted(given) == sorted(commands.QueueOptions.__struct_fields__)
+    assert len(given) == 11
 
 
 def test_every_option_has_its_place_on_the_wire():
     _, given = encode(dict.fromkeys(QueueOptions.__annotations__))
     assert sorted(given) == sorted(commands.QueueOptions.__struct_fields__)
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_the_signature_has_the_options_of_the_table(client):
+    parameters = list(inspect.signature(client.create_queue).parameters.values())[2:]
+    defaults = {name: option.choices[0] if option.choices else None for name, option in commands.QUEUE_OPTIONS.items()}
+    assert {each.name: each.default for each in parameters} == defaults
+    assert list(QueueOptions.__annotations__) == list(commands.QUEUE_OPTIONS)
+
+
+def test_the_signatures_have_the_options_of_a_message_and_each_has_a_column():
+    usual = {name: option.usual for name, option in commands.MESSAGE_OPTIONS.items()}
+    for call in (Client.enqueue, AsyncClient.enqueue, Producer.send, AsyncProducer.send, Message):
+        parameters = {name: each.default for name, each in inspect.signature(call).parameters.items()}
+        assert list(parameters)[-len(usual) :] == list(usual)
+        assert parameters | usual == parameters
+    of_frames = {"envelopes", "dedup_window_ms", "after", "batch"}
+    assert {each.field for each in commands.MESSAGE_OPTIONS.values()} == {*commands.Enqueue.__struct_fields__} - of_frames
 
 
 def test_none_is_the_default_and_counts_as_given():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import msgspec
 
 from fila_proto_zmq.commands import (
+    QUEUE_OPTIONS,
     CreateQueue,
     DeleteQueue,
     Done,
@@ -118,7 +119,7 @@ def _start_idling(state: "State", queue: Queue, now_ms: int) -> None:
 HEADS_READ_MAX: Final = 500
 """First messages of lanes that are read from disk for a queue's statistics, so that no turn is long."""
 
-_OF_HOOKS: Final = {"on_enqueue", "on_failure", "lua_timeout_ms", "lua_memory_limit_bytes"}
+_OF_HOOKS: Final = {option.field for option in QUEUE_OPTIONS.values() if option.of_hooks}
 
 
 KEY_STATS_COST: Final = 3
