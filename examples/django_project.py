@@ -29,7 +29,7 @@ def tenant_of(task: object, args: list[str], kwargs: dict[str, str]) -> str:
 
 
 def set_up(folder: str, endpoint: str | None) -> None:
-    """What a project's settings say."""
+    """Set what a project's settings would set."""
     options = {"endpoint": endpoint, "namespace": NAMESPACE, "fairness_key": tenant_of}
     settings.configure(
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.path.join(folder, "database")}},

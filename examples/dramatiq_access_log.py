@@ -1,4 +1,4 @@
-"""Dramatiq tasks of many tenants: look at each request of a web server's access log, and let no visitor wait for a busy one.
+"""Dramatiq tasks of many tenants: look at each request of a web server's access log, so that visitors do not wait for a busy one.
 
     python examples/dramatiq_access_log.py ACCESS_LOG [endpoint]
 

@@ -36,7 +36,7 @@ app = App()
 
 
 class Request(msgspec.Struct):
-    """What a handler gets: the payload is checked against this type before it is called."""
+    """The payload of a message. It is checked against this type before the handler is called."""
 
     method: str
     path: str

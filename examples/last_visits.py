@@ -1,4 +1,4 @@
-"""Keep the last request of each visitor of each day, in a queue for each day that nobody has to create.
+"""Keep the last request of each visitor of each day, in a queue for each day that its first message creates.
 
     python examples/last_visits.py PATH/TO/apache_access.log [endpoint]
 

@@ -4,7 +4,7 @@ fila-cluster up                                                 # in one termina
 python examples/outbox.py tests/data/apache_access.log          # in another; needs pip install 'fila-cluster[outbox]'
 
 Ten requests are a transaction, and every tenth transaction fails at its end. The relay is killed three times while it works. At last each
-booked request must have been announced once, and none of the others.
+booked request must have been announced once, and the others never.
 """
 
 import re
@@ -33,7 +33,7 @@ KILLS = 3
 
 
 class PaymentFailedError(Exception):
-    """What makes a transaction fail."""
+    """The error that makes a transaction fail."""
 
 
 def book(engine: Engine, log: Path) -> None:

@@ -1,7 +1,7 @@
-"""Copy a queue to another one, without waiting for each message, and lose none.
+"""Copy a queue to another one, without waiting for each message, and without losing one.
 
-A message is acked once its copy is confirmed. If the program dies in between, the message is delivered again; its ``dedup_id`` sees
-to it that the copy is stored once.
+A message is acked once its copy is confirmed. If the program dies in between, the message is delivered again; its ``dedup_id`` has
+the copy stored once.
 
 fila-cluster up                  # in one terminal
 python examples/pipelines.py     # in another

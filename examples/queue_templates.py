@@ -1,7 +1,7 @@
 """Give each section of a web site a queue of its own, without creating any: a template has the options of all of them.
 
-The first enqueue to ``visits-blog`` makes that queue and its dead letter queue, and nobody has to know the sections before. A queue that
-nobody uses for an hour goes by itself; this program deletes them at its end.
+The first enqueue to ``visits-blog`` makes that queue and its dead letter queue, so the sections need not be listed before. A queue
+that is not used for an hour is deleted by the broker; this program deletes them at its end.
 
 fila-cluster up                                  # in one terminal
 python examples/queue_templates.py access.log    # in another

@@ -27,7 +27,7 @@ SHOWN = 10
 
 
 def session() -> SparkSession:
-    """Return a Spark session on all cores of this machine that knows ``format("fila")``."""
+    """Return a Spark session on all cores of this machine with ``format("fila")``."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()

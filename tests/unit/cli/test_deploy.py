@@ -22,6 +22,7 @@ from fila_cluster.run.supervisor.up import check_addresses
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 PAGE = (ROOT / "docs" / "hosts.md").read_text()
+BROKERS = (ROOT / "docs" / "kafka.md").read_text()
 
 
 class Started(Exception):  # noqa: N818  # it is no error
@@ -122,7 +123,7 @@ def test_the_service_of_systemd_and_the_documented_settings_fit(tmp_path: Path):
 
 
 def test_the_brokers_have_the_documented_settings():
-    text, _ = re.findall(r"```properties\n(.+?)```", PAGE, re.S)  # behind it: a broker without a container
+    text, _ = re.findall(r"```properties\n(.+?)```", BROKERS, re.S)  # behind it: a broker without a container
     documented = dict(line.split("=") for line in text.split())
     assert len(documented) == 4
     kafka = kubernetes("kafka.yml")["Kafka", "fila-log"]["spec"]["kafka"]["config"]
