@@ -26,7 +26,8 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 class Commands(click.Group):
-    """A command for each benchmark. A module is imported when its command is used, because some need Spark, or servers of others."""
+    """A command for each benchmark. A module is imported when its command is used, because some need Spark, or servers of
+    others."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -52,9 +53,12 @@ def command(chosen: Benchmark[Any]) -> click.Command:
     options += [_option(each, chosen) for each in dataclasses.fields(chosen.tiny)]
     summary, _, rest = chosen.documentation.partition("\n")
     return click.Command(
-        chosen.name, params=options, callback=lambda **given: execute(chosen, **given), help=f"{summary}\n{rest}",
+        chosen.name,
+        params=options,
+        callback=lambda **given: execute(chosen, **given),
+        help=f"{summary}\n{rest}",
         short_help=summary,
-    )  # fmt: skip
+    )
 
 
 def _option(each: "dataclasses.Field[Any]", chosen: Benchmark[Any]) -> click.Option:
@@ -67,9 +71,8 @@ def _option(each: "dataclasses.Field[Any]", chosen: Benchmark[Any]) -> click.Opt
 
 
 def execute(chosen: Benchmark[Any], size: str, results: Path, **numbers: Any) -> None:
-    """Run a benchmark, write its result, print it, and judge:
-    the exit code is 1 if messages are not what was sent, or, unless the size is tiny,
-    if a promise was not kept.
+    """Run a benchmark, write its result, print it, and judge: the exit code is 1 if messages are not what was sent, or,
+    unless the size is tiny, if a promise was not kept.
     """
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     changes = {name: value for name, value in numbers.items() if value is not None}

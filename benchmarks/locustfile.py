@@ -4,16 +4,18 @@
     locust -f benchmarks/locustfile.py --host tcp://127.0.0.1:5555                    # its page: http://localhost:8089
     locust -f benchmarks/locustfile.py --host tcp://127.0.0.1:5555 --headless --users 50 --spawn-rate 10 --run-time 1m
 
-``--host`` is the cluster's endpoint (else ``FILA_ENDPOINT``). Payloads are the lines of a web server's log (``--payloads FILE``; the
-default is the log of the test data, if it is there), the tenant of a line is the address in it: few tenants send much, most send little.
-Each Locust process makes a queue of its own and removes it in the end; ``--queue NAME`` uses a queue that exists, and leaves it there.
+``--host`` is the cluster's endpoint (else ``FILA_ENDPOINT``). Payloads are the lines of a web server's log (``--payloads
+FILE``; the default is the log of the test data, if it is there), the tenant of a line is the address in it: few tenants send
+much, most send little. Each Locust process makes a queue of its own and removes it in the end; ``--queue NAME`` uses a queue
+that exists, and leaves it there.
 
-What Locust shows: ``enqueue`` and ``enqueue 50`` until the confirmation, ``receive`` until messages come, ``ack``, and ``delivery``, the
-time from the call of enqueue to the consumer (by the clocks of the machines that run Locust). A payload that is not as it was sent counts
-as a failure of ``delivery``.
+What Locust shows: ``enqueue`` and ``enqueue 50`` until the confirmation, ``receive`` until messages come, ``ack``, and
+``delivery``, the time from the call of enqueue to the consumer (by the clocks of the machines that run Locust). A payload
+that is not as it was sent counts as a failure of ``delivery``.
 
-Locust patches the standard library with gevent. The blocking client waits in locks, and in ``poll`` on a descriptor, never inside ZeroMQ;
-gevent makes both of them wait for one user while the others go on. So users are clients of this library without any bridge.
+Locust patches the standard library with gevent. The blocking client waits in locks, and in ``poll`` on a descriptor, never
+inside ZeroMQ; gevent makes both of them wait for one user while the others go on. So users are clients of this library
+without any bridge.
 """
 
 import os
@@ -70,7 +72,8 @@ LOADS: "WeakKeyDictionary[Environment, Load]" = WeakKeyDictionary()
 
 
 def lines_of(path: Path) -> list[bytes]:
-    """Return the lines of a log; without a file, lines made up of 200 tenants of which each sends half as often as the one before."""
+    """Return the lines of a log; without a file, lines made up of 200 tenants of which each sends half as often as the one
+    before."""
     if path.is_file():
         with path.open("rb") as file:
             lines = [line.rstrip(b"\n") for _, line in zip(range(LINES_MAX), file, strict=False)]

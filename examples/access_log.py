@@ -3,9 +3,9 @@
     make up                                    # in one terminal: the broker
     .venv/bin/python examples/access_log.py PATH/TO/apache_access.log
 
-The program enqueues every line of an access log (Apache's combined format) with its client address as the fairness key, and consumes all
-lines with one consumer. Then it draws the share that the busiest tenants had of the first deliveries: in the order of arrival, as a plain
-queue serves them, and as fila-cluster served them.
+The program enqueues every line of an access log (Apache's combined format) with its client address as the fairness key, and
+consumes all lines with one consumer. Then it draws the share that the busiest tenants had of the first deliveries: in the
+order of arrival, as a plain queue serves them, and as fila-cluster served them.
 """
 
 import argparse

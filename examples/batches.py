@@ -1,7 +1,8 @@
 """Count the requests of a web server's log in pieces, over several queues, and report when the last piece is counted.
 
-Each piece is a message of one batch. The batch's callback is enqueued once, when all pieces are acked or dead-lettered, whichever worker
-is the last, and says how many there were. One piece is damaged: it becomes a dead letter, and the report says so.
+Each piece is a message of one batch. The batch's callback is enqueued once, when all pieces are acked or dead-lettered,
+whichever worker is the last, and says how many there were. One piece is damaged: it becomes a dead letter, and the report
+says so.
 
 fila-cluster up                          # in one terminal
 python examples/batches.py access.log    # in another
@@ -76,8 +77,10 @@ def main() -> None:
         (callback,) = client.receive(REPORTS, wait=60.0)
         headers = callback.headers
         assert headers["fila-batch"] == batch
-        print(f"{callback.text()}: {headers['fila-batch-total']} pieces, {headers['fila-batch-acked']} counted, "
-              f"{headers['fila-batch-dead']} damaged")  # fmt: skip
+        print(
+            f"{callback.text()}: {headers['fila-batch-total']} pieces, {headers['fila-batch-acked']} counted, "
+            f"{headers['fila-batch-dead']} damaged"
+        )
         with totals_lock:
             print(f"{totals.total():,} requests: {', '.join(f'{each:,} × {code}' for code, each in totals.most_common(3))}")
         callback.ack()

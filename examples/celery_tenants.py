@@ -3,9 +3,9 @@
     make up                                    # in one terminal: the broker
     .venv/bin/python examples/celery_tenants.py PATH/TO/apache_access.log
 
-One line makes this Celery project fair: ``fair(app, key=…)``. The program sends a task for each of the first lines of an access log, all of them
-before a worker starts, and then runs a worker. The busiest client has sent hundreds of tasks, most clients a few; all of them have their first task
-run before any has its second one.
+One line makes this Celery project fair: ``fair(app, key=…)``. The program sends a task for each of the first lines of an
+access log, all of them before a worker starts, and then runs a worker. The busiest client has sent hundreds of tasks, most
+clients a few; all of them have their first task run before any has its second one.
 """
 
 import os

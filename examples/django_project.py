@@ -2,10 +2,10 @@
 
     python examples/django_project.py ACCESS_LOG [endpoint]
 
-It makes a database in a temporary folder, enqueues a task for each line of the log (in Apache's combined format) inside one transaction,
-rolls another transaction back, and runs what was committed with a worker in this process. A malformed line fails: its error is in the
-result, and in the queue's dead letters. A real project has these parts in files of their own, and runs ``manage.py fila_worker``.
-Needs ``pip install 'fila-cluster[django]'``.
+It makes a database in a temporary folder, enqueues a task for each line of the log (in Apache's combined format) inside one
+transaction, rolls another transaction back, and runs what was committed with a worker in this process. A malformed line
+fails: its error is in the result, and in the queue's dead letters. A real project has these parts in files of their own, and
+runs ``manage.py fila_worker``. Needs ``pip install 'fila-cluster[django]'``.
 """
 
 import logging
@@ -54,7 +54,7 @@ def work_through(lines: list[str]) -> None:
     from django.db import connections, transaction  # noqa: PLC0415
 
     from fila_cluster.django.framework import task_backends  # noqa: PLC0415
-    from fila_cluster.django.worker import Worker  # noqa: PLC0415
+    from fila_cluster.django.worker import TaskWorker  # noqa: PLC0415
 
     status_of = make_task()
     call_command("migrate", verbosity=0)
@@ -67,7 +67,7 @@ def work_through(lines: list[str]) -> None:
     backend = task_backends["default"]
     waiting = backend.client.queue_stats(f"{NAMESPACE}/default")
     print(f"{waiting.pending} tasks of {len(waiting.keys)} visitors are with the broker; the one that was rolled back is not")
-    Worker(backend, ["default"], threads=2, worker_id="example").run(batch=True)
+    TaskWorker(backend, ["default"], threads=2, worker_id="example").run(batch=True)
     for result in results:
         result.refresh()
     print(dict(sorted(Counter(result.return_value for result in results[:-1]).items())))

@@ -2,10 +2,10 @@
 
     python examples/dramatiq_access_log.py ACCESS_LOG [endpoint]
 
-Each line of the log (in Apache's combined format) is a task. Its tenant is the address that it came from: ``fair`` reads it from the task's
-arguments. A few visitors send much more than the others, who would wait behind them in a plain queue. The actor fails on a
-malformed line; Dramatiq's own retries deliver it again, by the broker's delay, and then it is a dead letter that says why.
-Needs ``pip install 'fila-cluster[dramatiq]'``.
+Each line of the log (in Apache's combined format) is a task. Its tenant is the address that it came from: ``fair`` reads it
+from the task's arguments. A few visitors send much more than the others, who would wait behind them in a plain queue. The
+actor fails on a malformed line; Dramatiq's own retries deliver it again, by the broker's delay, and then it is a dead letter
+that says why. Needs ``pip install 'fila-cluster[dramatiq]'``.
 """
 
 import logging

@@ -2,8 +2,8 @@
 
 python examples/embedded_tool.py tests/data/apache_access.log ./log-queue
 
-Each line is a message, so the work may be interrupted at any line, also by `kill -9`. A second run with the same directory does what is
-left. It takes no line in twice, if it comes within the dedup window of five minutes.
+Each line is a message, so the work may be interrupted at any line, also by `kill -9`. A second run with the same directory
+does what is left. It takes no line in twice, if it comes within the dedup window of five minutes.
 """
 
 import sys

@@ -3,9 +3,10 @@
     fila-cluster up                                           # in one terminal: the broker
     python examples/handlers.py PATH/TO/apache_access.log     # in another
 
-The program enqueues every line of an access log (Apache's combined format) as JSON, with its client address as the fairness key. A
-coroutine counts the requests; those for paths that do not exist go on to a second queue, where a function reports them, and fails at the
-first attempt of each. Where the log has "-" for the size of an answer, the payload does not fit the handler's type: it becomes a dead letter.
+The program enqueues every line of an access log (Apache's combined format) as JSON, with its client address as the fairness
+key. A coroutine counts the requests; those for paths that do not exist go on to a second queue, where a function reports
+them, and fails at the first attempt of each. Where the log has "-" for the size of an answer, the payload does not fit the
+handler's type: it becomes a dead letter.
 
 With `app` in a module of your own, `fila-cluster work module:app --processes 4` does the same in processes.
 """

@@ -2,9 +2,9 @@
 
     python examples/last_visits.py PATH/TO/apache_access.log [endpoint]
 
-The program enqueues every line of an access log (Apache's combined format). The day is in the queue's name, and a template makes the queue with its
-first message. The visitor's address is the dedup id: a later request replaces an earlier one, so each visitor has one message a day. At the end
-each message is compared with the log.
+The program enqueues every line of an access log (Apache's combined format). The day is in the queue's name, and a template
+makes the queue with its first message. The visitor's address is the dedup id: a later request replaces an earlier one, so
+each visitor has one message a day. At the end each message is compared with the log.
 """
 
 import re

@@ -2,9 +2,10 @@
 
     python examples/rate_limits.py [endpoint]
 
-Consumers of two queues call the same provider. A hook reads provider and tenant from each message's headers, the runtime config says what the
-provider allows, and a consumer receives only what may be sent at that moment. The provider refuses one call all the same (a 429). The consumer
-defers that message, and with it the broker holds back everything for that provider, on all workers, for half a second.
+Consumers of two queues call the same provider. A hook reads provider and tenant from each message's headers, the runtime
+config says what the provider allows, and a consumer receives only what may be sent at that moment. The provider refuses one
+call all the same (a 429). The consumer defers that message, and with it the broker holds back everything for that provider,
+on all workers, for half a second.
 """
 
 import sys
@@ -77,7 +78,8 @@ def main(endpoint: str | None = None) -> None:
         for queue in QUEUES:
             client.delete_queue(queue)
     print(
-        f"{TOTAL} calls, 50 a second and 10 at once; {provider.refused} was refused, then there were no calls for half a second"
+        f"{TOTAL} calls, 50 a second and 10 at once; {provider.refused} was refused, then there were no calls for half a "
+        "second"
     )
     for half in range(max(provider.accepted) + 1):
         print(f"{half / 2:4.1f} s  {'█' * provider.accepted[half]} {provider.accepted[half]}")

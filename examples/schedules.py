@@ -3,9 +3,9 @@
     make up                                    # in one terminal: the broker
     .venv/bin/python examples/schedules.py PATH/TO/apache_access.log
 
-The program puts a schedule that is due every second, and replays an access log (Apache's combined format), a minute of it for each due time.
-A worker that receives the scheduled message prints what happened in that minute. Stop the program or the broker, and start it again: the
-broker keeps the schedule, and no due time comes twice.
+The program puts a schedule that is due every second, and replays an access log (Apache's combined format), a minute of it for
+each due time. A worker that receives the scheduled message prints what happened in that minute. Stop the program or the
+broker, and start it again: the broker keeps the schedule, and no due time comes twice.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""Move ten thousand requests of a real web site through Spark: a text file into a queue, the queue as a stream, the stream into Parquet.
+"""Move ten thousand requests of a real web site through Spark: a text file into a queue, the queue as a stream, the stream
+into Parquet.
 
     make up                                    # in one terminal: the broker
     .venv/bin/python examples/spark_access_log.py PATH/TO/apache_access.log DIRECTORY [--picture shares.png]
 
-Spark reads an access log (Apache's combined format) and writes each line as a message, its client address as the fairness key.
-A streaming query takes them out again, in fair shares, into Parquet, with a directory for each micro-batch. Then the program counts
-whether every line is there once, and draws the shares that the busiest tenants had of the first batch. Needs Java 17 and
-``pip install 'fila-cluster[spark]'``.
+Spark reads an access log (Apache's combined format) and writes each line as a message, its client address as the fairness
+key. A streaming query takes them out again, in fair shares, into Parquet, with a directory for each micro-batch. Then the
+program counts whether every line is there once, and draws the shares that the busiest tenants had of the first batch. Needs
+Java 17 and ``pip install 'fila-cluster[spark]'``.
 """
 
 import argparse
@@ -44,7 +45,8 @@ def load(spark: SparkSession, log: Path, endpoint: str, queue: str) -> None:
 
 
 def drain(spark: SparkSession, endpoint: str, queue: str, rows: int, directory: Path) -> None:
-    """Write all messages of a queue in micro-batches. A batch that is repeated after a crash replaces what it wrote before."""
+    """Write all messages of a queue in micro-batches. A batch that is repeated after a crash replaces what it wrote
+    before."""
     stream = spark.readStream.format("fila").option("endpoint", endpoint).option("queue", queue)
     messages = stream.option("max_rows_per_batch", rows).load().withColumn("line", f.decode("payload", "UTF-8"))
 

@@ -3,8 +3,8 @@
 fila-cluster up               # in one terminal
 python examples/tracing.py    # in another
 
-Here the three programs share a process, and their spans stay in memory. In processes of their own they make the same trace. A real program
-gives the SDK an exporter (``OTLPSpanExporter``) instead of reading the spans itself.
+Here the three programs share a process, and their spans stay in memory. In processes of their own they make the same trace. A
+real program gives the SDK an exporter (``OTLPSpanExporter``) instead of reading the spans itself.
 """
 
 from opentelemetry import trace

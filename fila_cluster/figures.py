@@ -1,7 +1,8 @@
-"""Numbers, sizes, ages and rates as people read them, and durations as people write them."""
+"""Numbers, sizes, times and rates as people read them, and durations as people write them."""
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def written_ms(milliseconds: int) -> str:
 def quantile(histogram: "Histogram", q: float) -> float | None:
     """Return the value that a part ``q`` (0 to 1) of the observations does not exceed; None: there are no observations.
 
-    A value above the last bound is not known: then the last bound is the answer.
+    A value above the last bound is unknown: then the last bound is returned.
     """
     rank = q * sum(histogram.counts)
     if not any(histogram.counts):
@@ -89,5 +90,21 @@ def duration_s(text: str) -> float:
     """Return a duration as people write it, in seconds; :class:`ValueError` shows the forms."""
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no duration: write milliseconds, or 500ms, 30s, 5m, 2h")
+        raise ValueError(f"{text!r} is not a duration: write milliseconds, or 500ms, 30s, 5m, 2h")
     return float(match[1]) * _MILLISECONDS[match[2] or "ms"] / 1000
+
+
+def moment(at: datetime) -> str:
+    """Return a time to the millisecond: ids are no finer, and logs can be searched for it."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """Return a short time for tables: the time of day, or, if that is long ago, the day and the minute."""
+    return f"{at.astimezone(UTC):%H:%M:%S}" if now - at < timedelta(hours=20) else f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def distance(at: datetime, now: datetime) -> str:
+    """Return ``3 m ago`` or ``in 3 m``."""
+    seconds = (at - now).total_seconds()
+    return f"in {aged(seconds)}" if seconds >= 0 else f"{aged(-seconds)} ago"

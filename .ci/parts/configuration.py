@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from fila_cluster.run.config.address import Address
-from fila_cluster.run.config.section import Section
-from fila_cluster.run.config.settings import ENV_DELIMITER, ENV_PREFIX, Settings
+from fila_cluster.run.config.settings import ENV_DELIMITER, ENV_PREFIX, Section, Settings
 from parts.markdown import field_docs, table
 
 

@@ -1,8 +1,8 @@
 """Measure what encryption costs: the same load through the router, in the clear and with CurveZMQ, in the same run.
 
-The clusters have one worker. The encrypted one has authentication, so each request is also checked against its client's API key. Where a
-client is on the same host it may go straight to the worker, over a socket file that is not encrypted: those rows say what the API keys alone
-cost.
+The clusters have one worker. The encrypted one has authentication, so each request is also checked against its client's API
+key. Where a client is on the same host it may go straight to the worker, over a socket file that is not encrypted: those rows
+say what the API keys alone cost.
 """
 
 from statistics import median

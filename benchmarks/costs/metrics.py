@@ -1,12 +1,14 @@
 """Measure what monitoring costs: throughput and CPU time with and without an observer that is scraped, in turns.
 
-One producer and one consumer work at once on one queue with many keys, beside idle queues with messages. The flow never stops; it is
-measured in windows. In every other window the observer is stopped (SIGSTOP), so that no process asks for numbers; else it asks every
-second, and a scraper reads its page now and then. The cost must be less than 3 % of the throughput.
+One producer and one consumer work at once on one queue with many keys, beside idle queues with messages. The flow never
+stops; it is measured in windows. In every other window the observer is stopped (SIGSTOP), so that no process asks for
+numbers; else it asks every second, and a scraper reads its page now and then. The cost must be less than 3 % of the
+throughput.
 
-Machines are noisy, and 3 % is little. So windows are short and come in pairs, with and without, without and with: a slow drift is in both.
-Each pair has a ratio. The result is the median of the ratios and its interval of 95 % confidence, and the same for the CPU time that router
-and workers spend on a message, and what a question costs each process on an idle cluster, where no noise hides it.
+Machines are noisy, and 3 % is little. So windows are short and come in pairs, with and without, without and with: a slow
+drift is in both. Each pair has a ratio. The result is the median of the ratios and its interval of 95 % confidence, and the
+same for the CPU time that router and workers spend on a message, and what a question costs each process on an idle cluster,
+where no noise hides it.
 """
 
 import asyncio

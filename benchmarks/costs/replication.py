@@ -1,8 +1,8 @@
 """Measure what a replicated log costs: the same load on one disk, on a log of one broker, and of three, in the same run.
 
-All of it runs on the cores of this machine: clients, host, brokers. Each cluster has one worker, and has served for some seconds. Without
-replication a message is confirmed when it is in the operating system's cache, with one broker the same is true of the broker, and with three when
-two of them have it.
+All of it runs on the cores of this machine: clients, host, brokers. Each cluster has one worker, and has served for some
+seconds. Without replication a message is confirmed when it is in the operating system's cache, with one broker the same is
+true of the broker, and with three when two of them have it.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,12 @@
 """Measure how fast Spark fills and drains a queue, beside plain Python programs in as many processes.
 
-All ways run in turn on one cluster with two workers, each with a queue of its own, so that other work on the machine affects all of them
-alike. A row is a payload, two headers and a fairness key, in an uncompressed Parquet file, one for each process. Spark reads the files and
-writes them with ``format("fila")``; the plain programs read them with pyarrow and pass ``Message``s to ``enqueue_many``, once as most
-applications do, and once with a dedup id each, as Spark's tasks do. The start of processes and of Spark does not count, planning does.
-Spark's own ``foreachPartition`` pickles each row: its rate with rows that it drops is the upper bound of any sink. On the way out a stream
-reads all pending messages, drops them, and acknowledges them; the plain clients receive and acknowledge 500 at a time. The goal is at
-least 70 % of the plain clients' rate, for the writer.
+All ways run in turn on one cluster with two workers, each with a queue of its own, so that other work on the machine affects
+all of them alike. A row is a payload, two headers and a fairness key, in an uncompressed Parquet file, one for each process.
+Spark reads the files and writes them with ``format("fila")``; the plain programs read them with pyarrow and pass ``Message``s
+to ``enqueue_many``, once as most applications do, and once with a dedup id each, as Spark's tasks do. The start of processes
+and of Spark does not count, planning does. Spark's own ``foreachPartition`` pickles each row: its rate with rows that it
+drops is the upper bound of any sink. On the way out a stream reads all pending messages, drops them, and acknowledges them;
+the plain clients receive and acknowledge 500 at a time. The goal is at least 70 % of the plain clients' rate, for the writer.
 """
 
 import os

@@ -33,7 +33,8 @@ def session(processes: int) -> Iterator[SparkSession]:
 
 
 def cpu_seconds() -> tuple[float, float]:
-    """Return the CPU seconds so far of the JVM that this process started, and of its Python workers, also those that have ended."""
+    """Return the CPU seconds so far of the JVM that this process started, and of its Python workers, also those that have
+    ended."""
     jvm = python = 0.0
     for java in (child for child in psutil.Process().children() if child.name() == "java"):
         times = java.cpu_times()

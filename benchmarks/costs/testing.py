@@ -1,4 +1,5 @@
-"""Measure what the testing kit costs a user's suite: 50 tests of a shop in memory, with the start of pytest, and one broker with its client."""
+"""Measure what the testing kit costs a user's suite: 50 tests of a shop in memory, with the start of pytest, and one broker
+with its client."""
 
 import os
 import subprocess

@@ -1,8 +1,9 @@
 """Measure what tracing costs: throughput without instrumentation, with nothing sampled, and with 1 % sampled, in turns.
 
-One process is producer and consumer at once, in two ways: in batches (``enqueue_many`` of 100, ``receive``, ``ack`` of all), and one by one
-(``enqueue``, ``consume``, ``delivery.ack()``, 64 under way), where each call may become a span. Sampled spans go through the SDK's batch
-processor to an exporter that drops them. The CPU time is that of this process: noise of the machine does not change it.
+One process is producer and consumer at once, in two ways: in batches (``enqueue_many`` of 100, ``receive``, ``ack`` of all),
+and one by one (``enqueue``, ``consume``, ``delivery.ack()``, 64 under way), where each call may become a span. Sampled spans
+go through the SDK's batch processor to an exporter that drops them. The CPU time is that of this process: noise of the
+machine does not change it.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Kill processes while a batch of messages over four shards is enqueued and worked on; its callback must come once.
 
-A cluster of two workers has four shards. A batch puts messages into a queue of each, consumers ack most of them and fail one in twenty, and
-workers or the router are killed while messages come in and after the batch is sealed. The callback must come exactly once, when nothing
-of the batch is left, and say how many messages there were and how they ended.
+A cluster of two workers has four shards. A batch puts messages into a queue of each, consumers ack most of them and fail one
+in twenty, and workers or the router are killed while messages come in and after the batch is sealed. The callback must come
+exactly once, when nothing of the batch is left, and say how many messages there were and how they ended.
 """
 
 import random

@@ -1,16 +1,17 @@
 """Kill and pause processes at random; show what survives, and how long queues are away.
 
-A cluster of two workers has six queues on both, 4 producers with dedup ids, and 8 consumers that ack, nack and retry what they receive or
-are pushed. Every few seconds a random choice of workers and router is killed with kill -9 or paused with SIGSTOP. At the end all queues are
-emptied, the books of the clients are balanced, and every shard is recovered from its disk and checked. A probe for each shard enqueues all
-the time: the longest span without success is the outage of the shard's queues. The probes share one client, so a probe that waits for a
-shard must not delay another one. The log has the stages of the outage of a killed worker's queues.
+A cluster of two workers has six queues on both, 4 producers with dedup ids, and 8 consumers that ack, nack and retry what
+they receive or are pushed. Every few seconds a random choice of workers and router is killed with kill -9 or paused with
+SIGSTOP. At the end all queues are emptied, the books of the clients are balanced, and every shard is recovered from its disk
+and checked. A probe for each shard enqueues all the time: the longest span without success is the outage of the shard's
+queues. The probes share one client, so a probe that waits for a shard must not delay another one. The log has the stages of
+the outage of a killed worker's queues.
 
-Processes start from bytecode, as they do where the package is installed, also if the environment has PYTHONDONTWRITEBYTECODE: the bytecode
-is kept beside the data. Without bytecode a worker's modules take twice as long to load.
+Processes start from bytecode, as they do where the package is installed, also if the environment has PYTHONDONTWRITEBYTECODE:
+the bytecode is kept beside the data. Without bytecode a worker's modules take twice as long to load.
 
-Not one message may be lost, come back after its ack, be stored twice or come again without a reason, and no call may take longer than its
-timeout. p99 of the outages of a killed worker's queues is at most 3 s, and no other queue is away.
+Not one message may be lost, come back after its ack, be stored twice or come again without a reason, and no call may take
+longer than its timeout. p99 of the outages of a killed worker's queues is at most 3 s, and no other queue is away.
 """
 
 import multiprocessing
@@ -112,8 +113,10 @@ def cause(minutes: float, seed: int, data_dir: Path) -> Found:
         code = cluster.stop()
     left = {queue: count for queue, count in check_disk(data_dir).items() if queue in queues and count}
     counts = _counts(books, faults) | {
-        "calls beyond their timeout": len(books.late) + len(late), "left on disk": sum(left.values()), "exit code": code,
-    }  # fmt: skip
+        "calls beyond their timeout": len(books.late) + len(late),
+        "left on disk": sum(left.values()),
+        "exit code": code,
+    }
     verified = Verified(books.confirmed, books.acked, len(books.lost()), counts["stored twice"])
     return Found(counts, outages(faults), stages(faults, cluster.events()), verified)
 
@@ -132,19 +135,28 @@ def _queues(cluster: Cluster) -> tuple[list[str], list[str]]:
 
 def _counts(books: Books, faults: list[Fault]) -> dict[str, int]:
     return {
-        "kills and pauses": len(faults), "confirmed": books.confirmed, "acked": books.acked, "lost": len(books.lost()),
+        "kills and pauses": len(faults),
+        "confirmed": books.confirmed,
+        "acked": books.acked,
+        "lost": len(books.lost()),
         "acked messages back": len([text for text in books.wrong if "after its ack" in text]),
         "attempts forgotten": len([text for text in books.wrong if "was forgotten" in text]),
         "stored twice": len(books.stored_twice()),
         "delivered again, open at a fault": books.duplicates() - len(books.unexplained()),
         "delivered again without a reason": len(books.unexplained()),
-    }  # fmt: skip
+    }
 
 
 MUST_BE_ZERO = (
-    "lost", "acked messages back", "attempts forgotten", "stored twice", "delivered again without a reason",
-    "calls beyond their timeout", "left on disk", "exit code",
-)  # fmt: skip
+    "lost",
+    "acked messages back",
+    "attempts forgotten",
+    "stored twice",
+    "delivered again without a reason",
+    "calls beyond their timeout",
+    "left on disk",
+    "exit code",
+)
 
 
 def measure(run: Run[Scale]) -> None:

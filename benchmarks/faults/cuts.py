@@ -1,7 +1,8 @@
-"""Pause hosts, cut them off from the log or from their clients, and set a clock wrong; show that a deposed leader confirms nothing.
+"""Pause hosts, cut them off from the log or from their clients, and set a clock wrong; show that a deposed leader confirms
+nothing.
 
-Each host has a network of its own (network namespaces: Linux, root), and the clock of one of them is a minute ahead. Clients are those of the
-benchmark ``hosts``. Round by round one host is
+Each host has a network of its own (network namespaces: Linux, root), and the clock of one of them is a minute ahead. Clients
+are those of the benchmark ``hosts``. Round by round one host is
 
 - *paused*: its processes are stopped (SIGSTOP),
 - *cut off from the log*, but not from clients and other hosts,
@@ -10,8 +11,8 @@ benchmark ``hosts``. Round by round one host is
 
 each for 20 s.
 
-The log of the host says when it ceased to lead: at the latest 10 s after it lost its proof. Nothing may be lost, doubled or reordered, and
-each time all queues are served again within 10 s, by that host or another one.
+The log of the host says when it ceased to lead: at the latest 10 s after it lost its proof. Nothing may be lost, doubled or
+reordered, and each time all queues are served again within 10 s, by that host or another one.
 """
 
 import random

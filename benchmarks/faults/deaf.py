@@ -15,7 +15,8 @@ DEAF_QUESTIONS = 10
 
 
 class Deaf:
-    """So many clients, for the length of a ``with`` block. They browse ``busy`` queues, and lease messages of ``own`` ones."""
+    """So many clients, for the length of a ``with`` block. They browse ``busy`` queues, and lease messages of ``own``
+    ones."""
 
     def __init__(self, endpoint: str, clients: int, busy: Sequence[str], own: Sequence[str]) -> None:
         self._busy, self._own = busy, own

@@ -1,8 +1,8 @@
 """kill -9 at the moment in which schedules are due, again and again: each due time must have exactly one message.
 
-Two workers have a shard each. Three schedules are due every second: one on the shard of its queue, one on the other shard, and one by a
-cron expression. In each round a worker, or both, are killed up to 50 ms before or after a due time. At the end the messages are received,
-and their due times compared with those that must be there.
+Two workers have a shard each. Three schedules are due every second: one on the shard of its queue, one on the other shard,
+and one by a cron expression. In each round a worker, or both, are killed up to 50 ms before or after a due time. At the end
+the messages are received, and their due times compared with those that must be there.
 """
 
 import random

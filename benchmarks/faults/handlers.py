@@ -1,8 +1,10 @@
-"""Restart the processes of an app one after the other under load, again and again; show that no message is lost or handled twice.
+"""Restart the processes of an app one after the other under load, again and again; show that no message is lost or handled
+twice.
 
-``fila-cluster work`` runs a coroutine and a function in some processes. A producer enqueues numbers all the time, for both. Each round sends
-a SIGHUP and waits until all processes are new. The handlers note each number when they begin with it, so a message that is given back
-unfinished and handled again counts twice. At last SIGTERM ends the app while messages are left; another one handles the rest.
+``fila-cluster work`` runs a coroutine and a function in some processes. A producer enqueues numbers all the time, for both.
+Each round sends a SIGHUP and waits until all processes are new. The handlers note each number when they begin with it, so a
+message that is given back unfinished and handled again counts twice. At last SIGTERM ends the app while messages are left;
+another one handles the rest.
 
 Nothing may be lost, and nothing handled twice: a restart takes back no message that a handler has.
 """

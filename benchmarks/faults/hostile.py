@@ -1,11 +1,14 @@
-"""Send hostile frames to a cluster with authentication, beside clients that do their work; show what it costs those, and the memory.
+"""Send hostile frames to a cluster with authentication, beside clients that do their work; show what it costs those, and the
+memory.
 
-*Strangers* have no API key, *spies* have one that allows next to nothing. They send random bytes, frames with wrong fields and opcodes,
-greetings that are none, messages of thousands of parts, and come under ever new identities; spies also come to the worker's own door.
-One producer sends messages at a fixed rate, one consumer gets them pushed, both encrypted through the router. They do so in turn with and without enemies, on the
-same cluster. Latencies count from the moment when a message was to be sent.
+*Strangers* have no API key, *spies* have one that allows next to nothing. They send random bytes, frames with wrong fields
+and opcodes, greetings that are none, messages of thousands of parts, and come under ever new identities; spies also come to
+the worker's own door. One producer sends messages at a fixed rate, one consumer gets them pushed, both encrypted through the
+router. They do so in turn with and without enemies, on the same cluster. Latencies count from the moment when a message was
+to be sent.
 
-No process may end, none may exceed its bound of memory, no enemy may get an answer that is no refusal, and the clients' p99 may not double.
+No process may end, none may exceed its bound of memory, no enemy may get an answer that is no refusal, and the clients' p99
+may not double.
 """
 
 from dataclasses import dataclass
@@ -74,9 +77,17 @@ def one_round(run: Run[Scale], system: Guarded, cluster: OneCluster, kind: str, 
     frames, rate = scale.frames / scale.rounds / enemies, scale.rate / enemies
     load = Load(max(1, int(scale.load * frames / rate)), first=1_000_000 * number_)
     attacks = [
-        (attack, cluster.address, system.keys["server_key"], spy if each < scale.spies else "", int(frames), rate, 100 * number_ + each)
+        (
+            attack,
+            cluster.address,
+            system.keys["server_key"],
+            spy if each < scale.spies else "",
+            int(frames),
+            rate,
+            100 * number_ + each,
+        )
         for each in range(enemies if kind == HOSTILE else 0)
-    ]  # fmt: skip
+    ]
     sent, taken, *done = together(
         (clients.send_at_rate, system, cluster.address, queue, load, scale.load),
         (clients.follow, system, cluster.address, queue, load, AHEAD),

@@ -1,9 +1,10 @@
 """Move shards between two workers under load; show how long their queues are away, and that no client sees an error.
 
-A cluster of two workers has four shards, 4 producers and 8 consumers on queues of all of them, and a probe for each shard that enqueues all
-the time. A random shard is moved to the other worker, again and again. The longest span without success of a shard's probe during a move is
-the outage of the shard's queues; it includes the probe's own pause of 50 ms, and the pause before the client asks again. Beside it is the
-span from the router's last request for the shard to its registration by the other worker, as the log has it.
+A cluster of two workers has four shards, 4 producers and 8 consumers on queues of all of them, and a probe for each shard
+that enqueues all the time. A random shard is moved to the other worker, again and again. The longest span without success of
+a shard's probe during a move is the outage of the shard's queues; it includes the probe's own pause of 50 ms, and the pause
+before the client asks again. Beside it is the span from the router's last request for the shard to its registration by the
+other worker, as the log has it.
 
 No client may see an error, and nothing may be lost or stored twice.
 """

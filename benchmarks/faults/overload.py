@@ -1,9 +1,11 @@
-"""Ask for ten times more than the broker can do, beside clients that never read; show what it accepts and refuses, and its memory.
+"""Ask for ten times more than the broker can do, beside clients that never read; show what it accepts and refuses, and its
+memory.
 
-The queues of a cluster with two workers have a limit. First the capacity is measured, with producers and consumers that keep up with each
-other. Then, for so many seconds each, ten times as many producers send as fast as they can while the consumers stay the same, and clients
-that never read what they ask for join. The tables have the messages accepted a second beside the capacity, refusals and whether retries
-after ``retry_after`` were accepted, how long acks took (they are always admitted), and the most memory of router and workers.
+The queues of a cluster with two workers have a limit. First the capacity is measured, with producers and consumers that keep
+up with each other. Then, for so many seconds each, ten times as many producers send as fast as they can while the consumers
+stay the same, and clients that never read what they ask for join. The tables have the messages accepted a second beside the
+capacity, refusals and whether retries after ``retry_after`` were accepted, how long acks took (they are always admitted), and
+the most memory of router and workers.
 
 At least 80 % of the capacity must be accepted, no ack refused, and no process may exceed its bound of memory.
 """
@@ -24,7 +26,8 @@ from fila_cluster import Message
 PRODUCERS, CONSUMERS = 2, 2
 TIMES = 10
 DEAF_QUEUES = ["deaf-0", "deaf-1", "deaf-2", "deaf-3"]
-"""Two of each kind on each shard. Clients that never read have queues of their own, because what they leased is away until the leases end."""
+"""Two of each kind on each shard. Clients that never read have queues of their own, because what they leased is away until
+the leases end."""
 DEAF_MESSAGES = 10_000
 LIMIT = 20_000
 """Messages that a queue holds before enqueues are refused."""
@@ -66,11 +69,17 @@ def phase(cluster: OneCluster, seconds: float, producers: int, deaf: int) -> dic
 def _figures(producers: Tally, consumers: Tally, seconds: float) -> dict[str, Any]:
     acks = sorted(consumers.ack_s) or [0.0]
     return {
-        "taken/s": producers.taken / seconds, "acked/s": consumers.acked / seconds, "refused": dict(producers.refused),
-        "refused without retry_after": producers.untimed, "came back": producers.came_back, "helped": producers.helped,
+        "taken/s": producers.taken / seconds,
+        "acked/s": consumers.acked / seconds,
+        "refused": dict(producers.refused),
+        "refused without retry_after": producers.untimed,
+        "came back": producers.came_back,
+        "helped": producers.helped,
         "acks refused": dict(consumers.acks_refused),
-        "ack p50 ms": 1000 * acks[len(acks) // 2], "ack p99 ms": 1000 * acks[int(0.99 * (len(acks) - 1))], "ack max ms": 1000 * acks[-1],
-    }  # fmt: skip
+        "ack p50 ms": 1000 * acks[len(acks) // 2],
+        "ack p99 ms": 1000 * acks[int(0.99 * (len(acks) - 1))],
+        "ack max ms": 1000 * acks[-1],
+    }
 
 
 def phases_of(run: Run[Scale]) -> dict[str, dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Restart and drain the hosts of a cluster one after the other under load, then kill all at once; show what clients see.
 
-Clients are those of the benchmark ``hosts``. Each host is stopped with SIGTERM and started again, as for an upgrade; then each is drained
-and filled again. Clients may see no error of either. At last all hosts are killed at the same moment, and one of them starts with an empty
-disk: everything that was confirmed is there.
+Clients are those of the benchmark ``hosts``. Each host is stopped with SIGTERM and started again, as for an upgrade; then
+each is drained and filled again. Clients may see no error of either. At last all hosts are killed at the same moment, and one
+of them starts with an empty disk: everything that was confirmed is there.
 """
 
 import subprocess
@@ -50,9 +50,13 @@ def drained(nodes: Nodes, node: Node) -> Strike:
 
 def _drain(nodes: Nodes, *arguments: str) -> None:
     done = subprocess.run(
-        command("--endpoint", nodes.endpoint, "drain", *arguments), env=environment(), capture_output=True, text=True,
-        timeout=DRAINED_S_MAX, check=False,
-    )  # fmt: skip
+        command("--endpoint", nodes.endpoint, "drain", *arguments),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=DRAINED_S_MAX,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -107,8 +107,8 @@ async def send_one_by_one(gate: Gate, system: System, address: str, queue: str, 
 async def send_at_rate(gate: Gate, system: System, address: str, queue: str, load: Load, per_second: float) -> Work:
     """Send messages at fixed times, whatever the system does (an open loop). Needs a precise event loop.
 
-    The latencies are from the moment when a message was to be sent to its confirmation, and its payload has this moment. So a system that
-    stops for a second makes all messages of this second late, and not only the one that it stopped at.
+    The latencies are from the moment when a message was to be sent to its confirmation, and its payload has this moment. So a
+    system that stops for a second makes all messages of this second late, and not only the one that it stopped at.
     """
     took, under_way = numbers(), set[asyncio.Task[None]]()
     places = asyncio.Semaphore(UNSENT_MAX)

@@ -33,9 +33,19 @@ class OneCluster(Processes):
         super().__init__(self.processes, data_dir)
         watched = [] if "--dashboard" in options else ["--no-dashboard"]
         self._command = [
-            sys.executable, "-m", "fila_cluster", "up", "--listen", "127.0.0.1:0", *watched,
-            "--data-dir", str(data_dir), "--workers", str(workers), *options,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "fila_cluster",
+            "up",
+            "--listen",
+            "127.0.0.1:0",
+            *watched,
+            "--data-dir",
+            str(data_dir),
+            "--workers",
+            str(workers),
+            *options,
+        ]
         self.facts = facts
         self._settings = settings
         self.ready_line = self.address = ""

@@ -1,4 +1,5 @@
-"""The end of a benchmark before its time: SIGTERM and Ctrl-C are exceptions, which may come at any line of the main thread."""
+"""The end of a benchmark before its time: SIGTERM and Ctrl-C are exceptions, which may come at any line of the main
+thread."""
 
 import signal
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from fila_process.signals import handling
 def undisturbed() -> Iterator[None]:
     """Hold signals that end the benchmark until the end of the block.
 
-    For the start of a server: what stops it knows of it before the exception comes. Other threads than the main one get no such exception.
+    For the start of a server: what stops it knows of it before the exception comes. Other threads than the main one get no
+    such exception.
     """
     held: list[int] = []
     try:

@@ -1,4 +1,5 @@
-"""The system under measurement: a cluster of this checkout, and its client library. Client options and bulk ways are made here only."""
+"""The system under measurement: a cluster of this checkout, and its client library. Client options and bulk ways are made
+here only."""
 
 import asyncio
 from collections import deque

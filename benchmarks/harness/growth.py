@@ -1,4 +1,5 @@
-"""What processes hold, watched for long, and whether it grows: the medians of two windows of the samples, with a slack for noise."""
+"""What processes hold, watched for long, and whether it grows: the medians of two windows of the samples, with a slack for
+noise."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +14,18 @@ WINDOWS: Final = 6
 """The first one is not judged: caches fill, and windows of time with them."""
 RELATIVE: Final = 0.1
 SLACK: Final = {
-    "MiB": 8.0, "descriptors": 50.0, "threads": 3.0, "files": 100.0, "disk MiB": 64.0, "queues": 20.0, "messages": 500.0, "connections": 5.0,
-}  # fmt: skip
-"""By unit: how much more there may be, besides a tenth. Files and descriptors: RocksDB joins the files of a family when there are 12 of them,
-and a family that is seldom written takes hours to get there. A leak of one for each action would be thousands."""
+    "MiB": 8.0,
+    "descriptors": 50.0,
+    "threads": 3.0,
+    "files": 100.0,
+    "disk MiB": 64.0,
+    "queues": 20.0,
+    "messages": 500.0,
+    "connections": 5.0,
+}
+"""By unit: how much more there may be, besides a tenth. Files and descriptors: RocksDB joins the files of a family when there
+are 12 of them, and a family that is seldom written takes hours to get there. A leak of one for each action would be
+thousands."""
 
 
 @dataclass

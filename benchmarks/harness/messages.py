@@ -17,7 +17,8 @@ HEADS_MAX = 1_000_000
 
 @dataclass(frozen=True)
 class Load:
-    """``count`` messages, numbered from ``first``, over ``keys`` fairness keys in turn. Systems without fairness keys ignore these."""
+    """``count`` messages, numbered from ``first``, over ``keys`` fairness keys in turn. Systems without fairness keys ignore
+    these."""
 
     count: int
     payload_bytes: int = 1024
@@ -63,8 +64,8 @@ def time_of(payload: bytes) -> int:
 class Check:
     """Notes what a consumer received, and compares it with what was sent.
 
-    While the clock runs, it keeps eight bytes of each message and compares the tails. Numbers are counted afterwards, those of large loads
-    from time to time, so that a million messages take some 50 MB.
+    While the clock runs, it keeps eight bytes of each message and compares the tails. Numbers are counted afterwards, those
+    of large loads from time to time, so that a million messages take some 50 MB.
     """
 
     def __init__(self, load: Load, most: int | None = None) -> None:

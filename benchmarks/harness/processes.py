@@ -1,7 +1,7 @@
 """Client processes: what is measured runs beside the harness, in processes that start their work at the same moment.
 
-:func:`together` runs several functions, each in a process of its own: each prepares, says that it is ready, begins when all are, and
-returns a value that can be pickled. Times are of the monotonic clock, which all processes of a machine share.
+:func:`together` runs several functions, each in a process of its own: each prepares, says that it is ready, begins when all
+are, and returns a value that can be pickled. Times are of the monotonic clock, which all processes of a machine share.
 """
 
 import asyncio
@@ -60,7 +60,8 @@ Work: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class ClientProcess:
-    """A client process that runs ``work(gate, *arguments)`` in an event loop of its own. ``precise``: see :func:`loop_factory`."""
+    """A client process that runs ``work(gate, *arguments)`` in an event loop of its own. ``precise``: see
+    :func:`loop_factory`."""
 
     def __init__(self, work: Work, *arguments: Any, env: Mapping[str, str] = {}, precise: bool = False) -> None:
         self._pipe, theirs = CONTEXT.Pipe()
@@ -134,7 +135,8 @@ def together(*works: tuple[Any, ...], env: Mapping[str, str] = {}, precise: Sequ
 
 
 def loop_factory(precise: bool) -> asyncio.AbstractEventLoop:
-    """Return an event loop. uvloop is faster, but its timers are as coarse as a millisecond; ``precise`` ones need ``select``."""
+    """Return an event loop. uvloop is faster, but its timers are as coarse as a millisecond; ``precise`` ones need
+    ``select``."""
     if precise:
         from selectors import SelectSelector  # noqa: PLC0415 # few processes need it
 

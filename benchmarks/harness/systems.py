@@ -1,9 +1,10 @@
 """What a benchmark measures: a system, its server, and a connection of a client to it. Workloads know these protocols only.
 
-A system is a value that can be pickled, because clients run in processes of their own. In such a process a client is opened with
-:meth:`System.connect`, in a running event loop. Each system does the work as a good user of it would: ``send_all`` with pipelines or many
-confirms in flight, ``drain`` with prefetching and acks in flight, ``follow`` with pushes. A message counts as sent when the server has
-confirmed it, and as received when its ack was confirmed or, where a system has no such confirmation, sent.
+A system is a value that can be pickled, because clients run in processes of their own. In such a process a client is opened
+with :meth:`System.connect`, in a running event loop. Each system does the work as a good user of it would: ``send_all`` with
+pipelines or many confirms in flight, ``drain`` with prefetching and acks in flight, ``follow`` with pushes. A message counts
+as sent when the server has confirmed it, and as received when its ack was confirmed or, where a system has no such
+confirmation, sent.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -44,7 +45,8 @@ class Connection(Protocol):
         """Make a queue that is empty and durable."""
 
     def prepare(self, load: Load) -> Any:
-        """Return the messages as ``send_all`` takes them, before the clock starts: an application has its messages already."""
+        """Return the messages as ``send_all`` takes them, before the clock starts: an application has its messages
+        already."""
 
     async def send_all(self, queue: str, prepared: Any) -> Sequence[object]:
         """Send messages in the fastest safe way. Return their ids, when all are confirmed; no ids: an empty sequence."""
@@ -53,10 +55,12 @@ class Connection(Protocol):
         """Send one message, and wait for its confirmation."""
 
     async def drain(self, queue: str, check: Check) -> None:
-        """Receive messages in bulk, note their payloads, and ack them, until ``check.left`` is 0 and all acks are confirmed."""
+        """Receive messages in bulk, note their payloads, and ack them, until ``check.left`` is 0 and all acks are
+        confirmed."""
 
     def follow(self, queue: str, ahead: int) -> "Pushed":
-        """Yield the payload of each message when it comes, with at most ``ahead`` unsettled, and a function whose result is awaited to ack it."""
+        """Yield the payload of each message when it comes, with at most ``ahead`` unsettled, and a function whose result is
+        awaited to ack it."""
 
 
 Pushed: TypeAlias = AsyncGenerator[tuple[bytes, Callable[[], Awaitable[None]]], None]

@@ -17,7 +17,8 @@ QUEUE = "before"
 
 @dataclass(frozen=True)
 class Warmed:
-    """``messages`` are enqueued and consumed before. Java compiles in its first seconds what runs often, and brokers are Java."""
+    """``messages`` are enqueued and consumed before. Java compiles in its first seconds what runs often, and brokers are
+    Java."""
 
     system: System
     messages: int

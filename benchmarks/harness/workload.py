@@ -1,7 +1,8 @@
 """What a benchmark is: a function over a :class:`Run`, and three sizes of the same numbers.
 
-A module of a benchmark ends with ``BENCHMARK = Benchmark("name", measure, tiny=…, small=…, full=…)``. The sizes are instances of one frozen
-dataclass; each of its fields becomes an option of the command, with the documentation that its metadata has (:func:`number`).
+A module of a benchmark ends with ``BENCHMARK = Benchmark("name", measure, tiny=…, small=…, full=…)``. The sizes are instances
+of one frozen dataclass; each of its fields becomes an option of the command, with the documentation that its metadata has
+(:func:`number`).
 """
 
 import dataclasses
@@ -104,7 +105,8 @@ class Run(Generic[Scale_co]):
             yield server
 
     def rounds(self, count: int, variants: Iterable[Item], title: str = "") -> Iterator[Item]:
-        """Yield the variants in turn, ``count`` times. Odd rounds go backwards, so that a drift of the machine is in all of them."""
+        """Yield the variants in turn, ``count`` times. Odd rounds go backwards, so that a drift of the machine is in all of
+        them."""
         several = list(variants)
         steps = [item for turn in range(count) for item in (several[::-1] if turn % 2 else several)]
         yield from track(steps, title or "measuring", console=self.console, transient=True)
@@ -152,9 +154,22 @@ class Run(Generic[Scale_co]):
 
     def result(self, name: str, command: str) -> Result:
         """Return what was found out."""
-        scale = {each.name: getattr(self.scale, each.name) for each in dataclasses.fields(self.scale)}  # type: ignore[arg-type]
+        names = [each.name for each in dataclasses.fields(self.scale)]  # type: ignore[arg-type]
+        scale = {name: getattr(self.scale, name) for name in names}
         return Result(
-            FORMAT, name, self.size, command, self._started_at, round(time.monotonic() - self._started, 1), self._machine,
-            scale, self._systems, list(self._figures.values()), self._charts, self._promises, self._notes, self.verified,
+            FORMAT,
+            name,
+            self.size,
+            command,
+            self._started_at,
+            round(time.monotonic() - self._started, 1),
+            self._machine,
+            scale,
+            self._systems,
+            list(self._figures.values()),
+            self._charts,
+            self._promises,
+            self._notes,
+            self.verified,
             self._histograms,
-        )  # fmt: skip
+        )

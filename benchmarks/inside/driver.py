@@ -43,7 +43,8 @@ class Driver:
     """Commands that are not read yet, because the turn was full."""
 
     def turn(self, *commands: tuple[c.Command, str, bytes]) -> list[int]:
-        """Run a turn that reads commands, each with its queue and its client, until the turn is full. Return their numbers."""
+        """Run a turn that reads commands, each with its queue and its client, until the turn is full. Return their
+        numbers."""
         started, numbers = time.thread_time(), []
         self.waiting += commands
         while self.waiting and not self.shard.jobs.full:
@@ -94,9 +95,8 @@ def fill(drive: Driver, keys: int, priorities: int = 1, **columns: object) -> c.
     for start in range(0, keys, BATCH):
         count = min(BATCH, keys - start)
         names = [f"tenant-{start + number:09d}" for number in range(count)]
-        last = drive.ask(
-            c.Enqueue([SMALL] * count, names, priority=[(start + number) % priorities for number in range(count)], **columns)  # type: ignore[arg-type]
-        )
+        levels = [(start + number) % priorities for number in range(count)]
+        last = drive.ask(c.Enqueue([SMALL] * count, names, priority=levels, **columns))  # type: ignore[arg-type]
     assert isinstance(last, c.Enqueued)
     drive.settle()
     return last

@@ -30,7 +30,8 @@ end""",
 function on_enqueue(msg)
   local h = msg.headers
   return {
-    fairness_key = h.tenant, weight = tonumber(fila.get("weight:" .. h.provider)) or 1, throttle_keys = { h.provider, h.tenant },
+    fairness_key = h.tenant, throttle_keys = { h.provider, h.tenant },
+    weight = tonumber(fila.get("weight:" .. h.provider)) or 1,
     priority = h.provider == "mail" and 1 or 0, cost = math.max(1, msg.payload_size / 512), delay_ms = 0,
   }
 end""",

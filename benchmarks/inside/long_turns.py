@@ -1,7 +1,7 @@
 """Measure the longest turn of a shard for everything that clients may ask: a table of requests, each with its longest turn.
 
-No turn may take longer than 50 ms. The shard is driven without sockets on RocksDB and a virtual clock. A turn's time is the CPU time of its
-thread, so that other processes on the machine are not in the figures.
+No turn may take longer than 50 ms. The shard is driven without sockets on RocksDB and a virtual clock. A turn's time is the
+CPU time of its thread, so that other processes on the machine are not in the figures.
 """
 
 import gc
@@ -13,10 +13,18 @@ from benchmarks.inside.driver import Bench, Scene
 
 TURN_MS_MAX = 50
 SCENES: list[Scene] = [
-    scenes_queues.many_keys, scenes_queues.consumers, scenes_queues.settling, scenes_queues.hooks, scenes_queues.enqueues,
-    scenes_shards.throttles, scenes_shards.throttle_sets, scenes_shards.configs, scenes_shards.router_configs,
-    scenes_shards.many_leases, scenes_shards.queues,
-]  # fmt: skip
+    scenes_queues.many_keys,
+    scenes_queues.consumers,
+    scenes_queues.settling,
+    scenes_queues.hooks,
+    scenes_queues.enqueues,
+    scenes_shards.throttles,
+    scenes_shards.throttle_sets,
+    scenes_shards.configs,
+    scenes_shards.router_configs,
+    scenes_shards.many_leases,
+    scenes_shards.queues,
+]
 
 
 @dataclass(frozen=True)

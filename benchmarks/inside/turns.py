@@ -1,8 +1,8 @@
 """Measure a worker's CPU time for a turn: an empty one, one with an enqueue, and the turns of a whole life of a message.
 
-The host is driven in this process, with RocksDB and without sockets: a turn takes its frames, decodes them, commits, and encodes what is to
-be sent. The time is the CPU time of the thread; each figure is the least of several rounds, because other work on the machine only adds to
-it. An empty turn may take 25 µs, one with an enqueue 60 µs.
+The host is driven in this process, with RocksDB and without sockets: a turn takes its frames, decodes them, commits, and
+encodes what is to be sent. The time is the CPU time of the thread; each figure is the least of several rounds, because other
+work on the machine only adds to it. An empty turn may take 25 µs, one with an enqueue 60 µs.
 """
 
 import gc

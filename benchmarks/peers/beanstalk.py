@@ -1,8 +1,8 @@
 """beanstalkd with its binlog, over its protocol: commands are sent in batches of 500, and their answers read in order.
 
-There are no headers: they stand before the payload, as an application would write them. A consumer asks for as many jobs as are still to
-come, at most 500 at a time, and deletes them in the batch that asks for the next ones. The binlog is synced to the disk every 50 ms, which
-is the default, or with each write.
+There are no headers: they stand before the payload, as an application would write them. A consumer asks for as many jobs as
+are still to come, at most 500 at a time, and deletes them in the batch that asks for the next ones. The binlog is synced to
+the disk every 50 ms, which is the default, or with each write.
 """
 
 import asyncio

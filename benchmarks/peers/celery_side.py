@@ -1,4 +1,5 @@
-"""The Celery project that is measured: it sends no-op tasks, or runs a worker until it has run them. A process of its own, see ``celery_tasks``.
+"""The Celery project that is measured: it sends no-op tasks, or runs a worker until it has run them. A process of its own,
+see ``celery_tasks``.
 
     python -m benchmarks.peers.celery_side send URL COUNT
     python -m benchmarks.peers.celery_side work URL COUNT POOL CONCURRENCY

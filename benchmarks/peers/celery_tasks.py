@@ -1,9 +1,10 @@
 """Measure Celery on this broker beside Celery on Redis: no-op tasks that one process sends, and that a worker runs.
 
-The same project, worker and options on both: a solo worker, and a prefork worker with two processes, with Celery's usual prefetch of four tasks for each.
-First all tasks are sent, each confirmed before the next, then a worker takes them; its time is from the first task to the end of the last. Tasks keep
-no results. This broker stores each task on the disk before it is confirmed (in the hands of the operating system); Redis with its append-only
-file ``everysec`` promises the same. Redis pushes no messages: kombu asks it. The count of the tasks is that of the worker's own statistics.
+The same project, worker and options on both: a solo worker, and a prefork worker with two processes, with Celery's usual
+prefetch of four tasks for each. First all tasks are sent, each confirmed before the next, then a worker takes them; its time
+is from the first task to the end of the last. Tasks keep no results. This broker stores each task on the disk before it is
+confirmed (in the hands of the operating system); Redis with its append-only file ``everysec`` promises the same. Redis pushes
+no messages: kombu asks it. The count of the tasks is that of the worker's own statistics.
 """
 
 import json

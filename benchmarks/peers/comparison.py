@@ -1,11 +1,13 @@
-"""Measure this broker beside Redis Streams, NATS JetStream, RabbitMQ and beanstalkd: in batches, and messages that travel alone.
+"""Measure this broker beside Redis Streams, NATS JetStream, RabbitMQ and beanstalkd: in batches, and messages that travel
+alone.
 
-The workloads are those of ``throughput`` and ``unary``. Each system is used as a good user of it would (the modules of ``benchmarks/peers``
-say how), each message is verified, and rounds alternate between the systems. Like is compared with like: what confirms a message when it is
-in the hands of the operating system stands beside ``durability = "os"``, what confirms it when it is on the disk beside ``"fsync"``. A
-confirmed message survives the end of any process in the first group, and a power cut in the second one. beanstalkd syncs every 50 ms,
-Redis with ``everysec`` each second, NATS every two minutes; they are in the first group. Servers are reached over tcp where a name does not
-say otherwise; clients on the broker's own host would take its Unix socket.
+The workloads are those of ``throughput`` and ``unary``. Each system is used as a good user of it would (the modules of
+``benchmarks/peers`` say how), each message is verified, and rounds alternate between the systems. Like is compared with like:
+what confirms a message when it is in the hands of the operating system stands beside ``durability = "os"``, what confirms it
+when it is on the disk beside ``"fsync"``. A confirmed message survives the end of any process in the first group, and a power
+cut in the second one. beanstalkd syncs every 50 ms, Redis with ``everysec`` each second, NATS every two minutes; they are in
+the first group. Servers are reached over tcp where a name does not say otherwise; clients on the broker's own host would take
+its Unix socket.
 """
 
 from collections.abc import Sequence
@@ -34,8 +36,17 @@ NATS, BEANSTALKD, RABBITMQ = Nats(), Beanstalkd(), RabbitMQ()
 
 IN_BATCHES: Sequence[System] = (OS, REDIS, NATS, BEANSTALKD, FSYNC, REDIS_ALWAYS, RABBITMQ)
 ONE_BY_ONE: Sequence[System] = (
-    ALONE, ALONE_TCP, ALONE_ROUTED, REDIS, REDIS_SOCKET, NATS, BEANSTALKD, ALONE_FSYNC, REDIS_ALWAYS, RABBITMQ,
-)  # fmt: skip
+    ALONE,
+    ALONE_TCP,
+    ALONE_ROUTED,
+    REDIS,
+    REDIS_SOCKET,
+    NATS,
+    BEANSTALKD,
+    ALONE_FSYNC,
+    REDIS_ALWAYS,
+    RABBITMQ,
+)
 PROGRAMS = {"Redis": "redis-server", "NATS": "nats-server", "RabbitMQ": "rabbitmq-server", "beanstalkd": "beanstalkd"}
 
 

@@ -15,7 +15,8 @@ SOCKETS = "door-*.ipc"
 
 @dataclass(frozen=True)
 class OverTcp:
-    """A cluster whose clients reach the workers directly over tcp: the sockets that a client on the same host prefers are removed."""
+    """A cluster whose clients reach the workers directly over tcp: the sockets that a client on the same host prefers are
+    removed."""
 
     fila: Fila
 

@@ -1,9 +1,10 @@
 """Measure Dramatiq tasks that do nothing, a second: on this broker, and on Dramatiq's Redis broker in the same run.
 
-A process sends the messages, one ``send`` after another, each of which returns when the message is in the hands of the server's operating
-system. Then one worker process with eight threads runs them. Then both go on at once. Redis has its append-only file, synced each second;
-redis-py uses hiredis. With ``confirm_delivery=False`` this broker takes messages in batches: the clock stops when all are confirmed. Both
-servers are reached over tcp, and each task's number is checked: once each.
+A process sends the messages, one ``send`` after another, each of which returns when the message is in the hands of the
+server's operating system. Then one worker process with eight threads runs them. Then both go on at once. Redis has its
+append-only file, synced each second; redis-py uses hiredis. With ``confirm_delivery=False`` this broker takes messages in
+batches: the clock stops when all are confirmed. Both servers are reached over tcp, and each task's number is checked: once
+each.
 """
 
 import threading

@@ -1,9 +1,9 @@
 """NATS JetStream: a stream in files with the retention of a work queue for each queue, and nats-py on uvloop.
 
-Messages are published asynchronously, with 4,000 unconfirmed and one inbox for all confirmations (``publish_async`` of nats-py takes twice as
-long). A consumer has messages pushed with 4,000 unacknowledged, and acknowledges
-each; acknowledgements are not confirmed, except for the last one. This version of the server syncs its files to the disk every two minutes:
-a confirmed message is in the hands of the operating system.
+Messages are published asynchronously, with 4,000 unconfirmed and one inbox for all confirmations (``publish_async`` of
+nats-py takes twice as long). A consumer has messages pushed with 4,000 unacknowledged, and acknowledges each;
+acknowledgements are not confirmed, except for the last one. This version of the server syncs its files to the disk every two
+minutes: a confirmed message is in the hands of the operating system.
 """
 
 import asyncio

@@ -17,7 +17,8 @@ from benchmarks.harness.systems import Processes
 
 HOST = "127.0.0.1"
 FIRST = ("/usr/lib/rabbitmq/bin",)
-"""Debian's ``rabbitmq-server`` in the usual place runs the one here as another user, who may not write where the data is to be."""
+"""Debian's ``rabbitmq-server`` in the usual place runs the one here as another user, who may not write where the data is to
+be."""
 LAST = ("/usr/sbin", "/usr/local/sbin")
 START_S_MAX = 60.0
 STOP_S_MAX = 30.0
@@ -69,9 +70,14 @@ def started(
     with ExitStack() as stack:
         with undisturbed(), log.open("wb") as output:
             process = subprocess.Popen(
-                command, cwd=directory, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                command,
+                cwd=directory,
+                env={**os.environ, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 process_group=0,
-            )  # fmt: skip
+            )
             stack.callback(_stop, process)
         _await(process, answers, log)
         yield psutil.Process(process.pid)

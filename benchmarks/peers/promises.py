@@ -54,7 +54,8 @@ def judge_lone(run: "Run[Any]", ours: str, redis: str) -> None:
 
 
 def judge_sequential(run: "Run[Any]", parts_of_redis: Mapping[str, float], redis: str, nats: str) -> None:
-    """Sequential enqueues: a part of Redis's, and three quarters of NATS's. ``parts_of_redis``: of which of our ways what part."""
+    """Sequential enqueues: a part of Redis's, and three quarters of NATS's. ``parts_of_redis``: of which of our ways what
+    part."""
     medians = Medians(run)
     for ours, part in parts_of_redis.items():
         own = medians.of(unary.RATES, "free", ours)
@@ -81,7 +82,8 @@ def judge_costs(run: "Run[Any]", ours: str, alone: str, redis: str) -> None:
 
 
 def judge_fsync(run: "Run[Any]", ours: tuple[str, str], unsynced: str, redis: str) -> None:
-    """With fsync: 0.6 × of the rates without it in batches, and ahead of Redis with AOF always. ``ours``: in batches, and alone."""
+    """With fsync: 0.6 × of the rates without it in batches, and ahead of Redis with AOF always. ``ours``: in batches, and
+    alone."""
     medians = Medians(run)
     batches, alone = ours
     for row in BATCHES:

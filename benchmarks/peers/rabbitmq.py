@@ -1,8 +1,9 @@
 """RabbitMQ: a quorum queue of one node for each queue, and pika on uvloop.
 
-Messages are persistent; 2,000 are published without a confirmation. A consumer has 2,000 unacknowledged, and acknowledges 500 at a time.
-pika's connection for asyncio: aio-pika takes five times as long for a message, and pika's blocking connection waits for each confirmation.
-A quorum queue confirms a message when it is synced to the disk, many at a time. Acknowledgements are not confirmed.
+Messages are persistent; 2,000 are published without a confirmation. A consumer has 2,000 unacknowledged, and acknowledges 500
+at a time. pika's connection for asyncio: aio-pika takes five times as long for a message, and pika's blocking connection
+waits for each confirmation. A quorum queue confirms a message when it is synced to the disk, many at a time. Acknowledgements
+are not confirmed.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Redis Streams with an append-only file: a stream and a consumer group for each queue, redis-py with hiredis.
 
-Enqueues are XADD in pipelines. A consumer reads 500 entries at a time, and the pipeline that reads the next ones acknowledges and deletes
-these, because an acknowledged entry of a stream stays there until it is deleted. The blocking client: redis-py's asyncio client is slower
-in each of these workloads. A confirmation means what ``appendfsync`` says: ``everysec`` is in the hands of the operating system,
-``always`` is on the disk.
+Enqueues are XADD in pipelines. A consumer reads 500 entries at a time, and the pipeline that reads the next ones acknowledges
+and deletes these, because an acknowledged entry of a stream stays there until it is deleted. The blocking client: redis-py's
+asyncio client is slower in each of these workloads. A confirmation means what ``appendfsync`` says: ``everysec`` is in the
+hands of the operating system, ``always`` is on the disk.
 """
 
 import asyncio
@@ -50,9 +50,22 @@ class Redis:
         port, path = free_port(), directory / "redis.sock"
         address = f"unix://{path}" if self.socket else f"redis://{HOST}:{port}"
         command = [
-            program, "--bind", HOST, "--port", str(port), "--unixsocket", str(path), "--dir", str(directory),
-            "--appendonly", "yes", "--appendfsync", self.fsync, "--save", "",
-        ]  # fmt: skip
+            program,
+            "--bind",
+            HOST,
+            "--port",
+            str(port),
+            "--unixsocket",
+            str(path),
+            "--dir",
+            str(directory),
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            self.fsync,
+            "--save",
+            "",
+        ]
         facts = {
             "version": output_of(program, "--version").partition("v=")[2].split()[0],
             "durability": f"appendfsync {self.fsync}",

@@ -1,8 +1,9 @@
 """Measure deep queues: memory, disk, restart, and what a message costs at that depth beside what it costs in an empty queue.
 
-One queue, 100 fairness keys, 1 KB payloads, one worker. A worker's memory must not follow the backlog, a restart must not read it, and a
-message must cost the same at any depth, within 20 % of the server's CPU time. The disk may take at most 1.5 bytes for a byte of payload at
-rest, and gives them back within a minute after the backlog was consumed, also when nothing else happens.
+One queue, 100 fairness keys, 1 KB payloads, one worker. A worker's memory must not follow the backlog, a restart must not
+read it, and a message must cost the same at any depth, within 20 % of the server's CPU time. The disk may take at most 1.5
+bytes for a byte of payload at rest, and gives them back within a minute after the backlog was consumed, also when nothing
+else happens.
 """
 
 import time

@@ -1,7 +1,8 @@
 """Measure how late delayed messages come, also over a kill -9, and what a million delayed messages cost while none is due.
 
-On an idle machine a message must come within 100 ms of its due time, also one that an ``on_failure`` hook has delayed and whose broker was
-killed meanwhile. A million messages that are not due must cost no CPU time; then they must come in the order of their times.
+On an idle machine a message must come within 100 ms of its due time, also one that an ``on_failure`` hook has delayed and
+whose broker was killed meanwhile. A million messages that are not due must cost no CPU time; then they must come in the order
+of their times.
 """
 
 import os
@@ -36,7 +37,8 @@ class Scale:
 
 
 def lateness_over_a_crash(directory: Path, system: Fila) -> float:
-    """Return how many milliseconds after its due time a message comes that a hook delayed by 3 s, when all processes are killed meanwhile."""
+    """Return how many milliseconds after its due time a message comes that a hook delayed by 3 s, when all processes are
+    killed meanwhile."""
     hook = "function on_failure(msg) return {action = 'retry', delay_ms = 3000} end"
     with system.serve(directory) as cluster, blocking_client(cluster.address) as client:
         client.create_queue("delayed", on_failure=hook)

@@ -1,11 +1,13 @@
 """Use a cluster in every way for minutes or hours, and show that nothing grows: memory, descriptors, threads, files.
 
-Two workers, with dashboard. A process of clients uses every verb at a modest, fixed rate (``mixed_use.py``): many queues and keys, connects
-and disconnects, schedules, batches, queues made by a template that end when they are idle, hooks, throttles, dedup ids, delays, dead letters and redrives,
-queues made and deleted. Every ten seconds each process, the data directory and the cluster's counts are looked at.
+Two workers, with dashboard. A process of clients uses every verb at a modest, fixed rate (``mixed_use.py``): many queues and
+keys, connects and disconnects, schedules, batches, queues made by a template that end when they are idle, hooks, throttles,
+dedup ids, delays, dead letters and redrives, queues made and deleted. Every ten seconds each process, the data directory and
+the cluster's counts are looked at.
 
-The run has six windows of time. The median of the last one may not be above that of the second one by more than a tenth and a slack
-(``harness/growth.py``). At the end all is drained, no process has died, no call has failed that may not, and ``fila-cluster check`` is clean.
+The run has six windows of time. The median of the last one may not be above that of the second one by more than a tenth and a
+slack (``harness/growth.py``). At the end all is drained, no process has died, no call has failed that may not, and
+``fila-cluster check`` is clean.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Measure what fair scheduling costs: rates with 1 to 100,000 fairness keys. With one key a queue is a plain FIFO queue.
 
-It also shows what fairness is for: a noisy tenant enqueues a backlog, then nine quiet tenants a tenth of it each. With all messages under
-one key the quiet tenants wait for the whole backlog. With a key for each tenant all have the same share.
+It also shows what fairness is for: a noisy tenant enqueues a backlog, then nine quiet tenants a tenth of it each. With all
+messages under one key the quiet tenants wait for the whole backlog. With a key for each tenant all have the same share.
 """
 
 from collections.abc import Sequence

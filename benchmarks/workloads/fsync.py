@@ -1,4 +1,5 @@
-"""Measure what surviving a power cut costs: the rows of ``throughput`` and ``unary`` with durability "os" and "fsync" beside each other.
+"""Measure what surviving a power cut costs: the rows of ``throughput`` and ``unary`` with durability "os" and "fsync" beside
+each other.
 
 In bulk, "fsync" must reach at least 0.6 of the rate of "os", because one sync serves all messages of a commit.
 """

@@ -1,12 +1,14 @@
-"""Measure what ``on_enqueue`` costs: the enqueue rate with and without a hook, and microseconds a message in the engine alone.
+"""Measure what ``on_enqueue`` costs: the enqueue rate with and without a hook, and microseconds a message in the engine
+alone.
 
-The rate: rounds alternate on one broker, in batches of 100. The script reads two headers and returns three fields; without the script the
-producer sets the same options. Headers mostly repeat (a tenant, a plan), and then a decision is recalled; so there are rounds with headers
-that all differ, too, where each decision is made. At least 0.8 of the rate without a hook must be left.
+The rate: rounds alternate on one broker, in batches of 100. The script reads two headers and returns three fields; without
+the script the producer sets the same options. Headers mostly repeat (a tenant, a plan), and then a decision is recalled; so
+there are rounds with headers that all differ, too, where each decision is made. At least 0.8 of the rate without a hook must
+be left.
 
-The engine: each script runs for each message, except in the rows with "recalled", where earlier decisions of pure scripts for the same
-headers are recalled (1,500 different headers). The first row is the same loop without Lua. Scripts in rows with "watched" run under the
-count hook; the text of the others bounds what they do.
+The engine: each script runs for each message, except in the rows with "recalled", where earlier decisions of pure scripts for
+the same headers are recalled (1,500 different headers). The first row is the same loop without Lua. Scripts in rows with
+"watched" run under the count hook; the text of the others bounds what they do.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Measure a million fairness keys with a message each: a worker's memory, and the time of a restart.
 
-One queue, a payload of 100 bytes for each key, one worker. The worker may take 700 MiB and be ready again within 10 s. Then the first
-messages are received and acked, and each key must have its turn.
+One queue, a payload of 100 bytes for each key, one worker. The worker may take 700 MiB and be ready again within 10 s. Then
+the first messages are received and acked, and each key must have its turn.
 """
 
 import itertools

@@ -1,8 +1,8 @@
 """Measure latencies at several rates, in an open loop: messages are sent at fixed times, whether the system keeps up or not.
 
-A message's time counts from the moment when it was to be sent, also if the producer could send it only later. So nothing is omitted when
-the system stops for a while (coordinated omission). There are two latencies: to the confirmation of the enqueue, and to the arrival in a
-consumer that gets messages pushed and acks each. Percentiles are taken with HdrHistogram.
+A message's time counts from the moment when it was to be sent, also if the producer could send it only later. So nothing is
+omitted when the system stops for a while (coordinated omission). There are two latencies: to the confirmation of the enqueue,
+and to the arrival in a consumer that gets messages pushed and acks each. Percentiles are taken with HdrHistogram.
 """
 
 from collections.abc import Sequence

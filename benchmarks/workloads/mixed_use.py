@@ -1,7 +1,8 @@
 """The clients of the endurance run: one process that uses every verb, again and again, at a fixed number of actions a second.
 
-Each action leaves as much as it finds, or leaves something that the cluster itself ends (a time to live, an idle expiry, a window of dedup ids).
-So what the cluster keeps stays the same, however long it runs. Drainers receive what is in the queues, and settle it in every way.
+Each action leaves as much as it finds, or leaves something that the cluster itself ends (a time to live, an idle expiry, a
+window of dedup ids). So what the cluster keeps stays the same, however long it runs. Drainers receive what is in the queues,
+and settle it in every way.
 """
 
 import asyncio
@@ -91,11 +92,30 @@ class MixedUse:
         self._found = 0
         """Messages that the newest look of a drainer has found."""
         self._actions: dict[Callable[[], Awaitable[None]], int] = {
-            self.enqueue: 30, self.enqueue_many: 10, self.produce: 3, self.consume: 3, self.consume_batches: 3, self.message_batch: 3,
-            self.delay: 3, self.deduplicate: 3, self.expire: 3, self.look: 6, self.pause: 1, self.purge: 1, self.cancel: 2, self.redrive: 2,
-            self.throttle: 1, self.configure: 1, self.schedule: 1, self.from_template: 1, self.make_and_delete: 2, self.connect: 1,
-            self.connect_blocking: 1, self.leave_consuming: 1, self.post: 2,
-        }  # fmt: skip
+            self.enqueue: 30,
+            self.enqueue_many: 10,
+            self.produce: 3,
+            self.consume: 3,
+            self.consume_batches: 3,
+            self.message_batch: 3,
+            self.delay: 3,
+            self.deduplicate: 3,
+            self.expire: 3,
+            self.look: 6,
+            self.pause: 1,
+            self.purge: 1,
+            self.cancel: 2,
+            self.redrive: 2,
+            self.throttle: 1,
+            self.configure: 1,
+            self.schedule: 1,
+            self.from_template: 1,
+            self.make_and_delete: 2,
+            self.connect: 1,
+            self.connect_blocking: 1,
+            self.leave_consuming: 1,
+            self.post: 2,
+        }
 
     async def prepare(self) -> None:
         """Make the queues, a template, and throttles."""

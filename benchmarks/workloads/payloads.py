@@ -1,4 +1,5 @@
-"""Measure the rates for payloads from 64 bytes to a megabyte: messages and megabytes a second, in bulk and one after the other."""
+"""Measure the rates for payloads from 64 bytes to a megabyte: messages and megabytes a second, in bulk and one after the
+other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,10 +1,11 @@
-"""Measure what more workers bring: rates with 1, 2 and 4 workers, and the CPU time of each kind of process for 100,000 messages.
+"""Measure what more workers bring: rates with 1, 2 and 4 workers, and the CPU time of each kind of process for 100,000
+messages.
 
-Each worker has a queue with a producer and a consumer of its own, which work at once. Where a machine has fewer cores than processes, rates
-do not grow; the CPU time says what would happen with enough cores. A router is one thread, so 1 / (its CPU seconds a message) is the rate at
-which one router is full, and a worker's CPU time says how many workers that are. Clients that go straight to the workers do not need the
-router; both ways are measured. What a router spends on connections and by the second, whatever comes, is in its CPU time, too: a larger load
-makes its share smaller.
+Each worker has a queue with a producer and a consumer of its own, which work at once. Where a machine has fewer cores than
+processes, rates do not grow; the CPU time says what would happen with enough cores. A router is one thread, so 1 / (its CPU
+seconds a message) is the rate at which one router is full, and a worker's CPU time says how many workers that are. Clients
+that go straight to the workers do not need the router; both ways are measured. What a router spends on connections and by the
+second, whatever comes, is in its CPU time, too: a larger load makes its share smaller.
 """
 
 import time

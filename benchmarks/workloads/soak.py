@@ -1,8 +1,8 @@
 """Measure minutes at a share of the greatest rate: the longest turn of the worker, latencies over time, and memory.
 
-Batches of 100 messages, one for each of 100 fairness keys, are made, enqueued and received. First each batch follows as soon as there is
-room for it: the greatest rate. Then the same programs send at fixed times, at a share of that rate. A message's time counts from the moment
-when it was to be sent to its arrival. No turn of the worker may take longer than 100 ms.
+Batches of 100 messages, one for each of 100 fairness keys, are made, enqueued and received. First each batch follows as soon
+as there is room for it: the greatest rate. Then the same programs send at fixed times, at a share of that rate. A message's
+time counts from the moment when it was to be sent to its arrival. No turn of the worker may take longer than 100 ms.
 """
 
 import asyncio
@@ -191,7 +191,8 @@ def _judge(run: Run[Scale], system: Fila, before: list[tuple[int, int]], after: 
         if count:
             run.figure(TURNS, f"up to {bound / 1e6:g} ms" if bound else "longer", system.name, "", count)
     over = sum(count for bound, count in made.items() if not bound or bound > TURN_MS_MAX * 1e6)
-    text = f"{over} of {sum(made.values()):,} turns took longer than {TURN_MS_MAX} ms, none may; all took at most {longest / 1e6:g} ms"
+    text = f"{over} of {sum(made.values()):,} turns took longer than {TURN_MS_MAX} ms, none may"
+    text += f"; all took at most {longest / 1e6:g} ms"
     run.promise(text, over == 0)
 
 

@@ -1,8 +1,9 @@
 """Measure whether the limit of a throttle key, shared by four queues on two workers, is held and used.
 
-The key has 200 tokens a second and a burst of 20; four queues always have messages. There are four runs: undisturbed, with one worker killed
-in the middle, with the other one killed, and with the rate doubled in the middle. Deliveries count at the broker's time of the lease. No
-window may have more than burst + rate × its length, and the whole run must have at least 90 % of that.
+The key has 200 tokens a second and a burst of 20; four queues always have messages. There are four runs: undisturbed, with
+one worker killed in the middle, with the other one killed, and with the rate doubled in the middle. Deliveries count at the
+broker's time of the lease. No window may have more than burst + rate × its length, and the whole run must have at least 90 %
+of that.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
 """Measure how many messages a second go in, come out, and do both at once, and the CPU time that they cost.
 
-One producer and one consumer, each in a process of its own, 1 KB payloads with two headers, one worker. A load is enqueued in bulk, once
-with ``enqueue_many`` and once message by message through ``producer()``, then received and acked with ``consume_batches``; then another load is received while it is enqueued, from the first enqueue to the last ack. Each figure has a
-server of its own. Beside it stands a bare loop that puts the same messages into RocksDB in batches of 100, and one that deletes them again,
-as a broker has to: no network, no scheduling, no leases.
+One producer and one consumer, each in a process of its own, 1 KB payloads with two headers, one worker. A load is enqueued in
+bulk, once with ``enqueue_many`` and once message by message through ``producer()``, then received and acked with
+``consume_batches``; then another load is received while it is enqueued, from the first enqueue to the last ack. Each figure
+has a server of its own. Beside it stands a bare loop that puts the same messages into RocksDB in batches of 100, and one that
+deletes them again, as a broker has to: no network, no scheduling, no leases.
 """
 
 import tempfile

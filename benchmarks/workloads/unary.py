@@ -1,9 +1,9 @@
 """Measure messages that travel alone: enqueues that are each awaited, and a lone enqueue to a consumer that waits.
 
-The producer and the consumer are processes of their own. Sequential enqueues follow each other at once. For the lone message the producer
-pauses for two milliseconds after each confirmation, so that each message finds idle processes; its time counts from the call of the enqueue
-to the arrival in the consumer, which acks it. Both are measured with free processes, and with all of them on one core: on small virtual
-machines a wake-up of another core costs more than the work.
+The producer and the consumer are processes of their own. Sequential enqueues follow each other at once. For the lone message
+the producer pauses for two milliseconds after each confirmation, so that each message finds idle processes; its time counts
+from the call of the enqueue to the arrival in the consumer, which acks it. Both are measured with free processes, and with
+all of them on one core: on small virtual machines a wake-up of another core costs more than the work.
 """
 
 import time

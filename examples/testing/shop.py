@@ -1,7 +1,7 @@
 """A shop whose orders go through queues: what `test_shop.py` tests, in memory or on a real broker.
 
-Orders wait per customer, so that no customer with many orders holds up the others. A payment provider allows some calls a second for each
-country. Orders that it refuses are dead letters; when it is busy they are tried again, later each time.
+Orders wait per customer, so that no customer with many orders holds up the others. A payment provider allows some calls a
+second for each country. Orders that it refuses are dead letters; when it is busy they are tried again, later each time.
 """
 
 import json

@@ -7,24 +7,23 @@
     @app.handler("orders", concurrency=8, retry=backoff(first=1, most=300, attempts=10), timeout=30)
     async def charge(order: Order, db: Annotated[Session, Depends(session)]) -> None: ...
 
-``fila-cluster work module:app`` runs it in processes; ``app.run()`` in this one. A handler that returns has its message acked. One
-that raises has it nacked, or retried by its ``retry`` policy; :class:`RetryAfter`, :class:`Fail` and :class:`Defer` say what else to
-do. A payload that does not fit the handler's annotation is dead-lettered.
+``fila-cluster work module:app`` runs it in processes; ``app.run()`` in this one. The message of a handler that returns is
+acked. After an exception it is nacked, or retried by the ``retry`` policy; :class:`RetryAfter`, :class:`Fail` and
+:class:`Defer` are other outcomes. A payload that does not fit the handler's annotation is dead-lettered.
 
-Reading order: :mod:`decisions` (what becomes of a message; no I/O) · :mod:`payloads` · :mod:`recipes` and :mod:`dependencies` (what a
-handler is called with) · :mod:`calling` (one call, in a thread or awaited) · :mod:`work` (one delivery, from the handler to its
-settlement) · :mod:`serving` (consumers, slots, drain) · :mod:`application` (what users see).
+Reading order: :mod:`decisions` (the outcome of a message; no I/O) · :mod:`payloads` · :mod:`dependencies` (a handler's
+arguments) · :mod:`calling` (one call, in a thread or awaited) · :mod:`work` (one delivery, from the handler to its
+settlement) · :mod:`serving` (consumers, slots, drain) · :mod:`application` (the users' interface).
 
-The seam for tests, and for whoever has a client already (all of it public):
+For tests, and for programs that have a client already (all of it public):
 
 - ``app.queues``: the names of the queues that have handlers.
-- ``app.run_until_idle(client) -> int``: blocks; handles with a :class:`~fila_cluster.Client` (or anything with its ``receive_any``)
-  everything that is deliverable now, what handlers enqueue meanwhile included; returns how many deliveries it handled. Functions run
-  in the calling thread, coroutines in an event loop that lasts for the call; no thread is started. It waits for nothing that is due
-  later: move the clock and call it again. More than ``most`` deliveries (10,000) are a :class:`RuntimeError`: two handlers that
-  enqueue for each other never end.
-- ``await app.work_until_idle(client) -> int``: the same within an event loop, with a ``Client`` or an ``AsyncClient``. Functions run
-  in the loop's thread with a ``Client``, and in threads with an ``AsyncClient``.
+- ``app.run_until_idle(client) -> int``: blocks; handles all messages that are deliverable now, or enqueued meanwhile, with a
+  :class:`~fila_cluster.Client` (or anything with its ``receive_any``); returns the number of deliveries. Functions run in the
+  calling thread, coroutines in an event loop of the call. Messages that are due later stay: move the clock and call it again.
+  After ``most`` deliveries (10,000) it raises :class:`RuntimeError`, as two handlers may enqueue for each other.
+- ``await app.work_until_idle(client) -> int``: the same within an event loop. Functions run in the loop's thread with a
+  ``Client``, and in threads with an ``AsyncClient``.
 - ``async with app.opened() as work: verdict = await work.handle(delivery)``: one delivery of either client, settled. The
   :class:`Verdict` says how: ``verb``, ``error``, ``after_s``. App-wide dependencies live as long as the context.
 - ``await app.work(client=…, stop=Stop())``: consume until ``stop.ask()``.

@@ -1,4 +1,4 @@
-"""What users make: an app with its handlers, middleware and dependencies."""
+"""The app that users make, with its handlers, middleware and dependencies."""
 
 import asyncio
 import inspect
@@ -8,18 +8,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 
-from fila_cluster.app.calling import Overrides, make_shared
+from fila_cluster.app.calling import Overrides, Threads, make_shared
 from fila_cluster.app.decisions import Backoff
 from fila_cluster.app.handlers import Handler, Middleware, handler_of
 from fila_cluster.app.serving import Stop, is_made_later, serve
-from fila_cluster.app.threads import Threads
 from fila_cluster.app.work import Work
 from fila_cluster.client.asynchronous.client import AsyncClient
 from fila_cluster.client.blocking.client import Client
 from fila_proto_zmq.errors import QueueNotFoundError
 
 GRACE_S: Final = 25.0
-"""How long handlers may go on after a SIGTERM: a little less than the 30 s that container platforms give by default."""
+"""How long handlers may run after a SIGTERM: a little less than the 30 s that container platforms give by default."""
 
 DELIVERIES_MAX: Final = 10_000
 """Of one ``run_until_idle``."""
@@ -31,7 +30,7 @@ M = TypeVar("M", bound=Middleware)
 class App:
     """Handlers by queue. ``endpoint`` and the rest are those of :class:`~fila_cluster.AsyncClient`.
 
-    Making one connects nowhere. ``fila-cluster work module:app`` or :meth:`run` does.
+    The constructor does not connect; ``fila-cluster work module:app`` and :meth:`run` do.
     """
 
     def __init__(
@@ -67,10 +66,11 @@ class App:
     ) -> Callable[[F], F]:
         """Make a function or coroutine the handler of a queue. It stays callable as it is.
 
-        ``concurrency``: how many messages a process works on at once; functions run in as many threads. ``retry``: what an exception
-        means, a :func:`backoff`; without it a nack, and the queue decides. ``timeout`` in seconds: a coroutine is cancelled then. A
-        function cannot be stopped: its message is nacked (or retried), and the function goes on and keeps its slot until it ends.
-        ``prefetch``: how many messages are leased to a process; more than ``concurrency`` saves a round trip for short work.
+        ``concurrency``: how many messages a process works on at once; functions run in as many threads. ``retry``: the
+        :func:`backoff` after an exception; without it the message is nacked, and the queue decides. ``timeout`` in seconds: a
+        coroutine is cancelled then. A function cannot be stopped: its message is nacked (or retried), and the function keeps
+        its slot until it ends. ``prefetch``: how many messages are leased to a process; more than ``concurrency`` saves a
+        round trip.
         """
 
         def register(function: F) -> F:
@@ -83,13 +83,13 @@ class App:
         return register
 
     def middleware(self, function: M) -> M:
-        """Have ``await function(call, call_next)`` around every call of a handler; the first one registered is the outermost.
+        """Wrap every call of a handler in ``await function(call, call_next)``; the first one registered is the outermost.
 
-        It sees the handler's exceptions, and what it raises or returns in their place counts.
+        It gets the handler's exceptions, and may raise or return something else.
         """
         is_coroutine: bool = inspect.iscoroutinefunction(function)
         if not is_coroutine:
-            raise TypeError(f"middleware {function!r} is no coroutine: async def middleware(call, call_next)")
+            raise TypeError(f"middleware {function!r} is not a coroutine: async def middleware(call, call_next)")
         self._middleware.append(function)
         return function
 
@@ -119,9 +119,10 @@ class App:
     # --- working ------------------------------------------------------------------------------------------------------
 
     def run(self, *, grace: float = GRACE_S) -> None:
-        """Work in this process until SIGTERM or Ctrl-C; then drain for ``grace`` seconds at most. A second signal: stop at once.
+        """Work in this process until SIGTERM or Ctrl-C; then drain for ``grace`` seconds at most. A second signal stops it at
+        once.
 
-        In another thread than the main one signals do not arrive: use :meth:`work` there, with a :class:`Stop`.
+        Signals arrive in the main thread only: elsewhere use :meth:`work` with a :class:`Stop`.
         """
         asyncio.run(self._run(grace))
 
@@ -141,11 +142,13 @@ class App:
         ready: Callable[[], None] = lambda: None,
         end_when_stuck: bool = False,
     ) -> None:
-        """Consume the queues until ``stop`` is asked, then drain: give back what no handler has, and finish what they have.
+        """Consume the queues until ``stop`` is asked, then drain: give back messages without a handler, and finish the
+        others.
 
-        What is not done after ``grace`` seconds is cancelled, and goes back when the client closes. A client that is given stays open:
-        close it soon, it may hold such messages. ``ready`` is called once the broker has answered for all queues. Raises what does not
-        pass by itself at the start: a queue that does not exist, a missing permission, a dependency that cannot be made.
+        Calls are cancelled after ``grace`` seconds; their messages go back when the client closes. A client that is passed
+        stays open: close it soon, it may hold such messages. ``ready`` is called once the broker has answered for all queues.
+        Raises lasting errors at the start: a queue that does not exist, a missing permission, a dependency that cannot be
+        made.
         """
         if not self._handlers:
             raise ValueError("this app has no handlers: register functions with @app.handler(queue)")
@@ -175,7 +178,8 @@ class App:
     async def opened(self, *, threads: bool = False) -> AsyncIterator[Work]:
         """Make the app-wide dependencies; within the context, handle deliveries one by one with ``work.handle(delivery)``.
 
-        ``threads``: call functions in threads, for deliveries of an ``AsyncClient``. Without it they are called in the loop's thread.
+        ``threads``: call functions in threads, for deliveries of an ``AsyncClient``. Without it they are called in the loop's
+        thread.
         """
         pool = Threads() if threads else None
         overrides: Overrides = dict(self._overrides)
@@ -191,9 +195,9 @@ class App:
     # --- until idle ---------------------------------------------------------------------------------------------------
 
     def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
-        """Handle everything that is deliverable now, what handlers enqueue meanwhile included; return the number of deliveries.
+        """Handle all messages that are deliverable now, or enqueued meanwhile; return the number of deliveries.
 
-        Functions run in this thread; no thread is started. What is due later stays. :class:`RuntimeError` after ``most`` deliveries.
+        Functions run in this thread. Messages that are due later stay. :class:`RuntimeError` after ``most`` deliveries.
         """
         if _in_event_loop():
             raise RuntimeError("run_until_idle() blocks, and an event loop runs here: await app.work_until_idle(client)")
@@ -220,8 +224,8 @@ class App:
                 handled += len(deliveries)
                 if handled >= most:
                     raise RuntimeError(
-                        f"{handled} deliveries, and there are more: do handlers enqueue for each other without end, or is a failing message "
-                        "nacked for ever? Give the queue max_attempts, or pass a larger most="
+                        f"{handled} deliveries, and there are more: do handlers enqueue for each other without end, or is a "
+                        "failing message nacked for ever? Give the queue max_attempts, or pass a larger most="
                     )
         return handled
 

@@ -1,22 +1,82 @@
-"""One call of a handler: its arguments made, within its time limit, in a thread or awaited.
+"""One call of a handler with its arguments, within its time limit, in a thread or awaited.
 
-A coroutine that is out of time is cancelled. A function cannot be stopped: its message is settled as timed out while it goes on, and
-whoever called it is told to keep its slot taken until it ends (``going_on``). The same holds for a coroutine that does not end when it
-is cancelled, and for a call that middleware waits for no longer. What middleware makes of an exception changes nothing about that.
+A coroutine that is out of time is cancelled. A function cannot be stopped: its message is settled as timed out, and the
+caller keeps its slot taken until it ends (``going_on``). The same holds for a coroutine that does not end when it is
+cancelled, and for a call that middleware no longer awaits, whatever middleware does with the exception.
 """
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, suppress
+from contextvars import copy_context
 from functools import partial
+from queue import SimpleQueue
+from threading import Semaphore, Thread
 from typing import Any, TypeAlias
 
-from fila_cluster.app.dependencies import enter, enter_async
+from fila_cluster.app.dependencies import Need, Recipe, enter, enter_async, name_of, recipe_of_dependency
 from fila_cluster.app.handlers import Handler
-from fila_cluster.app.recipes import Need, Recipe, name_of, recipe_of_dependency
-from fila_cluster.app.threads import Threads
 from fila_cluster.client.protocol.delivery import Delivery
+
+
+class Threads:
+    """Runs functions that block, each in a thread; the caller bounds their number.
+
+    The threads are daemons, because a process must be able to end while a function hangs. The standard library's pool waits
+    for its threads at the end of the process.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._idle = Semaphore(0)
+        self._count = 0
+
+    def start(self, function: Callable[[], Any]) -> "asyncio.Future[Any]":
+        """Run a function in the caller's context (``contextvars``); return the future of its result."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        context = copy_context()
+
+        def job() -> None:
+            result, raised = None, None
+            try:
+                result = context.run(function)
+            except BaseException as error:  # the caller handles it
+                raised = error
+            self._idle.release()  # before the result: the caller may start the next function at once
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(_resolve, future, result, raised)
+
+        if not self._idle.acquire(blocking=False):
+            Thread(target=self._run, name=f"fila-handler-{self._count + 1}", daemon=True).start()
+            self._count += 1
+        self._jobs.put(job)  # only now: if no thread can be started, the function must not run after its message was given up
+        return future
+
+    def close(self) -> None:
+        """End the threads when their functions have ended."""
+        for _ in range(self._count):
+            self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # it has the message, which must not live until the next one
+
+
+def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():  # cancelled
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(RuntimeError(f"the function raised {error!r}") if isinstance(error, _OF_THE_LOOP) else error)
+
+
+_OF_THE_LOOP = (StopIteration, GeneratorExit, KeyboardInterrupt)
+"""Exceptions that would end the coroutine that waits for the function, or the event loop."""
+
 
 CANCEL_S = 5.0
 """How long a coroutine may take to end after it was cancelled."""
@@ -27,7 +87,7 @@ Overrides: TypeAlias = Mapping[Function, Function]
 
 
 class HandlerTimeoutError(TimeoutError):
-    """A handler did not end within its ``timeout``. ``still_running``: what goes on all the same; None if it was cancelled."""
+    """A handler did not end within its ``timeout``. ``still_running``: its call, if it could not be cancelled."""
 
     def __init__(self, seconds: float, still_running: "asyncio.Future[Any] | None") -> None:
         goes_on = "" if still_running is None else ": it goes on, because it could not be stopped"
@@ -36,7 +96,8 @@ class HandlerTimeoutError(TimeoutError):
 
 
 class HandlerExitError(RuntimeError):
-    """A handler, or a dependency of it, called ``sys.exit``: that ends no process here, or one message could end them all."""
+    """A handler, or a dependency of it, called ``sys.exit``. It does not end the process: one message could end all
+    processes."""
 
 
 async def call(
@@ -88,7 +149,7 @@ async def _within(seconds: float, running: "asyncio.Future[Any]", *, is_coroutin
             done, _ = await asyncio.wait({running}, timeout=CANCEL_S)
             if done and (running.cancelled() or running.exception() is not None):
                 raise HandlerTimeoutError(seconds, None)
-    except asyncio.CancelledError:  # nobody waits any longer
+    except asyncio.CancelledError:  # the caller has gone
         if is_coroutine and not running.done():
             running.cancel()
             await asyncio.wait({running}, timeout=CANCEL_S)
@@ -99,7 +160,7 @@ async def _within(seconds: float, running: "asyncio.Future[Any]", *, is_coroutin
 
 
 def _look(running: "asyncio.Future[Any]") -> None:
-    """Look at the exception of a call that went on: what becomes of its message was decided before."""
+    """Retrieve the exception of a call that outlasted its limit: its message was settled before."""
     with suppress(asyncio.CancelledError):
         running.exception()
 
@@ -130,7 +191,7 @@ async def _awaited(recipe: Recipe, delivery: Delivery, shared: Values, overrides
 
 
 def _ended(recipe: Recipe, result: Any) -> Any:
-    """Return a handler's result. :class:`TypeError` if its work has not begun: a decorator has hidden what kind of function it is."""
+    """Return a handler's result. :class:`TypeError` if its work has not begun, because a decorator has hidden its kind."""
     if result is None:  # as usual
         return None
     if inspect.iscoroutine(result):
@@ -139,10 +200,10 @@ def _ended(recipe: Recipe, result: Any) -> Any:
         return result
     name, kind = name_of(recipe.make), type(result).__name__
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise TypeError(f"{name} returned a {kind}, and nothing of it was run: a handler returns, it does not yield")
+        raise TypeError(f"{name} returned a {kind}, which was never run: a handler returns, it does not yield")
     if recipe.is_async:
         raise TypeError(f"{name} returned a {kind}, which nobody awaits: await it in the handler, or in its decorator")
-    raise TypeError(f"{name} is no coroutine function, but returned a {kind}: make it async def")
+    raise TypeError(f"{name} is not a coroutine function, but returned a {kind}: make it async def")
 
 
 def _plain_arguments(recipe: Recipe, delivery: Delivery | None) -> dict[str, Any]:

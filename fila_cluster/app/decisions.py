@@ -1,4 +1,4 @@
-"""What becomes of a message when its handler has ended: decided from the exception, the attempts and the policy alone."""
+"""The outcome of a message when its handler has ended, by the exception, the attempts and the policy alone."""
 
 import math
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ DEAD_LETTER_PAUSE_S: Final = 300.0
 
 
 class RetryAfter(Exception):  # noqa: N818  # it is an answer, not an error
-    """Raise it to have the message delivered again in ``seconds``; an attempt is counted.
+    """Raise it for another delivery in ``seconds``; an attempt is counted.
 
-    A ``retry`` policy is not asked. The queue's ``max_attempts`` holds.
+    It overrides a ``retry`` policy. The queue's ``max_attempts`` holds.
     """
 
     def __init__(self, seconds: float, reason: str = "") -> None:
@@ -26,7 +26,7 @@ class RetryAfter(Exception):  # noqa: N818  # it is an answer, not an error
 
 
 class Fail(Exception):  # noqa: N818
-    """Raise it to have the message dead-lettered now, with this reason as its error."""
+    """Raise it to dead-letter the message now, with this reason as its error."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -34,7 +34,7 @@ class Fail(Exception):  # noqa: N818
 
 
 class Defer(Exception):  # noqa: N818
-    """Raise it to give the message back unharmed: no attempt is counted, and it comes again in ``seconds``.
+    """Raise it to give the message back: no attempt is counted, and it is delivered again in ``seconds``.
 
     Until then its throttle keys deliver nothing, in the whole cluster: for a provider's "429 Too Many Requests".
     """
@@ -58,9 +58,10 @@ ACK = Verdict(Verb.ACK)
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Retry after ``first`` seconds, then ``factor`` times as long, at most ``most``; dead-letter after ``attempts`` deliveries.
+    """Retry after ``first`` seconds, then ``factor`` times as long, at most ``most``; dead-letter after ``attempts``
+    deliveries.
 
-    ``attempts`` None: the policy never gives up; the queue's ``max_attempts`` may.
+    ``attempts`` None: there is no limit besides the queue's ``max_attempts``.
     """
 
     first: float = 1.0
@@ -84,7 +85,7 @@ class Backoff:
             return self.most if self.first else 0.0
 
     def verdict(self, attempts: int, error: str) -> Verdict:
-        """Return what becomes of a message that failed now and ``attempts`` times before."""
+        """Return the outcome of a message that failed now and ``attempts`` times before."""
         if self.attempts is not None and attempts + 1 >= self.attempts:
             return Verdict(Verb.FAIL, error)
         return Verdict(Verb.RETRY, error, self.pause_s(attempts))
@@ -99,7 +100,7 @@ def backoff(first: float = 1.0, factor: float = 2.0, most: float = 300.0, attemp
 
 
 def judge(error: BaseException, attempts: int, policy: Backoff | None) -> Verdict:
-    """Return what becomes of a message whose handler raised ``error``; ``attempts`` failed before this one.
+    """Return the outcome of a message whose handler raised ``error``; ``attempts`` failed before this one.
 
     Without a policy an error is a nack: the queue's ``on_failure`` hook and ``max_attempts`` decide.
     """
@@ -114,14 +115,14 @@ def judge(error: BaseException, attempts: int, policy: Backoff | None) -> Verdic
 
 
 def in_dead_letter_queue(verdict: Verdict) -> Verdict:
-    """Return what becomes of a dead letter. It can go nowhere else: given back, it would come again at once, and for ever."""
+    """Return the outcome of a dead letter. It stays where it is: given back, it would come again at once, for ever."""
     if verdict.verb in (Verb.NACK, Verb.FAIL):
         return Verdict(Verb.RETRY, verdict.error, DEAD_LETTER_PAUSE_S)
     return verdict
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception as the error text of an attempt."""
+    """Return the error text of an attempt."""
     try:
         said = str(error)
     except Exception:  # an exception whose __str__ fails must be settled, too

@@ -1,4 +1,4 @@
-"""A handler as it is registered, and what middleware sees of a call."""
+"""A registered handler, and a call of it for middleware."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from fila_cluster.app.decisions import Backoff
-from fila_cluster.app.dependencies import Manner
-from fila_cluster.app.recipes import Recipe, name_of, recipe_of_handler
+from fila_cluster.app.dependencies import Manner, Recipe, name_of, recipe_of_handler
 from fila_cluster.app.telemetry import Tally
 from fila_cluster.client import checks
 from fila_cluster.client.calls.messages import prefetch_count
@@ -19,7 +18,7 @@ CONCURRENCY_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What works on one queue. ``timeout`` in seconds; ``prefetch``: the messages that are leased to a process at a time."""
+    """The handler of one queue. ``timeout`` in seconds; ``prefetch``: the messages that are leased to a process at a time."""
 
     queue: str
     name: str
@@ -32,7 +31,7 @@ class Handler:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What its metrics have as attributes."""
+        """The attributes of its metrics."""
         return {"queue": self.queue, "handler": self.name}
 
     @property

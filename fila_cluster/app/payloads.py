@@ -1,8 +1,8 @@
-"""A payload as its handler's annotation wants it.
+"""Payloads by their handlers' annotations.
 
-``bytes`` as it is, ``str`` from UTF-8, a pydantic model by pydantic, and whatever msgspec reads from JSON: ``dict``, ``list``, numbers,
-``msgspec.Struct``, dataclasses, ``TypedDict``, unions of these. Texts of errors say where a payload does not fit. They leave out the
-value wherever the library lets us.
+``bytes`` as it is, ``str`` from UTF-8, a pydantic model by pydantic, and all that msgspec reads from JSON: ``dict``,
+``list``, numbers, ``msgspec.Struct``, dataclasses, ``TypedDict``, unions of these. Errors name the place that does not fit,
+and leave out the value where the library can.
 """
 
 import sys
@@ -19,11 +19,11 @@ Reader: TypeAlias = Callable[[bytes], Any]
 
 
 class PayloadError(Fail):
-    """The payload is not what the handler's annotation says: the message is dead-lettered, because trying again cannot help."""
+    """The payload does not fit the handler's annotation. The message is dead-lettered, because a retry cannot help."""
 
 
 def reader_of(annotation: Any) -> Reader:
-    """Return how to read payloads for this annotation; none is ``bytes``. :class:`TypeError` if there is no way."""
+    """Return the reader of payloads for this annotation; without one, ``bytes``. :class:`TypeError` if there is no reader."""
     kind, *notes = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     if kind in (bytes, Parameter.empty, str):
         read = _text if kind is str else _as_it_is
@@ -37,7 +37,8 @@ def reader_of(annotation: Any) -> Reader:
         raise TypeError(f"{_name(annotation)} cannot be read from JSON: {error}") from None
     if custom:
         raise TypeError(
-            f"{_name(annotation)} cannot be read from JSON: use bytes, str, dict, a msgspec.Struct, a dataclass or a pydantic model"
+            f"{_name(annotation)} cannot be read from JSON: use bytes, str, dict, a msgspec.Struct, a dataclass or a "
+            "pydantic model"
         )
     return _json_reader(decoder, annotation)
 
@@ -50,7 +51,7 @@ def _text(payload: bytes) -> str:
     try:
         return payload.decode()
     except UnicodeDecodeError as error:
-        raise PayloadError(f"the payload is no UTF-8 text: byte {error.start} of {len(payload)} is wrong") from None
+        raise PayloadError(f"the payload is not UTF-8: byte {error.start} of {len(payload)} is wrong") from None
 
 
 def _checked(read: Reader, annotation: Any) -> Reader:
@@ -96,7 +97,7 @@ def _hook(kind: type, value: Any) -> Any:
 
 
 def _is_model(annotation: Any) -> bool:
-    """Return whether this is a pydantic model. Who has one has imported pydantic."""
+    """Return whether this is a pydantic model. Then pydantic is imported already."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel)
 
@@ -105,7 +106,7 @@ MISFITS_MAX = 5
 
 
 def _misfit(error: ValueError) -> str:
-    """Return what pydantic has found, without the values."""
+    """Return pydantic's errors without the values."""
     errors = getattr(error, "errors", None)
     if errors is None:
         return str(error)

@@ -1,11 +1,11 @@
 """Consume the queues of an app until asked to stop: slots, reconnecting, drain.
 
-A handler has ``concurrency`` slots. A slot takes a delivery, has it handled and settled, and takes the next. Not more than ``prefetch``
-messages of a queue are leased to a process; by default as many as there are slots, so that no message waits behind another one's work
-while a different process is idle.
+A handler has ``concurrency`` slots. A slot takes a delivery, has it handled and settled, and takes the next. At most
+``prefetch`` messages of a queue are leased to a process; by default as many as there are slots, so that no message waits for
+another one's work while a different process is idle.
 
-The drain: consumers are closed, which gives back what no slot has taken; slots finish what they have in hand; what is not done within
-the grace time is cancelled, and its message goes back when the client closes.
+In a drain, consumers are closed, which gives back messages that no slot has taken. Slots finish their messages. After the
+grace time they are cancelled, and their messages go back when the client closes.
 """
 
 import asyncio
@@ -34,18 +34,19 @@ _log = logging.getLogger("fila_cluster.app")
 
 
 def is_made_later(error: FilaError) -> bool:
-    """Return whether an error says that a queue does not exist because it had no message yet: a template makes it then."""
+    """Return whether a queue does not exist yet, but its first message makes it by a template."""
     return isinstance(error, QueueNotFoundError) and "template" in error.details
 
 
 class StuckError(Exception):
-    """All slots of a handler are taken by calls that are over their time limit and go on: this process can do no more for its queue."""
+    """All slots of a handler are taken by calls over their time limit: this process can do no more for its queue."""
 
 
 class Stop:
-    """When to stop. Asked once: drain. Asked again: at once. Made anywhere; asked in the event loop.
+    """A request to stop. Asked once: drain. Asked again: at once. Made anywhere; asked in the event loop.
 
-    A drain that began by itself, because a handler is stuck or the supervisor is gone, is not hurried by the first one who asks.
+    After a drain that began by itself, because a handler is stuck or the supervisor is gone, the first request does not hurry
+    it.
     """
 
     def __init__(self) -> None:
@@ -54,12 +55,12 @@ class Stop:
         self._was_asked = False
 
     def ask(self) -> None:
-        """Ask to stop; a second time: to give back what is in hand, too."""
+        """Ask to stop; a second time: to give back messages in hand, too."""
         (self.hurried if self._was_asked else self.asked).set()
         self._was_asked = True
 
 
-class Line:
+class HandlerSlots:
     """The slots of one handler, and the consumer that they share. A consumer that fails is replaced, after a pause."""
 
     def __init__(
@@ -75,15 +76,12 @@ class Line:
         self._failures = 0
         self._closed = False
         self.waiting: set[asyncio.Task[Any]] = set()
-        """Slots whose call is over its time limit and goes on: they have nothing to settle."""
+        """Slots whose call runs on after its time limit: they have nothing to settle."""
         self.left: list[AsyncDelivery] = []
-        """What was in hand when its slot was cancelled. Kept until the client has given it back."""
+        """Deliveries in hand when their slots were cancelled. Kept until the client has given them back."""
 
     async def check(self) -> None:
-        """Return once the broker knows the queue, or a template that will make it.
-
-        An error that does not pass is raised: a wrong name, a missing permission.
-        """
+        """Return once the queue, or a template that will make it, exists. Raises lasting errors, as a missing permission."""
         failures = 0
         while not self._stop.asked.is_set():
             try:
@@ -116,7 +114,7 @@ class Line:
             await self._serve(delivery)
 
     async def close(self) -> None:
-        """Give back what no slot has taken, and stop waiting for calls that have nothing to settle."""
+        """Give back messages that no slot has taken, and stop waiting for calls that have nothing to settle."""
         for task in self.waiting:
             task.cancel()
         async with self._replacing:
@@ -194,21 +192,23 @@ async def serve(
 ) -> "list[AsyncDelivery]":
     """Consume until asked to stop, then drain; return the deliveries that are still in hand, for the client to give back.
 
-    ``ready`` is called when the broker knows all queues. ``end_when_stuck``: drain and raise :class:`StuckError` when a handler can do
-    no more; else that is logged.
+    ``ready`` is called when all queues were checked. ``end_when_stuck``: drain and raise :class:`StuckError` when a handler
+    is stuck; else that is logged.
     """
     stuck: list[Handler] = []
 
     def note_stuck(handler: Handler) -> None:
         _log.error(
-            "queue %r: all %d slots of %s are taken by calls that are over their time limit and go on: it gets no more messages here",
-            handler.queue, handler.concurrency, handler.name,
-        )  # fmt: skip
+            "queue %r: all %d slots of %s are taken by calls over their time limit: it gets no more messages here",
+            handler.queue,
+            handler.concurrency,
+            handler.name,
+        )
         if end_when_stuck:
             stuck.append(handler)
             stop.asked.set()
 
-    lines = [Line(client, handler, work, stop, note_stuck) for handler in handlers]
+    lines = [HandlerSlots(client, handler, work, stop, note_stuck) for handler in handlers]
     await _check(lines)
     slots = {asyncio.create_task(line.slot()) for line in lines for _ in range(line.handler.concurrency)}
     if not stop.asked.is_set():
@@ -223,7 +223,7 @@ async def serve(
     return [delivery for line in lines for delivery in line.left]
 
 
-async def _check(lines: Sequence[Line]) -> None:
+async def _check(lines: Sequence[HandlerSlots]) -> None:
     checks = [asyncio.create_task(line.check()) for line in lines]
     try:
         await asyncio.gather(*checks)
@@ -243,8 +243,8 @@ async def _until_asked(slots: "set[asyncio.Task[None]]", stop: Stop) -> None:
         asked.cancel()
 
 
-async def _drain(lines: Sequence[Line], slots: "set[asyncio.Task[None]]", stop: Stop, grace_s: float) -> None:
-    """Let slots finish what they have in hand, until the grace time is over or the second request to stop."""
+async def _drain(lines: Sequence[HandlerSlots], slots: "set[asyncio.Task[None]]", stop: Stop, grace_s: float) -> None:
+    """Wait until slots have finished their messages, the grace time is over, or the second request to stop comes."""
     hurried = asyncio.create_task(stop.hurried.wait())
     finished = asyncio.ensure_future(asyncio.wait(slots))
     try:

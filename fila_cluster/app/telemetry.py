@@ -24,7 +24,7 @@ NAME = "fila_cluster.app"
 
 @dataclass(slots=True)
 class Tally:
-    """What became of a handler's messages in this process so far, and what it has in hand."""
+    """The outcomes of a handler's messages in this process so far, and its messages in hand."""
 
     ack: int = 0
     nack: int = 0
@@ -39,7 +39,7 @@ class Tally:
     """In hand when the process had to end."""
     in_hand: int = 0
     overdue: int = 0
-    """Calls that went on after their time limit, and still do."""
+    """Calls that still run after their time limit."""
 
 
 class Instruments(NamedTuple):
@@ -53,7 +53,7 @@ class Instruments(NamedTuple):
 
 @lru_cache(maxsize=1)
 def instruments() -> Instruments:
-    """Return the instruments, made at their first use: the application's SDK is set by then, or takes them over when it is."""
+    """Return the instruments, made at their first use. The application's SDK takes them over if it is set later."""
     return instruments_of(metrics.get_meter(NAME, CLIENT_VERSION))
 
 
@@ -69,7 +69,7 @@ def instruments_of(meter: metrics.Meter) -> Instruments:
 
 @contextmanager
 def span_of(handler: "Handler", delivery: "Delivery") -> Iterator[None]:
-    """Be within the producer's trace, in a span of the handler's call, if this process is instrumented."""
+    """Enter a span of the handler's call within the producer's trace, if this process is instrumented."""
     if tracer.installed is None:
         yield
         return

@@ -1,33 +1,151 @@
-"""One delivery, from its handler to its settlement. No consumers here: who has a delivery has it handled."""
+"""One delivery, from its handler to its settlement, without a consumer."""
 
 import asyncio
+import inspect
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
 from structlog.contextvars import bound_contextvars
 
-from fila_cluster.app.calling import HandlerTimeoutError, Overrides, Values, call
+from fila_cluster.app.calling import HandlerTimeoutError, Overrides, Threads, Values, call
 from fila_cluster.app.decisions import ACK, Defer, Fail, RetryAfter, Verdict, in_dead_letter_queue, judge
-from fila_cluster.app.deliveries import for_coroutine, for_thread
 from fila_cluster.app.handlers import Call, Handler, Middleware
 from fila_cluster.app.payloads import PayloadError
-from fila_cluster.app.settling import settle
 from fila_cluster.app.telemetry import instruments, span_of
-from fila_cluster.app.threads import Threads
-from fila_cluster.client.protocol.delivery import Delivery
+from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.protocol.settling import Settlement
 from fila_proto_zmq.commands import Verb
+from fila_proto_zmq.errors import AlreadySettledError, FilaError, LeaseExpiredError
 from fila_proto_zmq.names import is_dead_letter
 
 _log = logging.getLogger("fila_cluster.app")
 
+PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Between tries while the broker is away; the last one again and again, until the lease has ended."""
+
+Sleep = Callable[[float], Awaitable[Any]]
+
+
+async def settle(delivery: Delivery, verdict: Verdict, sleep: Sleep = asyncio.sleep) -> bool:
+    """Settle; return whether it is confirmed. Tries again after passing errors. Raises nothing but a cancellation.
+
+    A try with a passing error may have counted: then the next one finds the lease ended.
+    """
+    tries, what = 0, (delivery.id, delivery.queue, verdict.verb.name.lower())
+    while True:
+        try:
+            await _say(delivery, verdict)
+        except (LeaseExpiredError, AlreadySettledError) as error:
+            unless = "it is delivered again, unless an earlier try counted"
+            _log.warning("message %s of %r: its lease had ended before the %s (%s); %s", *what, error, unless)
+            return False
+        except FilaError as error:
+            if not error.retryable:
+                _log.error("message %s of %r: the broker refused the %s: %s", *what, error)
+                return False
+            if tries == 0:
+                _log.warning("message %s of %r: the %s is not confirmed yet (%s); trying again", *what, error)
+            await sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
+            tries += 1
+        else:
+            return True
+
+
+async def _say(delivery: Delivery, verdict: Verdict) -> None:
+    said: Any
+    match verdict.verb:
+        case Verb.ACK:
+            said = delivery.ack()  # type: ignore[func-returns-value]  # an awaitable, of an asyncio client
+        case Verb.NACK:
+            said = delivery.nack(verdict.error)  # type: ignore[func-returns-value]
+        case Verb.RETRY:
+            said = delivery.retry(verdict.after_s, verdict.error)  # type: ignore[func-returns-value]
+        case Verb.FAIL:
+            said = delivery.fail(verdict.error)  # type: ignore[func-returns-value]
+        case _:
+            said = delivery.defer(verdict.after_s)  # type: ignore[func-returns-value]
+    if inspect.isawaitable(said):
+        await said
+
+
+class ThreadDelivery(Delivery):
+    """An asyncio client's delivery in a thread: its verbs block until the loop has the broker's answer."""
+
+    _of: Delivery | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    def extend(self, seconds: float) -> None:
+        """Extend the lease until ``seconds`` from now."""
+        assert self._of is not None
+        of = self._of
+        self._wait(lambda: of.extend(seconds))
+
+    def _settle(self, how: Settlement) -> None:
+        assert self._of is not None
+        of = self._of
+        self._wait(lambda: of._settle(how))
+
+    def _wait(self, verb: Callable[[], Any]) -> None:
+        assert self._loop is not None
+
+        async def awaited() -> None:
+            await verb()
+
+        asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+
+    def __del__(self) -> None:
+        """Report nothing: the delivery that this one is a view of does."""
+
+
+class AwaitedDelivery(AsyncDelivery):
+    """A blocking client's delivery for a coroutine: its verbs are awaited, and block the loop for the broker's answer."""
+
+    _of: Delivery | None = None
+
+    async def extend(self, seconds: float) -> None:  # type: ignore[override]  # as of every AsyncDelivery
+        """Extend the lease until ``seconds`` from now."""
+        assert self._of is not None
+        self._of.extend(seconds)
+
+    def _settle(self, how: Settlement) -> None:
+        assert self._of is not None
+        of = self._of
+
+        async def settled() -> None:
+            of._settle(how)
+
+        return cast(None, settled())  # AsyncDelivery says what it is
+
+    def __del__(self) -> None:
+        """Report nothing: the delivery that this one is a view of does."""
+
+
+def for_thread(delivery: Delivery) -> Delivery:
+    """Return a delivery for a function that runs in a thread, beside the loop that runs now."""
+    if not isinstance(delivery, AsyncDelivery):
+        return delivery
+    view = ThreadDelivery(delivery._lease, delivery._index, delivery._packed, _settled=True, _of=delivery)
+    view._loop, view._trace = asyncio.get_running_loop(), delivery._trace
+    return view
+
+
+def for_coroutine(delivery: Delivery) -> Delivery:
+    """Return a delivery for a coroutine."""
+    if isinstance(delivery, AsyncDelivery):
+        return delivery
+    view = AwaitedDelivery(delivery._lease, delivery._index, delivery._packed, _settled=True, _of=delivery)
+    view._trace = delivery._trace
+    return view
+
+
 OURS = "fila_cluster.app."
-"""Where frames of a traceback are of no interest to the application."""
+"""The package whose frames a traceback leaves out."""
 
 
 class Work:
-    """Handlers that are ready: their app-wide dependencies are there. ``threads`` None: functions are called in the loop's thread."""
+    """Handlers with their app-wide dependencies. ``threads`` None: functions are called in the loop's thread."""
 
     def __init__(
         self,
@@ -44,16 +162,16 @@ class Work:
         self._threads = threads
 
     async def handle(self, delivery: Delivery) -> Verdict | None:
-        """Have a delivery handled, and settle it; return how. None: its handler has settled it, or could not (at most once).
+        """Handle and settle a delivery; return how. None: its handler has settled it, or could not (at most once).
 
-        Raises no error of the handler. :class:`LookupError` if its queue has no handler. A call that goes on after its time limit is
-        left to itself; :meth:`serve` tells of it.
+        Raises no error of the handler. :class:`LookupError` if its queue has no handler. A call that runs on after its time
+        limit is left alone; :meth:`serve` returns it.
         """
         verdict, _ = await self.serve(delivery)
         return verdict
 
     async def serve(self, delivery: Delivery) -> "tuple[Verdict | None, list[asyncio.Future[Any]]]":
-        """Do what :meth:`handle` does; return also the calls that go on. Middleware may have made several."""
+        """Do the same as :meth:`handle`; return also the calls that still run. Middleware may have made several."""
         handler = self._handlers.get(delivery.queue)
         if handler is None:
             known = ", ".join(self._handlers) or "no queue"
@@ -97,9 +215,10 @@ class Work:
         return ACK, None
 
     def _is_an_answer(self, error: BaseException) -> bool:
-        """Return whether an error is what became of a message: whatever a handler raises, or one message could end all processes.
+        """Return whether an error is the outcome of a message: it must not end the process, or one message could end all
+        processes.
 
-        Extensions raise errors that are no ``Exception``: pyo3's for a panic in Rust. In a test pytest does, to end it.
+        Extensions raise errors that are not ``Exception``, as pyo3 for a panic in Rust. In a test pytest does, to end it.
         """
         if isinstance(error, asyncio.CancelledError):  # of a task that the handler awaited; or somebody cancels ours
             task = asyncio.current_task()
@@ -132,7 +251,7 @@ class Work:
 
 
 def _tell(handler: Handler, delivery: Delivery, verdict: Verdict, error: BaseException | None) -> None:
-    """Log what was not simply acked. Texts of payload errors stay out of the log: they may quote a payload."""
+    """Log an outcome other than an ack. Texts of payload errors stay out of the log: they may quote a payload."""
     if error is None:
         return
     verb = {Verb.NACK: "nacked", Verb.FAIL: "dead-lettered"}.get(verdict.verb) or f"again in {verdict.after_s:g} s"
@@ -153,8 +272,11 @@ def _tell_of_own(handler: Handler, delivery: Delivery, error: BaseException | No
     if error is not None:
         _log.error(
             "message %s of %r: %s raised after the message was settled: nothing follows from it",
-            delivery.id, handler.queue, handler.name, exc_info=_of_the_handler(error),
-        )  # fmt: skip
+            delivery.id,
+            handler.queue,
+            handler.name,
+            exc_info=_of_the_handler(error),
+        )
 
 
 def _of_the_handler(error: BaseException) -> BaseException:

@@ -19,7 +19,7 @@ kombu.transport.TRANSPORT_ALIASES["fila"] = "fila_cluster.celery.transport:Trans
 
 @celery.signals.celeryd_init.connect(weak=False)  # type: ignore[untyped-decorator]
 def _let_workers_mingle(**_: Any) -> None:
-    """Have a worker that starts ask the others which tasks are revoked: Celery does that for the brokers that it knows by name."""
+    """Ask other workers for revoked tasks when a worker starts: Celery does that only for brokers in its list."""
     from celery.worker.consumer.mingle import Mingle  # noqa: PLC0415  # a producer needs no worker
 
     Mingle.compatible_transports.add(Transport.driver_type)
@@ -27,7 +27,7 @@ def _let_workers_mingle(**_: Any) -> None:
 
 @celery.signals.worker_init.connect(weak=False)  # type: ignore[untyped-decorator]
 def _let_workers_refuse(sender: Any, **_: Any) -> None:
-    """Have a worker go on after a message that is no task."""
+    """Keep a worker running after a message that is not a task."""
     from fila_cluster.celery.unreadable import Unreadable  # noqa: PLC0415  # a producer needs no worker
 
     sender.app.steps["consumer"].add(Unreadable)

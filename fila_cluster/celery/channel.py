@@ -1,7 +1,8 @@
 """AMQP's verbs, as kombu calls them, on the broker's queues.
 
-A consumer is a feed whose credit is the channel's prefetch count; as in RabbitMQ, the count is for each consumer. Ack, reject and requeue are ack,
-fail and retry. They are sent without waiting and repeated until the broker has confirmed them. Closing a channel gives back what is unsettled.
+A consumer is a feed whose credit is the channel's prefetch count; as in RabbitMQ, the count is for each consumer. Ack, reject
+and requeue are ack, fail and retry. They are sent without waiting and repeated until the broker has confirmed them. Closing a
+channel gives back what is unsettled.
 """
 
 import logging
@@ -18,41 +19,41 @@ from kombu.transport import base
 from kombu.utils.uuid import uuid
 
 from fila_cluster.celery import envelope
-from fila_cluster.celery.envelope import Outgoing, outgoing
-from fila_cluster.celery.routing import KINDS, Binding, destinations
+from fila_cluster.celery.envelope import OutgoingMessage, outgoing
+from fila_cluster.celery.exchanges import KINDS, Binding, destinations
 from fila_cluster.client import Delivery
 from fila_cluster.client.polled import ACK, RELEASE, PolledConsumer, failed, to_retry
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PermissionDeniedError, QueueExistsError, QueueNotFoundError
 from fila_proto_zmq.limits import PREFETCH_MAX
 
 if TYPE_CHECKING:
-    from fila_cluster.celery.connection import Connection
+    from fila_cluster.celery.connection import CeleryConnection
 
 _log = logging.getLogger("fila_cluster.celery")
 
 PREFETCH_UNLIMITED = 1000
-"""What a consumer without a prefetch count may hold."""
+"""The messages that a consumer without a prefetch count may hold."""
 TRANSIENT_IDLE_S = 60.0
-"""An exclusive or auto-delete queue whose process is gone lasts so long, unless it says."""
+"""Lifetime of an exclusive or auto-delete queue whose process is gone, unless it has its own."""
 TRANSIENT_TTL_S = 3600.0
-"""What nobody takes from such a queue goes after an hour: a queue with messages is not idle."""
+"""Messages of such a queue expire after an hour: a queue with messages is not idle."""
 DECLARED_MAX = 10_000
 """Queues whose declarations and bindings a channel remembers, to make them again, and not twice."""
 
 ARGUMENTS = frozenset({"x-expires", "x-message-ttl", "x-max-priority", "x-queue-type"})
-"""The arguments of queues of RabbitMQ that are followed, or that need not be: all queues here have priorities, and are durable."""
+"""Accepted arguments of RabbitMQ's queues. Some have no effect: all queues here have priorities, and are durable."""
 INSTEAD = (
     dict.fromkeys(("x-max-length", "x-max-length-bytes", "x-overflow"), "the broker's [limits] bound all queues")
     | dict.fromkeys(("x-dead-letter-exchange", "x-dead-letter-routing-key"), "dead letters go to <queue>.dlq")
     | {"x-delivery-limit": "set max_attempts in broker_transport_options"}
 )
-"""What has the place of others."""
+"""Replacements of other arguments."""
 
-Callback = Callable[[envelope.Message], object]
+Callback = Callable[[envelope.CeleryMessage], object]
 
 
 class _Consumer:
-    """A consumer's feed, and who gets its messages."""
+    """A consumer's feed, and the callback for its messages."""
 
     __slots__ = ("callback", "feed", "no_ack", "on_cancel", "queue", "tag")
 
@@ -65,12 +66,12 @@ class _Consumer:
 
 
 class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
-    """A channel of a :class:`~fila_cluster.celery.connection.Connection`."""
+    """A channel of a :class:`~fila_cluster.celery.connection.CeleryConnection`."""
 
-    Message = envelope.Message
+    Message = envelope.CeleryMessage
 
-    def __init__(self, connection: "Connection", channel_id: int) -> None:
-        self.connection: Connection | None = connection
+    def __init__(self, connection: "CeleryConnection", channel_id: int) -> None:
+        self.connection: CeleryConnection | None = connection
         self.channel_id = channel_id
         self.closed = False
         self.no_ack_consumers: set[str] = set()
@@ -133,7 +134,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         arguments: dict[str, Any] | None = None,
         **_: Any,
     ) -> Any:
-        """Create a queue, unless it is there. What is there keeps its options, and needs no right to create queues."""
+        """Create a queue, unless it exists. An existing one keeps its options, and needs no right to create queues."""
         refused: FilaError | None = None
         name = queue or f"amq.gen-{uuid()}"
         stored = self._names.queue(name)
@@ -164,7 +165,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
     def queue_bind(
         self, queue: str, exchange: str | None = None, routing_key: str | None = "", arguments: Any = None, **_: Any
     ) -> None:
-        """Have a queue get messages of an exchange. Every queue gets those of the default exchange."""
+        """Bind a queue to an exchange. Every queue is bound to the default exchange."""
         if not exchange:
             return
         binding = Binding(self._kinds.get(exchange, "direct"), queue, routing_key or "")
@@ -190,7 +191,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             self._exchanges.unbind(exchange, binding)
 
     def queue_purge(self, queue: str, **_: Any) -> int:
-        """Remove the messages that nobody holds; return how many."""
+        """Remove the messages that are not leased; return how many."""
         return self._client.purge_queue(self._names.queue(queue))
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any) -> int:
@@ -224,12 +225,12 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         content_encoding: str | None = None,
         headers: dict[str, Any] | None = None,
         properties: dict[str, Any] | None = None,
-    ) -> Outgoing:
-        """Return what :meth:`basic_publish` takes."""
+    ) -> OutgoingMessage:
+        """Return the message for :meth:`basic_publish`."""
         return outgoing(body, priority, content_type, content_encoding, headers, properties)
 
     def basic_publish(
-        self, message: Outgoing | bytes | str, exchange: str = "", routing_key: str | None = "", **_: Any
+        self, message: OutgoingMessage | bytes | str, exchange: str = "", routing_key: str | None = "", **_: Any
     ) -> None:
         """Enqueue a message, once for each queue that it goes to, and return when it is durable."""
         if isinstance(message, (bytes, str)):  # as ``celery amqp basic.publish`` passes it
@@ -260,7 +261,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         return tag
 
     def basic_cancel(self, consumer_tag: str, **_: Any) -> None:
-        """End a consumer. What it has handed over stays with this channel."""
+        """End a consumer. Its unsettled messages stay with this channel."""
         consumer = self._consumers.pop(consumer_tag, None)
         self.no_ack_consumers.discard(consumer_tag)
         if consumer is None or not self._fila.connected:  # a consumer ends with its connection
@@ -269,8 +270,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         if consumer.queue in self._transient:
             self.queue_delete(consumer.queue, if_unused=True)
 
-    def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> envelope.Message | None:
-        """Return a message that is ready, None if there is none."""
+    def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> envelope.CeleryMessage | None:
+        """Return a message that is ready, or None."""
         try:
             deliveries = self._client.receive(self._names.queue(queue), 1)
         except QueueNotFoundError as error:
@@ -284,19 +285,19 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         self._fila.send_soon()
 
     def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
-        """Dead-letter a message, or give it back: that counts an attempt, so ``max_attempts`` ends what can't be processed."""
+        """Dead-letter a message, or give it back with one attempt counted, so that ``max_attempts`` can end it."""
         how = to_retry("requeued by its worker") if requeue else failed("rejected by its worker")
         for delivery in self._settled(delivery_tag, multiple=False):
             self._client.settle_soon(delivery, how)
         self._fila.send_soon()
 
     def basic_recover(self, requeue: bool = False) -> None:
-        """Give back everything that is unsettled on this channel."""
+        """Give back all unsettled messages of this channel."""
         while self._unsettled:
             self._client.settle_soon(self._unsettled.popitem()[1], RELEASE)
         self._client.push()
 
-    def message_to_python(self, raw_message: envelope.Message) -> envelope.Message:
+    def message_to_python(self, raw_message: envelope.CeleryMessage) -> envelope.CeleryMessage:
         """Return a message as it is: consumers get it ready."""
         return raw_message
 
@@ -312,7 +313,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
                 continue
             try:
                 delivery = consumer.feed.take()
-            except FilaError as error:  # kombu connects again then, declares its queues, and hears what is wrong
+            except FilaError as error:  # kombu connects again then, declares its queues, and gets the reason
                 raise ConnectionResetError(f"the broker has ended the consumer of {consumer.queue!r}: {error}") from error
             if delivery is not None:
                 handed_over = True
@@ -320,7 +321,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         return handed_over
 
     def close(self) -> None:
-        """End all consumers, and give back what is unsettled."""
+        """End all consumers, and give back unsettled messages."""
         if self.closed:
             return
         self.closed = True
@@ -336,7 +337,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _leave(self) -> None:
-        """End all consumers, and give back what is unsettled, also if the broker does not answer."""
+        """End all consumers, and give back unsettled messages, also if the broker does not answer."""
         try:
             for tag in list(self._consumers):
                 self.basic_cancel(tag)
@@ -357,7 +358,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
         """Return the options of ``create_queue``, given the arguments of RabbitMQ."""
         options: dict[str, Any] = {}
         for name in sorted(arguments.keys() - ARGUMENTS):
-            _log.warning("the argument %s of queues is ignored: %s", name, INSTEAD.get(name, "fila:// has none like it"))
+            _log.warning("the argument %s of queues is ignored: %s", name, INSTEAD.get(name, "fila:// has nothing like it"))
         if (expires_ms := arguments.get("x-expires")) is not None:
             options["idle_expiry"] = expires_ms / 1000
         if (ttl_ms := arguments.get("x-message-ttl")) is not None:
@@ -375,7 +376,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             return False
         return True
 
-    def _enqueue_routed(self, message: Outgoing, exchange: str, routing_key: str) -> None:
+    def _enqueue_routed(self, message: OutgoingMessage, exchange: str, routing_key: str) -> None:
         """Enqueue to the queues that are bound to an exchange."""
         # Events. Remote control declares its fanout and direct exchanges.
         may_be_old = message.is_transient and self._kinds.get(exchange, "topic") == "topic"
@@ -389,8 +390,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             except QueueNotFoundError:
                 self._exchanges.forget(exchange, queue)
 
-    def _enqueue_named(self, message: Outgoing, queue: str) -> None:
-        """Enqueue to one queue. One that was declared here and is gone since, as an idle one may be, is made again."""
+    def _enqueue_named(self, message: OutgoingMessage, queue: str) -> None:
+        """Enqueue to one queue. It is made again if it was declared here and has been removed since, as idle queues are."""
         stored, headers, options = self._names.queue(queue), message.sealed("", queue), message.options(datetime.now(UTC))
         try:
             self._client.enqueue(stored, message.body, headers, **options)
@@ -398,12 +399,12 @@ class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
             if queue in self._declared:
                 self._create(stored, self._declared[queue])
                 self._client.enqueue(stored, message.body, headers, **options)
-            elif not (message.is_transient or message.is_reply):  # nobody waits any more for a reply
+            elif not (message.is_transient or message.is_reply):  # the caller of a reply has gone
                 raise NotFound(str(error), method_sig=(60, 40)) from error
 
-    def _message(self, delivery: Delivery, consumer_tag: str | None, *, no_ack: bool) -> envelope.Message:
+    def _message(self, delivery: Delivery, consumer_tag: str | None, *, no_ack: bool) -> envelope.CeleryMessage:
         tag = next(self._tags)
-        message = envelope.Message(delivery, self, tag, consumer_tag)
+        message = envelope.CeleryMessage(delivery, self, tag, consumer_tag)
         if no_ack:
             self._client.settle_soon(delivery, ACK)
             self._fila.send_soon()

@@ -1,8 +1,8 @@
 """One connection of kombu: a client of the broker, its channels, and the two ways to wait for their messages.
 
 In an event loop (prefork, threads and solo workers) the loop watches the client's descriptor. Elsewhere (gevent, scripts)
-``drain_events`` waits. The client keeps its leases alive, and its connection, in a thread of its own, so a task that blocks a solo worker for
-minutes loses none; after a restart of the broker it goes on with the leases that it holds, and Celery notices nothing.
+``drain_events`` waits. The client renews its leases in a thread of its own, so they survive a task that blocks a solo worker
+for minutes, and a restart of the broker.
 """
 
 import os
@@ -12,8 +12,7 @@ from itertools import count
 from typing import Any
 
 from fila_cluster.celery.channel import Channel
-from fila_cluster.celery.exchanges import Exchanges
-from fila_cluster.celery.names import Names
+from fila_cluster.celery.exchanges import Exchanges, Names
 from fila_cluster.client.io import inside
 from fila_cluster.client.polled import PolledClient
 from fila_cluster.client.requests.endpoints import parse_endpoints
@@ -21,7 +20,7 @@ from fila_proto_zmq.commands import GetPlacement
 from fila_proto_zmq.errors import FilaError
 
 
-class Connection:
+class CeleryConnection:
     """A connection. Its channels may be used by several threads, as far as kombu allows that."""
 
     def __init__(
@@ -43,7 +42,7 @@ class Connection:
         self._pid = os.getpid()
         self._inside = parse_endpoints(self.fila.endpoint)[0].inside
         self._broker = inside.find(self._inside)
-        """The broker, if it is one in this process."""
+        """The broker, if it runs in this process."""
         self._channels: list[Channel] = []
         self._ids = count(1)
         self._loop: Any = None
@@ -58,7 +57,8 @@ class Connection:
 
     @property
     def connected(self) -> bool:
-        """Whether it can be used: it is open, this is the process that opened it, and its broker is there, if it is one in this process."""
+        """Whether it can be used: open, in the process that opened it, and with its broker there, if that runs in this
+        process."""
         return self._is_open and inside.find(self._inside) is self._broker
 
     @property
@@ -67,9 +67,9 @@ class Connection:
         return tuple(self._channels)
 
     def check(self) -> None:
-        """Raise an error that kombu knows if it can't be used any more."""
+        """Raise an error that kombu handles if it can't be used any more."""
         if not self.connected:
-            raise ConnectionResetError("this connection is closed: what it has not settled went back to its queues")
+            raise ConnectionResetError("this connection is closed: its unsettled messages went back to their queues")
 
     def channel(self) -> Channel:
         """Open a channel."""
@@ -83,7 +83,7 @@ class Connection:
             self._channels.remove(channel)
 
     def drain_events(self, timeout: float | None = None) -> None:
-        """Hand over messages; wait for one if there are none. :class:`TimeoutError` if none comes within ``timeout`` seconds."""
+        """Hand over messages; wait for one if necessary. :class:`TimeoutError` after ``timeout`` seconds without any."""
         self.check()
         if self._deliver():
             return
@@ -97,13 +97,13 @@ class Connection:
         raise TimeoutError("no message has come in time")
 
     def register(self, loop: Any) -> None:
-        """Have an event loop hand over the messages."""
+        """Register the connection with an event loop, which hands over the messages."""
         self._loop = loop
         loop.add_reader(self.fila.fileno(), self._on_readable)
         loop.on_tick.add(self._on_tick)
 
     def unregister(self) -> None:
-        """End that."""
+        """Undo :meth:`register`."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.on_tick.discard(self._on_tick)
@@ -116,14 +116,14 @@ class Connection:
             self.fila.call_again()
 
     def send_soon(self) -> None:
-        """Send what is collected. Settlements of one tick of an event loop travel together, and before the loop sleeps."""
+        """Send collected settlements: those of one tick of an event loop together, before the loop sleeps."""
         if self._loop is None:
             self.fila.push()
         else:
             self._collected = True
 
     def close(self) -> None:
-        """Give back what is unsettled, and disconnect. In the child of a fork: leave all that to the parent."""
+        """Give back unsettled messages, and disconnect. In the child of a fork: leave that to the parent."""
         self.unregister()
         self.fila.close()
         self._channels.clear()

@@ -1,9 +1,7 @@
 """One of kombu's messages as a message of the broker, and back.
 
-The payload is the body, unchanged. The header ``celery`` has what kombu says of it, as JSON. Beside it stand ``task`` and the text headers that the
-producer added, for hooks to read.
-
-The broker does what a worker would else do with a message that it holds: the ``eta`` becomes a delay, ``expires`` a time to live.
+The payload is the body, unchanged. The header ``celery`` has kombu's headers and properties as JSON. ``task`` and the
+producer's own text headers are headers of the message, too, for hooks. ``eta`` becomes a delay, ``expires`` a time to live.
 """
 
 import json
@@ -26,28 +24,30 @@ PRIORITY_MAX = 255
 """As in AMQP. Celery's documentation names 0 to 9."""
 
 _OF_CELERY = frozenset({
-    "argsrepr", "compression", "eta", "expires", "group", "group_index", "id", "ignore_result", "kwargsrepr", "lang", "meth", "origin", "parent_id",
-    "replaced_task_nesting", "retries", "root_id", "shadow", "stamped_headers", "stamps", "task", "timelimit",
+    "argsrepr", "compression", "eta", "expires", "group", "group_index", "id", "ignore_result", "kwargsrepr", "lang", "meth",
+    "origin", "parent_id", "replaced_task_nesting", "retries", "root_id", "shadow", "stamped_headers", "stamps", "task", "timelimit",
 })  # fmt: skip
 """Headers that Celery sets itself. Hooks get ``task`` and ``id`` of them."""
 _PROPERTIES = frozenset({
-    "app_id", "cluster_id", "correlation_id", "delivery_mode", "expiration", "message_id", "reply_to", "timestamp", "type", "user_id",
+    "app_id", "cluster_id", "correlation_id", "delivery_mode", "expiration", "message_id", "reply_to", "timestamp",
+    "type", "user_id",
 })  # fmt: skip
-"""Properties that travel: those of AMQP. Others are words of kombu and its users for the process itself."""
+"""Properties that are sent: those of AMQP. Others are for the process itself."""
 _FOR_HOOKS = ("task", "id")
 _TEXT_CHARACTERS_MAX = 1024
 """A longer text header is in the JSON only."""
 _SAID: Mapping[str, Any] = {
-    "headers": dict, "properties": dict, "content_type": (str, NoneType), "content_encoding": (str, NoneType), "priority": int, "exchange": str,
+    "headers": dict, "properties": dict, "content_type": (str, NoneType), "content_encoding": (str, NoneType), "priority": int,
+    "exchange": str,
     "routing_key": str,
 }  # fmt: skip
-"""What the header ``celery`` has, with the types."""
+"""The content of the header ``celery``, with the types."""
 _PUBLISHED = "fila-publish"
 """The property that all attempts of one ``publish`` share."""
 
 
 @dataclass(slots=True)
-class Outgoing:
+class OutgoingMessage:
     """A message between kombu's ``prepare_message`` and its ``basic_publish``."""
 
     body: bytes
@@ -59,17 +59,17 @@ class Outgoing:
 
     @property
     def is_transient(self) -> bool:
-        """Whether its producer does not want it kept (delivery mode 1): what has no reader now is not sent."""
+        """Whether it need not be kept (delivery mode 1): without a reader now it is not sent."""
         return self.properties.get("delivery_mode") == 1
 
     @property
     def is_reply(self) -> bool:
-        """Whether it answers a message and asks for no answer itself: it has the other's id, and is no task."""
+        """Whether it answers a message and expects no answer itself: it has the other's id, and is not a task."""
         properties = self.properties
         return bool(properties.get("correlation_id")) and not properties.get("reply_to") and "task" not in self.headers
 
     def options(self, now: datetime) -> dict[str, Any]:
-        """Return the options of ``enqueue``, without the queue's own. ``now``: by the clock by which Celery has made an ETA of a countdown."""
+        """Return the options of ``enqueue``, without the queue's own. ``now``: by Celery's clock, which made the ETA."""
         options: dict[str, Any] = {"priority": -self.priority, "dedup_id": self.properties[_PUBLISHED]}
         due = _moment(self.headers.get("eta"))
         if due is not None and due > now:
@@ -103,38 +103,38 @@ def outgoing(
     content_encoding: str | None,
     headers: dict[str, Any] | None,
     properties: dict[str, Any] | None,
-) -> Outgoing:
-    """Return what kombu is about to publish. The ``properties`` are marked, so that a repeated attempt is known to be one."""
+) -> OutgoingMessage:
+    """Return the message that kombu publishes. A mark in the ``properties`` identifies repeated attempts."""
     if properties is None:
         properties = {}
     properties.setdefault(_PUBLISHED, uuid4().hex)
     if isinstance(body, str):
         body = body.encode(content_encoding if content_encoding not in (None, "binary") else "utf-8")
     urgency = min(max(int(priority or 0), 0), PRIORITY_MAX)
-    return Outgoing(body, urgency, content_type, content_encoding, headers or {}, properties)
+    return OutgoingMessage(body, urgency, content_type, content_encoding, headers or {}, properties)
 
 
 class Waited(dict[str, Any]):
     """Headers of a task whose ETA the broker has waited for.
 
-    A worker asks for it by ``get``, and would set a timer if it got one. The task itself sees it: its request is made of the items, and
-    in another process of a plain dict.
+    A worker asks for the ETA by ``get``, and would set a timer for it. The task itself has the ETA: its request is made of
+    the items, and in another process of a plain dict.
     """
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a header, but no ETA."""
+        """Return a header, but never the ETA."""
         return default if key == "eta" else super().get(key, default)
 
     def copy(self) -> "Waited":
-        """Return a copy that does the same."""
+        """Return a copy of the same class."""
         return Waited(self)
 
     def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
         return dict, (dict(self),)
 
 
-class Message(base.Message):  # type: ignore[misc]  # kombu has no types
-    """A delivery as kombu sees it."""
+class CeleryMessage(base.Message):  # type: ignore[misc]  # kombu has no types
+    """A delivery as a message of kombu."""
 
     def __init__(self, delivery: Delivery, channel: Any, tag: int, consumer_tag: str | None) -> None:
         said = _said(delivery)
@@ -164,7 +164,7 @@ class Message(base.Message):  # type: ignore[misc]  # kombu has no types
 
 
 def _said(delivery: Delivery) -> dict[str, Any]:
-    """Return what a producer said of a message; of one that is not kombu's, its headers."""
+    """Return the headers and properties of a message; of one that is not kombu's, its headers."""
     text = delivery.headers.get(HEADER)
     if text is not None:
         try:

@@ -1,35 +1,132 @@
 """Exchanges: each is a queue of the broker whose messages are its bindings. They are only browsed, never delivered.
 
-So bindings are as durable as messages, all processes see them at once, an API key needs permissions on the namespace only, and operators
-see them with ``fila-cluster queue browse``. A binding is found to be stale when its queue is gone: by the next producer that meets it, and
-by the next process that binds a short-lived queue to the same exchange.
+So bindings are as durable as messages, reach all processes at once, and need permissions on the namespace only.
+``fila-cluster queue browse`` shows them. A binding is stale when its queue is gone: the next producer that uses it finds that
+out, or the next process that binds a short-lived queue to the same exchange.
 """
 
+import json
 import math
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 from amqp.exceptions import ResourceError
 
-from fila_cluster.celery.names import Names
-from fila_cluster.celery.routing import Binding, unpacked
 from fila_cluster.client import Client
 from fila_proto_zmq.errors import MessageNotFoundError, QueueExistsError, QueueNotFoundError
+from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
+
+EXCHANGE_PREFIX = "kombu.exchange."
+"""In front of the name of an exchange, whose queue holds its bindings."""
+
+_TO_ESCAPE = re.compile(rb"[^A-Za-z0-9._-]|\.(?=x[0-9a-f]{2})")
+_DIGEST_BYTES = 16
+
+
+class Names:
+    """Names of this broker's queues for Celery's queues and exchanges, in a namespace; "": without one.
+
+    Celery's names may have any characters; a worker's mailbox has an ``@``. A byte that a queue's name may not have is
+    written as ``.xHH``, and so is a dot before such a piece. Usual names stay the same, and different names stay different.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self.prefix = f"{namespace}/" if namespace else ""
+
+    def queue(self, name: str) -> str:
+        """Return the broker's name of one of Celery's queues."""
+        return self.prefix + _escaped(name, QUEUE_NAME_BYTES_MAX - len(self.prefix))
+
+    def exchange(self, name: str) -> str:
+        """Return the name of the queue that has the bindings of an exchange."""
+        prefix = self.prefix + EXCHANGE_PREFIX
+        return prefix + _escaped(name, QUEUE_NAME_BYTES_MAX - len(prefix))
+
+
+@lru_cache(maxsize=4096)
+def _escaped(name: str, room: int) -> str:
+    escaped = _TO_ESCAPE.sub(lambda found: b".x%02x" % found[0][0], name.encode()).decode()
+    if len(escaped) <= room:
+        return escaped
+    digest = blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{escaped[: room - len(digest) - 1]}-{digest}"
+
+
+KINDS = frozenset({"direct", "topic", "fanout"})
+
+
+class Binding(NamedTuple):
+    """A queue that is bound to an exchange of ``kind``. ``key``: the routing key, or a topic's pattern."""
+
+    kind: str
+    queue: str
+    key: str
+
+    def takes(self, routing_key: str) -> bool:
+        """Return whether a message with this routing key goes to the queue."""
+        if self.kind == "fanout":
+            return True
+        if self.kind == "topic":
+            return _matches(self.key, routing_key)
+        return self.key == routing_key
+
+    def packed(self) -> bytes:
+        """Return it as the payload of a message."""
+        return json.dumps(self._asdict(), separators=(",", ":")).encode()
+
+
+def unpacked(payload: bytes) -> Binding | None:
+    """Return the binding in a message; None if it is not a binding."""
+    try:
+        found: Any = json.loads(payload)
+        binding = Binding(found["kind"], found["queue"], found["key"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    return binding if binding.kind in KINDS and all(isinstance(each, str) for each in binding) else None
+
+
+def destinations(bindings: Iterable[Binding]) -> list[str]:
+    """Return the queues of bindings, each once, in the order of the bindings."""
+    return list(dict.fromkeys(each.queue for each in bindings))
+
+
+def _matches(pattern: str, routing_key: str) -> bool:
+    """Return whether a topic's pattern takes a routing key.
+
+    Words are separated by dots; ``*`` stands for one word, ``#`` for any number of them. The cost is at most the product of
+    both lengths.
+    """
+    words = routing_key.split(".")
+    matched = {0}
+    """How many words the pattern may have used so far."""
+    for part in pattern.split("."):
+        if part == "#":
+            matched = set(range(min(matched), len(words) + 1))
+        else:
+            matched = {used + 1 for used in matched if used < len(words) and part in ("*", words[used])}
+        if not matched:
+            return False
+    return len(words) in matched
+
 
 BINDINGS_MAX = 10_000
 """Of one exchange: a process that publishes to it has them in memory."""
 FRESH_S = 1.0
-"""How long a process that publishes may overlook a new binding: of events, and if it knows a direct one. All others look anew each time."""
+"""How long a process that publishes may miss a new binding: of events, and with a direct binding in its cache."""
 IDLE_EXPIRY_S = 24 * 3600.0
 """After a day an exchange without bindings goes."""
 EXCHANGES_MAX = 1000
-"""Whose bindings a connection remembers."""
+"""Exchanges whose bindings a connection remembers."""
 _PAGE = 1000
 
 
 class Exchanges:
-    """The exchanges of a namespace, as one connection sees them. Several threads may use it."""
+    """One connection's cache of the exchanges of a namespace. Several threads may use it."""
 
     def __init__(self, client: Client, names: Names) -> None:
         self._client = client
@@ -51,7 +148,7 @@ class Exchanges:
         return list(self._read(exchange))
 
     def bind(self, exchange: str, binding: Binding, *, transient: bool) -> None:
-        """Add a binding, unless there is the same one. ``transient``: look for others whose queues are gone."""
+        """Add a binding, unless it exists. ``transient``: look for others whose queues are gone."""
         known = self._read(exchange)
         if binding in known:
             return
@@ -61,7 +158,7 @@ class Exchanges:
             raise ResourceError(f"the exchange {exchange!r} has {len(known)} bindings, at most {BINDINGS_MAX}: unbind some")
         name = self._names.exchange(exchange)
         if not known:
-            # It may not be there. The first enqueue would make it as a template that matches says: with bindings that expire, for one.
+            # Without it the first enqueue would make it by a template that matches, for example with bindings that expire.
             self._make(name)
         try:
             self._add(name, binding)

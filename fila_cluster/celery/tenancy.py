@@ -1,4 +1,4 @@
-"""Which tenant a task is for: ``fair(app, key=…)`` asks a function of yours for each task that the app sends."""
+"""Tenants of tasks: ``fair(app, key=…)`` calls a function of yours for each task that the app sends."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +9,8 @@ from fila_cluster.celery.envelope import COST, FAIRNESS_KEY, THROTTLE_KEYS, WEIG
 
 @dataclass(frozen=True, slots=True)
 class SentTask:
-    """A task on its way to the broker. ``headers`` are those of its message, the caller's own included; the four of this library win over the
-    function.
+    """A task on its way to the broker. ``headers`` are those of its message, the caller's own included; the four of this
+    library win over the function.
     """
 
     name: str
@@ -23,7 +23,7 @@ class SentTask:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a task's message says to the scheduler; None: the broker's default."""
+    """The scheduling options of a task's message; None: the broker's default."""
 
     key: str | None = None
     weight: int | None = None
@@ -32,10 +32,10 @@ class Share:
 
 
 def fair(app: Any, key: Callable[[SentTask], str | Share | None]) -> None:
-    """Have ``key`` name the fairness key of each task that ``app`` sends, or a :class:`Share` with more; None: no word about it.
+    """Set ``key``, which returns the fairness key of each task that ``app`` sends, a :class:`Share` with more, or None.
 
-    Call it once for an app, in each process that sends tasks, before its configuration or after it. Headers that a caller has set are left as they
-    are.
+    Call it once for an app, in each process that sends tasks, before or after its configuration. Headers that a caller has
+    set are not changed.
     """
     amqp = app.amqp
     if "send_task_message" in vars(amqp):  # made already, at the first task or by another call

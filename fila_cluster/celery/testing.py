@@ -1,7 +1,8 @@
 """Celery's own worker in the thread of a test: ``fila.run_until_idle(InlineWorker(app))``.
 
-It is the worker of ``celery worker --pool solo`` without its event loop and its remote control. It takes one message at a time, and stops when none
-is ready. So no other thread uses the broker, and the clock of :mod:`fila_cluster.testing` moves only when the test moves it.
+It is the worker of ``celery worker --pool solo`` without its event loop and its remote control. It takes one message at a
+time, and stops when none is ready. So no other thread uses the broker, and the clock of :mod:`fila_cluster.testing` moves
+only when the test moves it.
 """
 
 from collections.abc import Iterable
@@ -21,27 +22,35 @@ DELIVERIES_MAX: Final = 10_000
 
 
 class InlineWorker:
-    """A worker of a Celery app that runs what is ready, and no more."""
+    """A worker of a Celery app that runs tasks until none is ready."""
 
     def __init__(self, app: Any, *, queues: Iterable[str] | None = None) -> None:
-        """``queues``: what it consumes, as ``celery worker -Q`` says it; by default the queues of the app."""
+        """``queues``: as of ``celery worker -Q``; by default the queues of the app."""
         self._app = app
         self._queues = None if queues is None else list(queues)
 
     def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
-        """Run everything that is ready, what tasks send meanwhile included, in this thread; return the number of deliveries.
+        """Run all tasks that are ready, or sent meanwhile, in this thread; return the number of deliveries.
 
-        What is due later waits. The app becomes the current one, as in every worker. Raise :class:`InvalidArgumentError` if its broker is not
-        that of ``client``, :class:`RuntimeError` after ``most`` deliveries.
+        Tasks that are due later stay. The app becomes the current one, as in every worker. Raise
+        :class:`InvalidArgumentError` if its broker is not that of ``client``, :class:`RuntimeError` after ``most``
+        deliveries.
         """
         self._app.set_current()
         self._check_broker(client.endpoint)
         run, waits_are_refused = _Run(self._queues, most), task_join_will_block()
         try:
             worker = self._app.WorkController(
-                pool="solo", concurrency=1, use_eventloop=False, disable_rate_limits=True, task_events=False, without_gossip=True,
-                without_mingle=True, without_heartbeat=True, consumer_cls=partial(_Consumer, run),
-            )  # fmt: skip
+                pool="solo",
+                concurrency=1,
+                use_eventloop=False,
+                disable_rate_limits=True,
+                task_events=False,
+                without_gossip=True,
+                without_mingle=True,
+                without_heartbeat=True,
+                consumer_cls=partial(_Consumer, run),
+            )
             worker.start()
         finally:
             _set_task_join_will_block(waits_are_refused)  # a task may not wait for results, the test may
@@ -63,7 +72,7 @@ class InlineWorker:
 
 
 class _Run:
-    """What a worker is to do, and what it has done."""
+    """The task of a worker, and its count of deliveries."""
 
     def __init__(self, queues: list[str] | None, most: int) -> None:
         self.queues = queues
@@ -89,7 +98,7 @@ class _Consumer(Consumer):  # type: ignore[misc]  # Celery has no types
         super().__init__(*arguments, **options)
 
     def loop(self, *_: Any) -> None:
-        """Run what is ready, and end the worker."""
+        """Run all tasks that are ready, and end the worker."""
         self.on_ready()
         try:
             self._work()
@@ -113,8 +122,8 @@ class _Consumer(Consumer):  # type: ignore[misc]  # Celery has no types
                     continue
                 if run.handled == run.most:
                     raise RuntimeError(
-                        f"{run.handled} deliveries, and there are more: do tasks send each other without end, or is one rejected with requeue "
-                        "for ever? Set max_attempts in broker_transport_options, or pass a larger most="
+                        f"{run.handled} deliveries, and there are more: do tasks send each other without end, or is one "
+                        "rejected with requeue for ever? Set max_attempts in broker_transport_options, or pass a larger most="
                     )
                 run.handled, idle = run.handled + 1, False
                 consumer._receive_callback(message)

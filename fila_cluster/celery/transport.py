@@ -9,7 +9,7 @@ from kombu.transport import base
 from kombu.utils.compat import detect_environment
 
 from fila_cluster.celery.channel import Channel
-from fila_cluster.celery.connection import Connection
+from fila_cluster.celery.connection import CeleryConnection
 from fila_proto_zmq.errors import (
     OverloadedError,
     QueueNotFoundError,
@@ -21,7 +21,7 @@ from fila_proto_zmq.version import VERSION
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 5555
 TIMEOUT_S_MIN = 5.0
-"""A call rides through a restart of the broker's processes in that time. kombu tries again after it."""
+"""A call survives a restart of the broker's processes in that time. kombu tries again after it."""
 
 OPTIONS = frozenset({"api_key", "server_key", "visibility_timeout", "max_attempts"})
 _OF_KOMBU = frozenset(
@@ -54,24 +54,26 @@ class Transport(base.Transport):  # type: ignore[misc]  # kombu has no types
         """Return the version of this library."""
         return VERSION
 
-    def establish_connection(self) -> Connection:
-        """Connect, and have the broker answer once. Errors say what is wrong."""
+    def establish_connection(self) -> CeleryConnection:
+        """Connect, and wait for one answer of the broker."""
         _check_environment()
         info = self.client
         options = dict(info.transport_options or {})
         unknown = options.keys() - OPTIONS - _OF_KOMBU
         if unknown:
             raise ImproperlyConfigured(
-                f"broker_transport_options has {', '.join(sorted(map(str, unknown)))}: fila:// takes {', '.join(sorted(OPTIONS))}"
+                f"broker_transport_options has {', '.join(sorted(map(str, unknown)))}: fila:// takes "
+                f"{', '.join(sorted(OPTIONS))}"
             )
         if info.ssl:
             raise ImproperlyConfigured(
-                "broker_use_ssl is set: fila:// has no TLS; connections are encrypted if broker_transport_options names the server_key"
+                "broker_use_ssl is set: fila:// has no TLS; connections are encrypted if broker_transport_options names the "
+                "server_key"
             )
         queue_options = {
             name: options[name] for name in ("visibility_timeout", "max_attempts") if options.get(name) is not None
         }
-        return Connection(
+        return CeleryConnection(
             info,
             _endpoint(info),
             (info.virtual_host or "").strip("/"),
@@ -81,35 +83,35 @@ class Transport(base.Transport):  # type: ignore[misc]  # kombu has no types
             timeout_s=max(TIMEOUT_S_MIN, info.connect_timeout or 0),
         )
 
-    def close_connection(self, connection: Connection) -> None:
+    def close_connection(self, connection: CeleryConnection) -> None:
         """Disconnect."""
         connection.close()
 
-    def _collect(self, connection: Connection | None) -> None:
+    def _collect(self, connection: CeleryConnection | None) -> None:
         """Drop a connection that is broken, or is the parent's."""
         if connection is not None:
             connection.close()
 
-    def create_channel(self, connection: Connection) -> Channel:
+    def create_channel(self, connection: CeleryConnection) -> Channel:
         """Open a channel."""
         return connection.channel()
 
-    def drain_events(self, connection: Connection, timeout: float | None = None, **_: Any) -> None:
+    def drain_events(self, connection: CeleryConnection, timeout: float | None = None, **_: Any) -> None:
         """Hand over messages; :class:`TimeoutError` if there are none in time."""
         connection.drain_events(timeout)
 
-    def verify_connection(self, connection: Connection) -> bool:
+    def verify_connection(self, connection: CeleryConnection) -> bool:
         """Return whether a connection may be used. One that may not is closed: kombu forgets it, and makes another one."""
         if not connection.connected:
             connection.close()
         return connection.connected
 
-    def register_with_event_loop(self, connection: Connection, loop: Any) -> None:
-        """Have kombu's event loop hand over the messages."""
+    def register_with_event_loop(self, connection: CeleryConnection, loop: Any) -> None:
+        """Register a connection with kombu's event loop, which hands over the messages."""
         connection.register(loop)
 
-    def unregister_from_event_loop(self, connection: Connection, loop: Any) -> None:
-        """End that."""
+    def unregister_from_event_loop(self, connection: CeleryConnection, loop: Any) -> None:
+        """Undo :meth:`register_with_event_loop`."""
         connection.unregister()
 
 
@@ -119,7 +121,7 @@ def _check_environment() -> None:
 
 
 def _endpoint(info: Any) -> str | None:
-    """Return the endpoints of kombu's URLs: the client itself goes from one router to the next. None: FILA_ENDPOINT, or the default."""
+    """Return the endpoints of kombu's URLs: the client itself fails over. None: FILA_ENDPOINT, or the default."""
     if not info.hostname and not info.port:
         return None
     others = [url for each in info.alt or () if (url := urlsplit(each)).scheme == "fila"]

@@ -1,7 +1,7 @@
-"""What a worker cannot read is a dead letter, and the worker goes on.
+"""Messages that a worker cannot read become dead letters, and the worker keeps running.
 
-Celery itself acks a message whose body it cannot decode, and a message whose headers are not those of a task ends its worker, and the next
-one that gets it. Anything else that goes wrong, such as a result backend that is away, is left to Celery.
+Celery itself acks a message whose body it cannot decode, and a message without a task's headers ends its worker, and the next
+one that gets it. Celery handles all other errors, such as a result backend that is away.
 """
 
 import logging
@@ -25,7 +25,7 @@ class Unreadable(Step):  # type: ignore[misc]  # Celery has no types
         return bool(parent.conninfo.transport.driver_type == Transport.driver_type)
 
     def create(self, parent: Any) -> None:
-        """Stand between the consumer and what it would do."""
+        """Replace the consumer's handlers of errors and tasks."""
         parent.on_decode_error = _refuse
         create = parent.create_task_handler
         parent.create_task_handler = lambda: _guarded(create())
@@ -43,6 +43,6 @@ def _guarded(handle: Callable[[Any], object]) -> Callable[[Any], None]:
 
 def _refuse(message: Any, error: Exception) -> None:
     queue = message.delivery_info["routing_key"]
-    _log.error("a message for %r is no task that this worker can read: %r", queue, error, exc_info=error)
+    _log.error("a message for %r is not a task that this worker can read: %r", queue, error, exc_info=error)
     if not message.acknowledged:
         message.reject()

@@ -21,19 +21,20 @@ api key: {made.api_key}
 server key: {made.server_key}
 worker token: {made.worker_token}
 
-Keep them: nothing shows them again. The API key may do everything; clients pass it as api_key=, or FILA_API_KEY. The server key is
-public; clients pin it as server_key=, or FILA_SERVER_KEY. Workers on other hosts join with the token, as FILA_WORKER_TOKEN."""
+Keep them: nothing shows them again. The API key may do everything; clients pass it as api_key=, or FILA_API_KEY. The server
+key is public; clients pin it as server_key=, or FILA_SERVER_KEY. Workers on other hosts join with the token, as
+FILA_WORKER_TOKEN."""
 
 
 @click.group()
-def command() -> None:
+def auth_command() -> None:
     """Make the keys of a cluster with authentication, and manage its API keys while it runs.
 
     A permission is KIND:PATTERN. KIND is produce, consume or admin, PATTERN a queue's name, or the beginning of names and *.
     """
 
 
-@command.command("init", short_help="Make the server's keys and the first API key.")
+@auth_command.command("init", short_help="Make the server's keys and the first API key.")
 @click.option("--data-dir", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the cluster is kept.")
 @click.pass_obj
 def init(invocation: Invocation, data_dir: Path) -> None:
@@ -62,16 +63,16 @@ Then let the server use the next one: fila-cluster auth rotate-server-key --data
 _SWITCHED = """\
 server key: {server}
 
-A cluster that runs on this directory uses it within some seconds; a router that runs alone, after its next start. Clients need only this
-key from now on. Those that have only the earlier one are refused."""
+A cluster that runs on this directory uses it within some seconds; a router that runs alone, after its next start. Clients need
+only this key from now on. Those that have only the earlier one are refused."""
 
 
-@command.command("rotate-server-key", short_help="Replace the server's key without a stop.")
+@auth_command.command("rotate-server-key", short_help="Replace the server's key without a stop.")
 @click.option("--data-dir", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the cluster is kept.")
 @click.option("--switch", is_flag=True, help="Use the next key now: all clients have both.")
 @click.pass_obj
 def rotate_server_key(invocation: Invocation, data_dir: Path, switch: bool) -> None:
-    """Make the key pair that the server is to have next, and print its public key; with --switch, use it.
+    """Make the server's next key pair, and print its public key; with --switch, use it.
 
     Between the two steps clients are given both keys. The keys of workers on other hosts stay as they are.
     """
@@ -86,7 +87,7 @@ def rotate_server_key(invocation: Invocation, data_dir: Path, switch: bool) -> N
     click.echo((_SWITCHED if switch else _PREPARED).format(**shown, data_dir=data_dir))  # unformatted: no line width
 
 
-@command.group()
+@auth_command.group()
 def key() -> None:
     """Make, list and revoke API keys. Needs an admin key."""
 
@@ -129,7 +130,7 @@ def revoke(invocation: Invocation, name: str) -> None:
     invocation.show({"name": name, "revoked": True}, f"revoked {name}")
 
 
-@command.command("grant", short_help="Add permissions to an API key.")
+@auth_command.command("grant", short_help="Add permissions to an API key.")
 @click.argument("name")
 @click.argument("allow", nargs=-1, required=True, metavar="KIND:PATTERN…")
 @click.pass_obj
@@ -143,7 +144,7 @@ def grant(invocation: Invocation, name: str, allow: tuple[str, ...]) -> None:
     invocation.show(_shown(shown), f"{name}: {' '.join(shown.allow)}")
 
 
-@command.command("show", short_help="Show an API key.")
+@auth_command.command("show", short_help="Show an API key.")
 @click.argument("name")
 @click.pass_obj
 def show(invocation: Invocation, name: str) -> None:

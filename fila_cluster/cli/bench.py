@@ -11,15 +11,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.parameters import DURATION
-from fila_cluster.run.bench.crew import BenchError
-from fila_cluster.run.bench.report import report
-from fila_cluster.run.bench.running import interruptible, queue_of_its_own, run
+from fila_cluster.run.bench.outcome import report
+from fila_cluster.run.bench.running import BenchError, interruptible, queue_of_its_own, run
 from fila_cluster.run.bench.workload import CLOSED_IN_FLIGHT, MESSAGES_MAX, OPEN_IN_FLIGHT, PAYLOAD_BYTES_MIN, Workload
 
 MESSAGES = 50_000
 """Without --messages and --duration: a few seconds."""
 PAYLOAD_BYTES_MAX = 256 << 20
-"""What a client keeps at most. A broker's own limit, [limits] max_payload_bytes, is usually lower; it refuses what is larger."""
+"""The most that a client keeps. A broker's own limit, [limits] max_payload_bytes, is usually lower."""
 PROCESSES_MAX = 256
 
 
@@ -75,7 +74,7 @@ def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> 
 )
 @click.option("--backlog", is_flag=True, help="Receive nothing before everything is sent.")
 @click.pass_obj
-def command(
+def bench_command(
     invocation: Invocation, /, messages: int | None, duration: float | None, in_flight: int | None, **options: Any
 ) -> None:
     """Measure this cluster: messages through a queue made for the run, each of them verified. No other queue is touched.

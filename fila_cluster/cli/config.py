@@ -10,11 +10,11 @@ SHOWN_MAX = 60
 
 
 @click.group()
-def command() -> None:
+def config_command() -> None:
     """Read and change the runtime config of a running cluster: throttle rates, quotas, and what hooks read."""
 
 
-@command.command("set", short_help="Set a key.", context_settings={"ignore_unknown_options": True})
+@config_command.command("set", short_help="Set a key.", context_settings={"ignore_unknown_options": True})
 @click.argument("key")
 @click.argument("value")
 @click.pass_obj
@@ -28,7 +28,7 @@ def set_(invocation: Invocation, key: str, value: str) -> None:
     invocation.show({"key": key, "value": value}, f"{key} = {value}")
 
 
-@command.command("get", short_help="Print a key's value.")
+@config_command.command("get", short_help="Print a key's value.")
 @click.argument("key")
 @click.pass_obj
 def get(invocation: Invocation, key: str) -> None:
@@ -43,7 +43,7 @@ def get(invocation: Invocation, key: str) -> None:
         click.echo(value)  # unformatted: no line width, no markup
 
 
-@command.command("list", short_help="List keys and values.")
+@config_command.command("list", short_help="List keys and values.")
 @click.option("--prefix", default="", metavar="P", help="Only keys that start with P.")
 @click.pass_obj
 def list_(invocation: Invocation, prefix: str) -> None:
@@ -56,7 +56,7 @@ def list_(invocation: Invocation, prefix: str) -> None:
     invocation.show(values, rows if values else "no keys")
 
 
-@command.command("delete", short_help="Delete a key.")
+@config_command.command("delete", short_help="Delete a key.")
 @click.argument("key")
 @click.pass_obj
 def delete(invocation: Invocation, key: str) -> None:
@@ -66,7 +66,7 @@ def delete(invocation: Invocation, key: str) -> None:
     invocation.show({"key": key, "deleted": deleted}, f"deleted {key}" if deleted else f"{key} had no value")
 
 
-@command.command("history", short_help="Show who changed what.")
+@config_command.command("history", short_help="Show who changed what.")
 @click.argument("key", required=False)
 @click.option("--limit", type=int, default=20, show_default=True, metavar="N", help="The latest N changes.")
 @click.pass_obj
@@ -84,7 +84,7 @@ def history(invocation: Invocation, key: str | None, limit: int) -> None:
     invocation.show(edits, rows if edits else "no changes")
 
 
-@command.command("undo", short_help="Take a change back.")
+@config_command.command("undo", short_help="Take a change back.")
 @click.argument("version", type=int)
 @click.option("--force", is_flag=True, help="Also if the key was changed since.")
 @click.pass_obj

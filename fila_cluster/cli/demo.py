@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.pass_obj
-def command(invocation: Invocation, /) -> None:
+def demo_command(invocation: Invocation, /) -> None:
     """Show in some seconds what the broker does: fair delivery, a limit that holds, a message that fails and comes back.
 
-    Needs nothing that runs: without --endpoint and FILA_ENDPOINT it is a broker in this process, on a temporary directory. With
-    one of them the tour is on that cluster, on a queue of its own, which is removed in the end.
+    Needs nothing that runs: without --endpoint and FILA_ENDPOINT it is a broker in this process, on a temporary directory.
+    With one of them the tour is on that cluster, on a queue of its own, which is removed in the end.
     """
     with _client(invocation) as client:
         seen = tour(client)

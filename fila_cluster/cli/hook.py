@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.group()
-def command() -> None:
+def hook_command() -> None:
     """Work on Lua hooks. No broker is needed."""
 
 
@@ -37,7 +37,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return dict(value.split("=", 1) for value in values)
 
 
-@command.command("test", short_help="Show what a script decides, and what it costs.")
+@hook_command.command("test", short_help="Show what a script decides, and what it costs.")
 @click.argument("script", type=SCRIPT)
 @click.option(
     "--header",

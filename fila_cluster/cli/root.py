@@ -1,52 +1,85 @@
-"""The command line's root: what holds for every command, and how a failure looks."""
+"""The root of the command line: options of every command, and the form of failures."""
 
 import errno
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fila_cluster.cli.shared.invocation import Invocation, discard_output
-from fila_cluster.cli.shared.lazy import LazyGroup
 
-FOLDERS = {
-    "processes": {
+
+class LazyGroup(click.Group):
+    """Subcommands, each with its line of help, by their modules in a package.
+
+    A module is imported only when one of its commands runs, so that ``--help`` stays quick. ``up`` is ``up_command`` there.
+    """
+
+    def __init__(self, *args: Any, package: str, modules: dict[str, dict[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._modules = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
+        self._summaries = {name: summary for names in modules.values() for name, summary in names.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order given."""
+        return list(self._summaries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in self._summaries:
+            return None
+        command = getattr(import_module(self._modules[cmd_name]), f"{cmd_name}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._summaries.items()))
+
+
+COMMANDS = {
+    "processes.cluster": {
         "up": "Run a cluster in the foreground.",
         "node": "Run one host of a cluster on several hosts.",
-        "router": "Run a router alone.",
-        "worker": "Run a worker alone.",
+    },
+    "processes.standalone": {"router": "Run a router alone.", "worker": "Run a worker alone."},
+    "processes.shards": {
         "shard": "Move shards from one worker to another.",
         "drain": "Move all shards of a worker, or of a host, to the others.",
-        "work": "Run the handlers of an app, MODULE:APP, in processes.",
     },
-    "": {
+    "processes.work": {"work": "Run the handlers of an app, MODULE:APP, in processes."},
+    "status": {
         "status": "Show the cluster and its workers.",
         "top": "Watch the cluster live: queues, keys, workers.",
-        "demo": "Show in some seconds what the broker does.",
-        "bench": "Measure the cluster: rates, latencies, a histogram.",
-        "config": "Read and change the runtime config.",
-        "auth": "Make and revoke API keys.",
+    },
+    "demo": {"demo": "Show in some seconds what the broker does."},
+    "bench": {"bench": "Measure the cluster: rates, latencies, a histogram."},
+    "config": {"config": "Read and change the runtime config."},
+    "auth": {"auth": "Make and revoke API keys."},
+    "connections": {
         "audit": "Show who did what: the latest administrative acts.",
         "connections": "Show who is connected, and close connections.",
-        "hook": "Try out Lua hooks.",
-        "spark": "Move data in and out in bulk, with Apache Spark.",
     },
-    "queues": {
-        "queue": "Create, change, delete, list and inspect queues.",
-        "template": "Set the options of queues that the first enqueue creates.",
+    "hook": {"hook": "Try out Lua hooks."},
+    "spark": {"spark": "Move data in and out in bulk, with Apache Spark."},
+    "queues.queue": {"queue": "Create, change, delete, list and inspect queues."},
+    "queues.template": {"template": "Set the options of queues that the first enqueue creates."},
+    "queues.enqueue": {"enqueue": "Put messages into a queue."},
+    "queues.consume": {"consume": "Take messages out of a queue."},
+    "queues.messages": {
         "message": "Cancel single messages.",
-        "enqueue": "Put messages into a queue.",
-        "consume": "Take messages out of a queue.",
-        "schedule": "Keep schedules: messages at the times of a cron expression, or at an interval.",
         "redrive": "Send dead letters back to where they came from.",
         "why": "Say why a queue, a message or a fairness key waits.",
-        "outbox": "Relay the messages that database transactions have added.",
     },
-    "data": {
-        "check": "Check, repair or salvage a data directory, offline.",
-        "reshard": "Change the number of shards of a stopped cluster.",
+    "queues.schedule": {"schedule": "Keep schedules: messages at the times of a cron expression, or at an interval."},
+    "queues.outbox": {"outbox": "Relay the messages that database transactions have added."},
+    "data.check": {"check": "Check, repair or salvage a data directory, offline."},
+    "data.reshard": {"reshard": "Change the number of shards of a stopped cluster."},
+    "data.backup": {
         "backup": "Back up a running cluster, and look after its backups.",
         "restore": "Restore a backup to a new data directory.",
     },
@@ -71,7 +104,9 @@ class _Root(LazyGroup):
             raise click.ClickException(f"cannot read the input or write the output: {error.strerror or error}") from error
 
 
-@click.group(cls=_Root, package="fila_cluster.cli", folders=FOLDERS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Root, package="fila_cluster.cli", modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--endpoint",
     metavar="URL",
@@ -96,7 +131,7 @@ def root(ctx: click.Context, endpoint: str | None, api_key: str | None, server_k
 
 
 def main() -> None:
-    """Run the command. Characters that the terminal's encoding lacks are printed as question marks, never as a traceback."""
+    """Run the command. Characters that the terminal's encoding lacks are printed as question marks."""
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr] # TextIOWrapper, unless a test replaced it
@@ -104,7 +139,7 @@ def main() -> None:
 
 
 def _drop_what_cannot_be_written() -> None:
-    """Empty the buffer of standard output if it cannot be written: Python would try at its end, and fail with an exit code of its own."""
+    """Empty the buffer of standard output if it cannot be written: Python would fail at its end with another exit code."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -112,7 +147,7 @@ def _drop_what_cannot_be_written() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Open standard streams that a caller has closed, in order: they get their own numbers, and no other file does."""
+    """Open standard streams that a caller has closed, in order, so that no other file gets their numbers."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 # for as long as the process lives

@@ -1,7 +1,8 @@
 """Django's tasks on this project's queues: a backend for ``TASKS``, its results in Django's database, and its worker.
 
-``TASKS = {"default": {"BACKEND": "fila_cluster.django.FilaBackend"}}`` and ``"fila_cluster.django"`` in ``INSTALLED_APPS``. It uses
-``django.tasks`` (Django 6), or the package ``django-tasks`` with an older Django. It needs ``pip install 'fila-cluster[django]'``.
+``TASKS = {"default": {"BACKEND": "fila_cluster.django.FilaBackend"}}`` and ``"fila_cluster.django"`` in ``INSTALLED_APPS``.
+It uses ``django.tasks`` (Django 6), or the package ``django-tasks`` with an older Django. It needs ``pip install
+'fila-cluster[django]'``.
 """
 
 from importlib import import_module

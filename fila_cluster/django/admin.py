@@ -1,4 +1,4 @@
-"""The admin's page of tasks: to read, with a link to the dead letters on the dashboard where ``OPTIONS["dashboard"]`` names it."""
+"""The admin's read-only page of tasks, with a link to the dead letters on the dashboard of ``OPTIONS["dashboard"]``."""
 
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from fila_cluster.django.models import TaskRecord
 
 @admin.register(TaskRecord)
 class TaskAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django is not typed
-    """Tasks and their outcomes. They are made by ``enqueue``, and by nothing else."""
+    """Tasks and their outcomes. Only ``enqueue`` makes them."""
 
     list_display = ("task_path", "queue_name", "status", "enqueued_at", "finished_at", "dead_letter")
     list_filter = ("status", "queue_name", "backend")
@@ -33,9 +33,9 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django is not typed
         )
 
     def has_add_permission(self, request: Any) -> bool:
-        """Nobody adds one here."""
+        """Return False: only ``enqueue`` adds tasks."""
         return False
 
     def has_change_permission(self, request: Any, obj: Any = None) -> bool:
-        """Nobody changes one here."""
+        """Return False: the page is read-only."""
         return False

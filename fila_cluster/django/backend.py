@@ -1,7 +1,7 @@
 """The backend: a row in the caller's transaction, and a message when it is committed.
 
-The row is an outbox: a task whose ``enqueue`` was committed runs, whatever happens between the commit and the sending. Rolled back, there is
-neither a row nor a message.
+The row is an outbox: a task whose ``enqueue`` was committed runs, also if the process dies before the sending. After a
+rollback there is neither a row nor a message.
 """
 
 import logging
@@ -28,8 +28,7 @@ from fila_cluster.django.framework import (
     TaskResultStatus,
     task_signals,
 )
-from fila_cluster.django.messages import ROW, TASK_HEADER, TaskMessage
-from fila_cluster.django.tasks import SCHEDULING, FilaTask
+from fila_cluster.django.tasks import ROW, SCHEDULING, TASK_HEADER, FilaTask, TaskMessage
 from fila_cluster.errors import (
     FilaError,
     InvalidArgumentError,
@@ -46,7 +45,7 @@ _log = logging.getLogger("fila_cluster.django")
 DELIVERIES_MAX: Final = 10_000
 """Of one ``run_until_idle``."""
 _OF_OPERATORS: Final = (QueueNotFoundError, PermissionDeniedError, UnauthenticatedError, UnsupportedVersionError)
-"""Errors of which an operator mends the cause, whatever the message is."""
+"""Errors that an operator has to fix, whatever the message is."""
 
 
 class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run time
@@ -72,11 +71,11 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
         return self.settings.lazy().get()
 
     def queue_of(self, queue_name: str) -> str:
-        """Return the name that a queue has at the broker."""
+        """Return the broker's name of a queue."""
         return queue_name if self.settings.namespace is None else f"{self.settings.namespace}/{queue_name}"
 
     def validate_task(self, task: Any) -> None:
-        """Raise InvalidTask for what can't be a task here."""
+        """Raise InvalidTask if it can't be a task here."""
         super().validate_task(task)
         try:
             check_new_queue_name(self.queue_of(task.queue_name))
@@ -84,7 +83,7 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
             raise InvalidTask(str(error)) from error
 
     def check(self, **_: Any) -> Iterable[Any]:
-        """Return what Django's system checks say."""
+        """Return the messages of Django's system checks."""
         from django.apps import apps  # noqa: PLC0415 # Django imports this module before its applications are ready
 
         if not apps.is_installed("fila_cluster.django"):
@@ -100,7 +99,7 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
                 yield checks.Error(f"TASKS[{self.alias!r}]['QUEUES']: {error}", id="fila.E002")
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Write the task's row, and have its message sent when the transaction is committed. Return its result, which is READY."""
+        """Write the task's row, and send its message when the transaction is committed. Return its result, which is READY."""
         from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
 
         self.validate_task(task)
@@ -147,7 +146,7 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
             raise TaskResultDoesNotExist(result_id) from None
 
     def send(self, record: Any) -> bool:
-        """Send the message of a row. False if that has to wait: a worker tries again. A message that can't be sent at all fails the task."""
+        """Send the message of a row. False if a worker has to try again. A message that can never be sent fails the task."""
         from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
 
         client: Client | None = None
@@ -173,22 +172,22 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
     def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
         """Run in this thread all tasks that are due, and those that they enqueue; return the number of deliveries. For tests.
 
-        It is what ``fila.run_until_idle(default_task_backend)`` calls with a client of the test's broker. What is due later waits.
-        :class:`RuntimeError` after ``most`` deliveries.
+        ``fila.run_until_idle(default_task_backend)`` calls it with a client of the test's broker. Tasks that are due later
+        stay. :class:`RuntimeError` after ``most`` deliveries.
         """
         from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
-        from fila_cluster.django.worker import Worker  # noqa: PLC0415
+        from fila_cluster.django.worker import TaskWorker  # noqa: PLC0415
 
         if self.client.endpoint != client.endpoint:
             raise InvalidArgumentError(
-                f"TASKS[{self.alias!r}] sends to {self.client.endpoint}, and this test's broker is {client.endpoint}: leave 'endpoint' out of its "
-                "OPTIONS in the settings of tests"
+                f"TASKS[{self.alias!r}] sends to {self.client.endpoint}, and this test's broker is {client.endpoint}: leave "
+                "'endpoint' out of its OPTIONS in the settings of tests"
             )
         ran = 0
         while True:
             # Without QUEUES a task may be in any queue, also one that a task has just used first.
             queues = self.queues or set(TaskRecord.written().filter(backend=self.alias).values_list("queue_name", flat=True))
-            now = Worker(self, queues, threads=1, worker_id="run_until_idle").run_due(most - ran)
+            now = TaskWorker(self, queues, threads=1, worker_id="run_until_idle").run_due(most - ran)
             if not now:
                 return ran
             ran += now
@@ -214,11 +213,11 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
         )
 
     def make(self, queue: str) -> None:
-        """Make a queue, unless there is one, or this API key may not make any."""
+        """Make a queue, unless it exists, or this API key may not make queues."""
         make_queue(self.client, queue, self.settings.queue_options)
 
     def _scheduling(self, task: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the task's own options, and what the functions say of the others."""
+        """Return the task's own options, and the others by the functions."""
         found: dict[str, Any] = {}
         rules = self.settings.rules()
         for name in SCHEDULING:
@@ -231,16 +230,14 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
 
 
 def _as_option(name: str, value: Any) -> Any:
-    """Return an option as the row has it. A tenant is often named by its primary key, a number or a UUID."""
+    """Return an option in its stored form. A tenant is often named by its primary key, a number or a UUID."""
     if name == "fairness_key" and isinstance(value, (int, UUID)):
         return str(value)
     return list(value) if name == "throttle_keys" and not isinstance(value, str) else value
 
 
 def _is_of_the_message(error: Exception) -> bool:
-    """Return whether a message itself is to blame for an error. Else it is the connection, the API key or the queue, and time or an operator
-    mends it.
-    """
+    """Return whether the message itself causes an error, and not the connection, the API key or the queue."""
     if isinstance(error, FilaError):
         of_the_client = type(error) is FilaError  # it was closed just now
         return not (error.retryable or of_the_client or isinstance(error, _OF_OPERATORS))
@@ -248,7 +245,7 @@ def _is_of_the_message(error: Exception) -> bool:
 
 
 def _as_stored(moment: datetime | None) -> datetime | None:
-    """Return a time as the database takes it: without USE_TZ one of the project's time zone, which it does not name."""
+    """Return a time for the database: without USE_TZ a naive one in the project's time zone."""
     if moment is None or project.USE_TZ or timezone.is_naive(moment):
         return moment
     stored: datetime = timezone.make_naive(moment, timezone.get_default_timezone())
@@ -256,7 +253,7 @@ def _as_stored(moment: datetime | None) -> datetime | None:
 
 
 def _aware(moment: datetime | None) -> datetime | None:
-    """Return a stored time with its zone. It is the project's, whatever zone is active in the thread that sends."""
+    """Return a stored time with its zone: the project's, not the active one of this thread."""
     if moment is None or timezone.is_aware(moment):
         return moment
     aware: datetime = timezone.make_aware(moment, timezone.get_default_timezone())

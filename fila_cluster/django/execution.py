@@ -1,9 +1,8 @@
 """One task: from its delivery to its outcome in the database and the end of its lease.
 
-The outcome is written first, then the message is settled. If the process dies between the two the message comes again, and its row says that
-there is nothing left to do.
-
-An attempt that has not begun is none: while the database is away, tasks wait. What has begun and whose outcome the database did not take runs again.
+The outcome is written first, then the message is settled. If the process dies between the two the message comes again, and
+its row shows that the task is done. While the database is away, tasks wait without a counted attempt. A task whose outcome
+could not be stored runs again.
 """
 
 import logging
@@ -17,22 +16,22 @@ from django.utils import timezone
 from fila_cluster import Client, Delivery
 from fila_cluster.django.backend import FilaBackend
 from fila_cluster.django.framework import TaskContext, normalize_json, task_signals
-from fila_cluster.django.messages import TaskMessage
 from fila_cluster.django.models import ERRORS_MAX, TRACEBACK_CHARACTERS_MAX, WORKER_IDS_MAX, TaskRecord
 from fila_cluster.django.results import result_of
+from fila_cluster.django.tasks import TaskMessage
 from fila_cluster.errors import AlreadySettledError, FilaError
 
 _log = logging.getLogger("fila_cluster.django")
 
 DATABASE_PAUSE_S: Final = 5.0
-"""How long a task waits that could not begin, or whose outcome could not be stored."""
+"""The pause of a task that could not begin, or whose outcome could not be stored."""
 LOST_MAX: Final = 5
-"""How often a task's worker may die under it: one that kills its process would otherwise do so for ever."""
+"""How often a task's worker may die: a task that kills its process must not do so for ever."""
 NO_ROW: Final = "there is no row of task {}: it was deleted, or another database has it"
 
 
 class Execution:
-    """Runs deliveries of one backend, in any thread. ``worker_id`` is who did it."""
+    """Runs deliveries of one backend, in any thread, as ``worker_id``."""
 
     def __init__(self, backend: FilaBackend, client: Client, worker_id: str) -> None:
         self._backend = backend
@@ -42,7 +41,7 @@ class Execution:
     def run(self, delivery: Delivery) -> None:
         """Run a delivered task, and settle its message.
 
-        Any exception from here says that the task has not begun, and that its message is still to be settled.
+        After any exception from here the task has not begun, and its message is still to be settled.
         """
         _close_old_connections()
         try:
@@ -57,7 +56,7 @@ class Execution:
             _close_old_connections()
 
     def _begin(self, delivery: Delivery) -> TaskRecord | None:
-        """Return the row of a task that is to be run now. None: there is nothing to run, and the message is settled."""
+        """Return the row of a task that is to be run now. None: it need not run, and the message is settled."""
         try:
             message = msgspec.json.decode(delivery.payload, type=TaskMessage)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -78,7 +77,7 @@ class Execution:
         return None
 
     def _record(self, message: TaskMessage) -> TaskRecord | None:
-        """Return the row of a task. A task that is sent before its transaction is committed may have none yet, or never: then it is made."""
+        """Return the row of a task. A task that was sent before its transaction is committed may lack it: then it is made."""
         record: TaskRecord | None = TaskRecord.written().filter(id=message.id).first()
         if record is not None or message.on_commit:
             return record
@@ -116,10 +115,10 @@ class Execution:
             _log.exception("The outcome of task %s could not be stored: it runs again", record.id)
             delivery.retry(DATABASE_PAUSE_S, f"{type(failure).__name__}: {failure}")
         if isinstance(error, KeyboardInterrupt):
-            raise error  # somebody wants this thread to end
+            raise error  # this thread is to end
 
     def _run(self, record: TaskRecord) -> BaseException | None:
-        """Run a task; return what it raised. Whatever that is, it is the task's outcome, SystemExit too."""
+        """Run a task; return its exception. Any exception is the task's outcome, SystemExit too."""
         try:
             result = result_of(record)
             task_signals.task_started.send_robust(type(self._backend), task_result=result)
@@ -166,7 +165,7 @@ class Execution:
 
 
 def _close_old_connections() -> None:
-    """Close this thread's connections to databases that are broken or old. In a test one may be within the test's own transaction."""
+    """Close this thread's broken or old connections to databases, except within a test's own transaction."""
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()

@@ -1,7 +1,7 @@
-"""A task and what became of it.
+"""A task and its outcome.
 
-The row is written by ``enqueue`` in the caller's transaction. ``sent`` says whether its message is known to be with the broker: if the process
-dies between the commit and the sending, or the broker is away, a worker sends it later, by the same id.
+``enqueue`` writes the row in the caller's transaction. ``sent``: the broker has confirmed its message. If the process dies
+before that, or the broker is away, a worker sends it later, by the same id.
 """
 
 from typing import Any, ClassVar, Final
@@ -11,16 +11,16 @@ from django.db import models, router
 ERRORS_MAX: Final = 20
 """The last errors of a task that is retried often."""
 TRACEBACK_CHARACTERS_MAX: Final = 16_384
-"""Of a longer one the end is kept, which has the error."""
+"""The end of a longer one is kept, with the error."""
 WORKER_IDS_MAX: Final = 100
-"""The last attempts whose workers are known."""
+"""The last attempts whose workers are kept."""
 
 
 class TaskRecord(models.Model):  # type: ignore[misc] # Django is not typed
     """One task."""
 
     class Status(models.TextChoices):  # type: ignore[misc]
-        """As Django's tasks name them."""
+        """The names of Django's tasks."""
 
         READY = "READY", "Ready"
         RUNNING = "RUNNING", "Running"
@@ -61,7 +61,7 @@ class TaskRecord(models.Model):  # type: ignore[misc] # Django is not typed
 
     @classmethod
     def written(cls) -> Any:
-        """Return all rows, read where they are written: a replica may not have those of messages that have come already."""
+        """Return all rows, read where they are written: a replica may lack rows whose messages have come already."""
         return cls.objects.using(router.db_for_write(cls))
 
     @property

@@ -1,4 +1,4 @@
-"""Rows and results: what Django's tasks show of a :class:`TaskRecord`."""
+"""Tasks and results of Django, made from a :class:`TaskRecord`."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from fila_cluster.django.models import TaskRecord
 
 
 def task_of(record: TaskRecord) -> Any:
-    """Return the task of a row. Raises ImportError if it is gone, and TypeError if there is something else in its place."""
+    """Return the task of a row. Raises ImportError if it is gone, and TypeError if its name is not a task."""
     found = import_string(record.task_path)
     if not isinstance(found, Task):
-        raise TypeError(f"{record.task_path} is {type(found).__name__}, no task: decorate it with @task")
+        raise TypeError(f"{record.task_path} is {type(found).__name__}, not a task: decorate it with @task")
     options = {name: value for name, value in record.options.items() if hasattr(found, name)}
     return found.using(
         priority=record.priority, queue_name=record.queue_name, run_after=record.run_after, backend=record.backend, **options

@@ -18,7 +18,7 @@ Rule = Callable[[Any, list[Any], dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Options:
-    """What may stand in ``OPTIONS``. ``fairness_key``, ``weight``, ``throttle_keys`` and ``cost`` are functions, or the paths of functions."""
+    """``OPTIONS``. ``fairness_key``, ``weight``, ``throttle_keys`` and ``cost`` are functions, or paths of functions."""
 
     endpoint: str | None = None
     api_key: str | None = None
@@ -52,14 +52,14 @@ class Options:
         return min(self.retry_delay_max, self.retry_delay * 2.0 ** min(attempts - 1, 30))
 
     def lazy(self) -> LazyClient:
-        """Return the client of this process for these settings: Django makes a backend for each thread, and they share one."""
+        """Return the client of this process for these settings, shared by the backends that Django makes for each thread."""
         if self.client is not None:
             return LazyClient(self.client)
         return _client(self.endpoint, self.api_key, self.server_key, self.timeout)
 
 
 def read(alias: str, given: Mapping[str, Any]) -> Options:
-    """Return the options of a backend, or raise :class:`ImproperlyConfigured` for one that there is not."""
+    """Return the options of a backend, or raise :class:`ImproperlyConfigured` for an unknown one."""
     known = {each.name for each in fields(Options)}
     unknown = sorted(given.keys() - known)
     if unknown:
@@ -71,7 +71,8 @@ def read(alias: str, given: Mapping[str, Any]) -> Options:
         value = getattr(options, name)
         if value is not None and not isinstance(value, str):
             raise ImproperlyConfigured(
-                f"TASKS[{alias!r}]['OPTIONS'][{name!r}] is a {type(value).__name__}: use a str; several endpoints have commas between"
+                f"TASKS[{alias!r}]['OPTIONS'][{name!r}] is a {type(value).__name__}: use a str; several endpoints have "
+                "commas between"
             )
     if not isinstance(options.max_attempts, int) or options.max_attempts < 1:
         raise ImproperlyConfigured(

@@ -1,8 +1,11 @@
-"""The class of tasks of this backend: Django's, and what this broker can do for a tenant and for a limit."""
+"""The tasks of this backend, with this broker's options for tenants and limits, and their messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
+
+import msgspec
 
 from fila_cluster.django.framework import Task
 
@@ -12,9 +15,9 @@ SCHEDULING: Final = ("fairness_key", "weight", "throttle_keys", "cost")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilaTask(Task):  # type: ignore[misc] # it is found at run time
-    """A task with options for the scheduler, as in ``task.using(fairness_key=tenant)``; None: as the backend's functions say.
+    """A task with options for the scheduler, as in ``task.using(fairness_key=tenant)``; None: by the backend's functions.
 
-    The decorator ``task`` of Django 6.0 takes none of them; those of Django 6.1 and of the package ``django-tasks`` do.
+    The decorators ``task`` of Django 6.1 and of the package ``django-tasks`` take them, that of Django 6.0 does not.
     """
 
     fairness_key: str | None = None
@@ -25,3 +28,32 @@ class FilaTask(Task):  # type: ignore[misc] # it is found at run time
     def using(self, **changes: Any) -> "FilaTask":
         """Return a task with other options; None leaves one as it is."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+
+TASK_HEADER: Final = "django-task"
+"""The path of the task, for the queue's hooks."""
+
+
+class TaskMessage(msgspec.Struct, kw_only=True, frozen=True):
+    """The payload, as JSON. All fields but the last are those of the row (:class:`fila_cluster.django.models.TaskRecord`)."""
+
+    id: str
+    backend: str
+    task_path: str
+    queue_name: str
+    priority: int
+    run_after: datetime | None
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+    enqueued_at: datetime
+    on_commit: bool
+    """Whether it was sent when its row was committed."""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The fields of its row."""
+        return {name: getattr(self, name) for name in ROW}
+
+
+ROW: Final = TaskMessage.__struct_fields__[:-1]
+"""The names of the row's fields."""

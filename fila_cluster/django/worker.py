@@ -1,7 +1,7 @@
-"""A worker process: reads its queues, runs tasks in threads, and sends what was committed and never sent.
+"""A worker process: reads its queues, runs tasks in threads, and sends committed tasks whose messages were not sent.
 
-A thread for each queue takes deliveries, and passes one on when a thread for tasks is free: so a task waits here only while its message would
-be this process's next one anyway. When it stops, what has not begun goes back at once, to its place.
+A thread for each queue takes deliveries, and passes one on when a thread for tasks is free. So at most one message of each
+queue waits here. When the worker stops, tasks that have not begun go back at once, to their places.
 """
 
 import logging
@@ -35,7 +35,7 @@ LOOK_S: Final = 10.0
 """How often to look for them."""
 
 
-class Worker:
+class TaskWorker:
     """One process's worker. ``queues`` are Django's names; ``threads``: how many tasks run at once."""
 
     def __init__(self, backend: FilaBackend, queues: Iterable[str], *, threads: int, worker_id: str) -> None:
@@ -52,9 +52,9 @@ class Worker:
         self._stop.set()
 
     def run(self, *, batch: bool = False, grace_s: float = 30.0, alive: Callable[[], bool] = lambda: True) -> bool:
-        """Work until :meth:`stop`, or until ``alive()`` is false; with ``batch`` until no task waits. Running tasks end within ``grace_s``.
+        """Work until :meth:`stop`, or until ``alive()`` is false; with ``batch`` until no task waits.
 
-        Returns whether they did. What was not done by then goes back with the end of the client.
+        Return whether the running tasks ended within ``grace_s``. The others go back with the end of the client.
         """
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="fila-task")
         others = [threading.Thread(target=self._feed, args=(queue, pool), daemon=True) for queue in self._queues]
@@ -115,9 +115,9 @@ class Worker:
         )
 
     def run_due(self, most: int) -> int:
-        """Run in this thread all tasks that are due, and those that they enqueue; return how many deliveries that were. For tests.
+        """Run in this thread all tasks that are due, and those that they enqueue; return the number of deliveries. For tests.
 
-        What is not sent yet is sent first, since a test may never end its transaction. :class:`RuntimeError` after ``most`` deliveries.
+        Unsent tasks are sent first, as a test may never end its transaction. :class:`RuntimeError` after ``most`` deliveries.
         """
         for queue in self._queues:
             self._backend.make(queue)
@@ -138,7 +138,7 @@ class Worker:
         while True:
             try:
                 self.send_unsent(UNSENT_AFTER)
-            except Exception:  # the database is away, or says so in its own words: this thread goes on
+            except Exception:  # the database is away, with an error of any kind: this thread must not end
                 _log.exception("Could not look for tasks that were not sent")
             finally:
                 close_old_connections()
@@ -146,7 +146,8 @@ class Worker:
                 return
 
     def send_unsent(self, after: timedelta) -> int:
-        """Send tasks that were enqueued so long ago and not sent; return how many. They come once, within the dedup window."""
+        """Send tasks that were enqueued so long ago and not sent; return how many. They come once, within the dedup
+        window."""
         unsent = TaskRecord.written().filter(
             sent=False,
             backend=self._backend.alias,
@@ -155,7 +156,7 @@ class Worker:
         )
         sent = 0
         resting: set[str] = set()
-        """Queues of which a task has to wait: their others are not tried, and those of other queues are."""
+        """Queues whose tasks have to wait: their other tasks are not tried."""
         while not self._stop.is_set():
             oldest = unsent.exclude(queue_name__in=resting).order_by("enqueued_at")
             for record in oldest[: UNSENT_MAX - sent]:

@@ -1,7 +1,7 @@
 """A broker for Dramatiq: its actors, middleware and command line, on this project's queues.
 
-``dramatiq.set_broker(FilaBroker("tcp://127.0.0.1:5555"))`` is all that changes for a project. :func:`fair` says which
-tenant a message belongs to. It needs ``pip install 'fila-cluster[dramatiq]'``.
+A project changes only ``dramatiq.set_broker(FilaBroker("tcp://127.0.0.1:5555"))``. :func:`fair` sets the tenants of messages.
+It needs ``pip install 'fila-cluster[dramatiq]'``.
 """
 
 try:

@@ -1,8 +1,8 @@
 """The broker: queues, enqueues with the broker's own delay, and consumers.
 
 A dramatiq queue is a queue of the same name, with its dead letters in ``<name>.dlq``. There are no delay queues: a delayed
-message waits in the broker, and a worker holds none of them. Queues are made on first use, so that a module with actors can be
-imported without a broker.
+message waits in the broker, and a worker holds none of them. Queues are made on first use, so that a module with actors can
+be imported without a broker.
 """
 
 import atexit
@@ -17,8 +17,7 @@ from dramatiq.common import current_millis
 
 from fila_cluster import Client, Producer
 from fila_cluster.client.lazy import LazyClient, enqueue_making_queue, make_queue
-from fila_cluster.dramatiq.consumer import FilaConsumer, as_connection_errors
-from fila_cluster.dramatiq.messages import ETA, DeliveredMessage
+from fila_cluster.dramatiq.consumer import ETA, DeliveredMessage, FilaConsumer, as_connection_errors
 from fila_cluster.dramatiq.options import ACTOR_OPTIONS, Rule, arguments, check_options, ruled, without_once
 from fila_cluster.errors import FilaError, QueueNotFoundError
 
@@ -31,12 +30,12 @@ CONSUMER_TIMEOUT_MS: Final = 30_000
 class FilaBroker(Broker):
     """Carries the messages of dramatiq's actors.
 
-    ``endpoint``, ``api_key``, ``server_key``, ``timeout`` (seconds) and ``direct`` are those of :class:`~fila_cluster.Client`.
-    ``namespace``: queues are named ``namespace/queue``. ``queue_options``: the options of ``Client.create_queue`` for queues that
-    are made here; queues that exist keep theirs. The client is opened on first use, and once more in each child of a fork.
-    ``confirm_delivery``: whether ``enqueue`` returns when the message is durable. If not, messages go out in batches, which is faster, and a
-    process that is killed loses those of its last moments; what fails later is logged. :meth:`close` and :meth:`join` wait for them.
-    ``client``: use this client instead, and leave it open.
+    ``endpoint``, ``api_key``, ``server_key``, ``timeout`` (seconds) and ``direct`` are those of
+    :class:`~fila_cluster.Client`. ``namespace``: queues are named ``namespace/queue``. ``queue_options``: the options of
+    ``Client.create_queue`` for queues that are made here; queues that exist keep theirs. The client is opened on first use,
+    and once more in each child of a fork. ``confirm_delivery``: whether ``enqueue`` returns when the message is durable. If
+    not, messages go out in batches, which is faster, and a killed process loses those of its last moments; later errors are
+    logged. :meth:`close` and :meth:`join` wait for them. ``client``: use this client instead, and leave it open.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class FilaBroker(Broker):
         client: Client | None = None,
     ) -> None:
         self.rules: dict[str, Rule] = {}
-        """What :func:`fila_cluster.dramatiq.fair` has set, by the option's name."""
+        """The functions of :func:`fila_cluster.dramatiq.fair`, by the option's name."""
         self._lazy = LazyClient(
             client, endpoint=endpoint, api_key=api_key, server_key=server_key, timeout=timeout, direct=direct
         )
@@ -68,15 +67,15 @@ class FilaBroker(Broker):
 
     @property
     def client(self) -> Client:
-        """The client of this process, for what dramatiq has no word for: redrive, throttles, why."""
+        """The client of this process, for operations that dramatiq lacks: redrive, throttles, why."""
         return self._lazy.get()
 
     def queue_of(self, queue_name: str) -> str:
-        """Return the name that a dramatiq queue has at the broker."""
+        """Return the broker's name of a dramatiq queue."""
         return self._prefix + queue_name
 
     def close(self) -> None:
-        """Wait until what was sent is confirmed, give back what is unsettled, and disconnect."""
+        """Wait until all sent messages are confirmed, give back unsettled ones, and disconnect."""
         self._flush_pipeline()
         self._lazy.close()
         self._pipelines.clear()
@@ -102,8 +101,8 @@ class FilaBroker(Broker):
     def enqueue(self, message: "Message[Any]", *, delay: int | None = None) -> "Message[Any]":
         """Enqueue a message, to be delivered in ``delay`` milliseconds at the earliest; return it as it was enqueued.
 
-        It is durable when this returns, unless ``confirm_delivery`` is false. A message that a worker has, as when ``Retries``
-        enqueues it once more, goes back with its ack instead.
+        It is durable when this returns, unless ``confirm_delivery`` is false. A message that a worker has, as when
+        ``Retries`` enqueues it once more, goes back with its ack instead.
         """
         held = message if isinstance(message, DeliveredMessage) else None
         if held is None:
@@ -124,7 +123,7 @@ class FilaBroker(Broker):
         return message
 
     def put(self, message: "Message[Any]", delay_ms: int, *, confirmed: bool = True) -> None:
-        """Enqueue a message as it is. Makes its queue, if there is none."""
+        """Enqueue a message as it is. Make its queue if necessary."""
         queue = self.queue_of(message.queue_name)
         options = arguments(message, self.actors.get(message.actor_name))
         options["delay"] = delay_ms / 1000
@@ -136,7 +135,7 @@ class FilaBroker(Broker):
                 self._send(queue, payload, options)
 
     def flush(self, queue_name: str) -> None:
-        """Remove the pending and delayed messages of a queue. Those that workers have stay, and so do dead letters."""
+        """Remove the pending and delayed messages of a queue. Leased messages and dead letters stay."""
         with suppress(QueueNotFoundError):
             self.client.purge_queue(self.queue_of(queue_name))
 
@@ -159,14 +158,15 @@ class FilaBroker(Broker):
             time.sleep(interval / 1000)
 
     def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
-        """Run in this thread all messages of declared queues that are due, and those that actors send; return the number of deliveries. For tests.
+        """Run in this thread all due messages of declared queues, and those that actors send; return the number of
+        deliveries.
 
-        It is what ``fila.run_until_idle(broker)`` calls with a client of the test's broker. What is due later waits.
-        :class:`RuntimeError` after ``most`` deliveries.
+        For tests: ``fila.run_until_idle(broker)`` calls it with a client of the test's broker. Messages that are due later
+        stay. :class:`RuntimeError` after ``most`` deliveries.
         """
-        from fila_cluster.dramatiq.inline import InlineWorker  # noqa: PLC0415 # only tests need it
+        from fila_cluster.dramatiq.inline import DramatiqInlineWorker  # noqa: PLC0415 # only tests need it
 
-        worker = InlineWorker(self, client)
+        worker = DramatiqInlineWorker(self, client)
         for queue_name in self.queues:
             self._make(self.queue_of(queue_name))
         with worker.booted():
@@ -177,7 +177,8 @@ class FilaBroker(Broker):
                 worker.run_one_of_each()
         if before < worker.taken:
             raise RuntimeError(
-                f"{worker.taken} deliveries, and there may be more: do actors send to each other without end? Else pass a larger most="
+                f"{worker.taken} deliveries, and there may be more: do actors send to each other without end? Else pass a "
+                "larger most="
             )
         return worker.taken
 
@@ -186,7 +187,7 @@ class FilaBroker(Broker):
         return sum(queue.depth for queue in self.client.list_queues(name) if queue.name == name)
 
     def _send(self, queue: str, payload: bytes, options: Mapping[str, Any]) -> None:
-        """Send without waiting. The queue must be there: no answer could have it made."""
+        """Send without waiting. The queue must exist, because no answer is awaited that could make it."""
         pipeline = self._pipelines.get(self.client) or self._new_pipeline(self.client)
         if queue not in pipeline.made:
             self._make(queue)
@@ -210,14 +211,14 @@ class FilaBroker(Broker):
 
 
 class _Pipeline(NamedTuple):
-    """What sends without waiting, for one client; ``made``: the queues that it has made or found."""
+    """The pipeline of one client; ``made``: the queues that it has made or found."""
 
     producer: Producer
     made: set[str]
 
 
 def _flush_at_exit(reference: "weakref.ref[Producer]") -> None:
-    """Wait for what is not confirmed, in a process that ends without closing its broker."""
+    """Wait for confirmations, in a process that ends without closing its broker."""
     producer = reference()
     if producer is not None:
         with suppress(FilaError):  # its client is closed, or that of a parent
@@ -225,7 +226,7 @@ def _flush_at_exit(reference: "weakref.ref[Producer]") -> None:
 
 
 def _left(message: "Message[Any]", delay: int | None) -> int:
-    """Return how long to delay a message: as asked for, or until the time that it names."""
+    """Return the delay of a message: as given, or until its ETA."""
     if delay is not None:
         return max(0, delay)
     eta = message.options.get(ETA)

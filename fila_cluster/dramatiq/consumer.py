@@ -1,19 +1,22 @@
-"""What a worker's thread reads from: one queue, pushed within the worker's prefetch.
+"""The consumer of a worker's thread: one queue, pushed within the worker's prefetch, and its messages with their leases.
 
-Dramatiq's worker calls ``__next__`` in one thread, and ``ack`` and ``nack`` in those that run the actors. An ack is sent at
-once and not waited for, as with its RabbitMQ broker; other settlements are waited for, because something may have to be said.
+Dramatiq's worker calls ``__next__`` in one thread, and ``ack`` and ``nack`` in those that run the actors. An ack is sent
+without a wait, as with its RabbitMQ broker; other settlements are awaited, because their errors have to be reported.
 """
 
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dramatiq import Consumer, MessageProxy
+from dramatiq import Consumer, Message, MessageProxy
 from dramatiq.errors import ConnectionClosed, DecodeError
 from dramatiq.logging import get_logger
 
-from fila_cluster.dramatiq.messages import DeliveredMessage, delivered
+from fila_cluster import Delivery
 from fila_cluster.errors import AlreadySettledError, BatchError, FilaError, LeaseExpiredError
+from fila_proto_zmq.limits import METADATA_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,21 +24,85 @@ if TYPE_CHECKING:
     from fila_cluster import Client, Delivery
     from fila_cluster.dramatiq.broker import FilaBroker
 
+ETA: Final = "eta"
+"""The option with the time of a delayed message, in Unix milliseconds."""
 
-class Deliveries(Protocol):
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The next run of a delivered message."""
+
+    message: "Message[Any]"
+    data: bytes
+    delay_ms: int
+
+
+class DeliveredMessage(MessageProxy):
+    """A message and its lease.
+
+    ``Retries`` enqueues a message once more, and then acks it: a crash could come between the two steps. So the first is
+    noted here, and the ack becomes one settlement: *retry after so long*, with the message as it is then. It keeps its id,
+    its place and its attempts.
+    """
+
+    def __init__(self, message: "Message[Any]", delivery: Delivery) -> None:
+        super().__init__(message)
+        self.delivery = delivery
+        self.again: Again | None = None
+
+    def run_again(self, message: "Message[Any]", delay_ms: int) -> bool:
+        """Note that it is to be run once more; False if one settlement can't do that."""
+        if self.again is not None or self.failed or message.queue_name != self.queue_name:
+            return False
+        data = message.encode()
+        if len(data) > METADATA_BYTES_MAX:
+            return False
+        self.again = Again(message, data, delay_ms)
+        return True
+
+    @property
+    def error(self) -> str:
+        """Why its last attempt failed, as dead letters and retries show it. The end of a longer text is kept."""
+        if self._exception is not None:
+            return "".join(traceback.format_exception(self._exception, limit=-30))
+        return str(self.options.get("traceback") or "")
+
+
+def delivered(delivery: Delivery) -> DeliveredMessage:
+    """Return the message of a delivery. Raises :class:`DecodeError` if it is not a message.
+
+    A retried message is in the metadata of its last attempt, with the options that the attempt has changed. After a redrive
+    it begins as it was first sent.
+    """
+    message = _left_by_attempt(delivery) or Message.decode(delivery.payload)
+    if isinstance(message.options.get(ETA), (int, float)):
+        del message.options[ETA]  # it was due when it was delivered
+    return DeliveredMessage(message, delivery)
+
+
+def _left_by_attempt(delivery: Delivery) -> "Message[Any] | None":
+    if not delivery.attempts or not delivery.metadata:
+        return None
+    try:
+        return Message.decode(delivery.metadata)
+    except DecodeError:  # metadata of another program
+        return None
+
+
+class DeliverySource(Protocol):
     """Where a consumer's deliveries come from: a :class:`fila_cluster.Consumer`, but for tests."""
 
     def take(self, timeout: float, /) -> "Delivery | None":
-        """Return the next one; None if there is none within ``timeout`` seconds."""
+        """Return the next one; None after ``timeout`` seconds without any."""
 
     def close(self) -> None:
-        """Give back what was not taken."""
+        """Give back deliveries that were not taken."""
 
 
 class FilaConsumer(Consumer):
-    """What a worker has of one queue. ``timeout_s``: how long ``__next__`` waits for a message."""
+    """A worker's consumer of one queue. ``timeout_s``: how long ``__next__`` waits for a message."""
 
-    def __init__(self, broker: "FilaBroker", client: "Client", deliveries: Deliveries, timeout_s: float) -> None:
+    def __init__(self, broker: "FilaBroker", client: "Client", deliveries: DeliverySource, timeout_s: float) -> None:
         self.logger = get_logger(__name__, type(self))
         self._broker = broker
         self._client = client
@@ -56,11 +123,11 @@ class FilaConsumer(Consumer):
                 "Message %s of queue %r can't be decoded. It goes to the dead letters: %s", delivery.id, delivery.queue, error
             )
             with as_connection_errors():
-                delivery.fail(f"no message of dramatiq: {error}")
+                delivery.fail(f"not a message of dramatiq: {error}")
             return None
 
     def ack(self, message: MessageProxy) -> None:
-        """Acknowledge, or give back what is to be run again."""
+        """Acknowledge a message, or give it back if it is to be run again."""
         self._settle(message, self._acked)
 
     def nack(self, message: MessageProxy) -> None:
@@ -68,7 +135,7 @@ class FilaConsumer(Consumer):
         self._settle(message, self._failed)
 
     def requeue(self, messages: Iterable[MessageProxy]) -> None:
-        """Give messages back, unharmed and in their places: a worker that stops has not run them."""
+        """Give messages back to their places without a counted attempt: a worker that stops has not run them."""
         deliveries = [message.delivery for message in messages if isinstance(message, DeliveredMessage)]
         if not deliveries:
             return
@@ -79,7 +146,7 @@ class FilaConsumer(Consumer):
             self.logger.warning("Some messages were not given back: %s", error)
 
     def close(self) -> None:
-        """End the subscription. What was pushed and not read goes back; what the worker has can still be acked."""
+        """End the subscription. Unread messages go back; those that the worker has can still be acked."""
         self._deliveries.close()
 
     def _acked(self, message: DeliveredMessage) -> None:
@@ -110,7 +177,7 @@ class FilaConsumer(Consumer):
 
 @contextmanager
 def as_connection_errors() -> "Iterator[None]":
-    """Raise what may pass as an error after which dramatiq tries again."""
+    """Raise passing errors as an error after which dramatiq tries again."""
     try:
         yield
     except FilaError as error:

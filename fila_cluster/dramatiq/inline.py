@@ -1,7 +1,7 @@
 """Dramatiq's worker in the thread of a test: ``fila.run_until_idle(broker)``.
 
-Its parts are Dramatiq's own, and none of their threads is started. They take one message at a time, and stop when none is ready. So no other thread uses
-the broker, and the clock of :mod:`fila_cluster.testing` moves only when the test moves it.
+Its parts are Dramatiq's own, and none of their threads is started. They take one message at a time, and stop when none is
+ready. So no other thread uses the broker, and the clock of :mod:`fila_cluster.testing` moves only when the test moves it.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from fila_cluster.dramatiq.broker import FilaBroker
 
 
-class InlineWorker:
+class DramatiqInlineWorker:
     """A worker of all queues that a broker has declared. It takes its messages with ``client``."""
 
     def __init__(self, broker: "FilaBroker", client: "Client") -> None:
         if broker.client.endpoint != client.endpoint:
             raise InvalidArgumentError(
-                f"this FilaBroker sends to {broker.client.endpoint}, and this test's broker is {client.endpoint}: make it without an endpoint in "
-                "tests, so that FILA_ENDPOINT says it"
+                f"this FilaBroker sends to {broker.client.endpoint}, and this test's broker is {client.endpoint}: make it "
+                "without an endpoint in tests, so that FILA_ENDPOINT names it"
             )
         self._broker = broker
         self._worker = Worker(broker, worker_threads=1)
@@ -45,7 +45,7 @@ class InlineWorker:
 
     @contextmanager
     def booted(self) -> Iterator[None]:
-        """Let middleware do what it does when a worker starts, and when it ends."""
+        """Emit the signals of a worker's start and end to middleware."""
         self._broker.emit_before("worker_boot", self._worker)
         self._broker.emit_after("worker_boot", self._worker)
         try:
@@ -66,7 +66,7 @@ class InlineWorker:
 
 
 class _Ready:
-    """What a consumer reads from: the messages of a queue that are ready. ``taken``: how many those were."""
+    """The ready messages of a queue, for a consumer. ``taken``: how many those were."""
 
     def __init__(self, client: "Client", queue: str) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""What a message's options, its actor's options and the broker's functions say about its scheduling."""
+"""The scheduling of a message: by its options, its actor's options and the broker's functions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,11 +25,11 @@ KEPT: Final = {
     "fila_cost": "cost",
     "fila_priority": "priority",
 }
-"""Options of messages and actors, and the argument of ``Client.enqueue`` that each becomes. A message keeps them when it is retried."""
+"""Options of messages and actors, with their arguments of ``Client.enqueue``. A retried message keeps them."""
 ONCE: Final = {"fila_dedup_id": "dedup_id"}
 """Options of messages for one enqueue: a retry that had them would be taken for a duplicate."""
 RABBITMQ_PRIORITY: Final = "broker_priority"
-"""What dramatiq's RabbitMQ broker calls a priority. There higher is first."""
+"""The priority of dramatiq's RabbitMQ broker. There higher is first."""
 HEADERS: Final = "fila_headers"
 """An option of messages and actors: more headers, for hooks."""
 
@@ -49,18 +49,18 @@ def fair(
     throttle_keys: Rule | None = None,
     cost: Rule | None = None,
 ) -> None:
-    """Have functions of a message say how it is scheduled, for all messages that ``broker`` enqueues from now on.
+    """Set functions that schedule all messages that ``broker`` enqueues from now on.
 
     ``key`` returns its fairness key, ``weight`` the weight of that key, ``throttle_keys`` the token buckets that its delivery
-    draws on, ``cost`` how many tokens. None, from a function or for one, leaves it to the actor's options. What ``send_with_options``
-    names wins over these functions. An error in one of them is the enqueue's error.
+    draws on, ``cost`` how many tokens. None, from a function or for one, leaves it to the actor's options. Options of
+    ``send_with_options`` win over these functions. The enqueue raises their errors.
     """
     rules = {KEY: key, "fila_weight": weight, "fila_throttle_keys": throttle_keys, "fila_cost": cost}
     broker.rules.update({name: rule for name, rule in rules.items() if rule is not None})
 
 
 def ruled(message: "Message[Any]", rules: Mapping[str, Rule]) -> "Message[Any]":
-    """Return the message with the options that the rules give it. It keeps them: a retry may be made where a rule can't know them."""
+    """Return the message with the options by the rules. It keeps them for retries, which may lack the rules."""
     added = {
         name: _written(name, value)
         for name, rule in rules.items()
@@ -70,7 +70,7 @@ def ruled(message: "Message[Any]", rules: Mapping[str, Rule]) -> "Message[Any]":
 
 
 def check_options(message: "Message[Any]") -> None:
-    """Refuse an option that there is not: Dramatiq does so for actors only."""
+    """Refuse an unknown option: Dramatiq does so for actors only."""
     for name in message.options:
         if name.startswith(PREFIX) and name not in MESSAGE_OPTIONS:
             known = ", ".join(sorted(each for each in MESSAGE_OPTIONS if each.startswith(PREFIX)))
@@ -113,5 +113,5 @@ def arguments(message: "Message[Any]", actor: "Actor[..., Any] | None") -> dict[
 
 
 def _written(name: str, value: Any) -> Any:
-    """Return an option as a message has it. A tenant is often named by its primary key, a number or a UUID."""
+    """Return an option in its form in a message. A tenant is often named by its primary key, a number or a UUID."""
     return str(value) if name == KEY and isinstance(value, (int, UUID)) else value

@@ -1,10 +1,9 @@
 """One durable broker in an application's process: its loop is a thread, its data directory that of a cluster.
 
-The thread does what a worker's loop and a router's do (:mod:`fila_cluster.embedded.joined`), on the real clock; clients of this process
-reach it without sockets. What is confirmed survives ``kill -9``, as in a cluster. ``fila-cluster up`` opens the same directory later,
-when the small tool has become a large one.
-
-Not for several processes: the directory is locked. Not for heavy load: the broker's turns take the interpreter from the application.
+The thread runs the loops of a worker and a router (:mod:`fila_cluster.embedded.joined`), on the real clock; clients of this
+process reach it without sockets. Confirmed writes survive ``kill -9``, as in a cluster. ``fila-cluster up`` can open the same
+directory later. Not for several processes: the directory is locked. Not for heavy load: the broker's turns hold the
+interpreter.
 """
 
 import atexit
@@ -47,7 +46,7 @@ SHARDS: Final = 1
 """Of a new directory."""
 WORKER: Final = "worker-0"
 FINISH_S_MAX: Final = 5.0
-"""How long the thread goes on after it was asked to stop: for requests that have come, and for what the disk has to confirm."""
+"""How long the thread runs after a request to stop: for requests that have come, and confirmations of the disk."""
 CLOSE_S_MAX: Final = 10.0
 """How long closing waits for the thread, which may be in a commit."""
 MIB: Final = 1024 * 1024
@@ -59,7 +58,8 @@ _opening = threading.Lock()
 _was_opened = False
 """Whether this process has opened a broker."""
 _is_fork_of_opener = False
-"""Whether the process that this one was forked from had: RocksDB's threads are missing here, and closing a database waits for them."""
+"""Whether this process was forked from one that had: RocksDB's threads are missing here, and closing a database waits for
+them."""
 
 
 class Broker:
@@ -82,11 +82,12 @@ class Broker:
     ) -> None:
         """Open a data directory, or make it; return when the broker serves.
 
-        ``durability``: ``os`` survives the end of any process, ``fsync`` a power cut, too. ``visibility_timeout``: the default of queues,
-        in seconds. ``min_free_disk_bytes``: with less than this, enqueues are refused. ``name``: clients find it as ``memory://NAME``; by
-        default a new one.
+        ``durability``: ``os`` survives the end of any process, ``fsync`` a power cut, too. ``visibility_timeout``: the
+        default of queues, in seconds. ``min_free_disk_bytes``: with less than this, enqueues are refused. ``name``: clients
+        find it as ``memory://NAME``; by default a new one.
 
-        Raise :class:`~fila_cluster.errors.StorageError` if the directory cannot be used, for example because another process has it open.
+        Raise :class:`~fila_cluster.errors.StorageError` if the directory cannot be used, for example because another process
+        has it open.
         """
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
@@ -133,7 +134,7 @@ class Broker:
 
     @property
     def endpoint(self) -> str:
-        """Where any client of this process finds the broker."""
+        """The endpoint for clients of this process."""
         return f"memory://{self.name}"
 
     @property
@@ -154,7 +155,7 @@ class Broker:
         return AsyncClient(self.endpoint, timeout=timeout)
 
     def close(self) -> None:
-        """Close the blocking clients that it gave out, commit, flush, and unlock the directory."""
+        """Close its blocking clients, commit, flush, and unlock the directory."""
         if self._pid != os.getpid():
             return  # it is the parent's
         for client in list(self._clients):
@@ -190,7 +191,7 @@ class Broker:
         return self._joined.connect(link.ring)
 
     def serve(self) -> None:
-        """Have what was sent carried out, soon."""
+        """Wake the thread, which carries out the sent requests."""
         self._bell.ring()
 
     def rest(self, until: float) -> bool:
@@ -198,7 +199,7 @@ class Broker:
         return False
 
     def reach(self, until: float) -> None:
-        """Do nothing: the real clock goes on by itself."""
+        """Do nothing: the real clock advances by itself."""
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
@@ -278,7 +279,7 @@ class Broker:
 
 
 class _Bell:
-    """Wakes the thread. Any thread rings it, also in a finalizer or where an interrupt may hit: each step is one call into C."""
+    """Wakes the thread. Any thread may ring it, also in a finalizer or at an interrupt: each step is one call into C."""
 
     def __init__(self) -> None:
         self._strokes: SimpleQueue[None] = SimpleQueue()
@@ -294,7 +295,7 @@ class _Bell:
             self._strokes.get(timeout=seconds)
 
     def silence(self) -> None:
-        """Let the thread sleep again. What was sent before the last stroke is seen in the turn that follows."""
+        """Allow the thread to sleep again. The following turn has all requests that were sent before the last stroke."""
         while not self._strokes.empty():
             self._strokes.get()
         self._rung = False  # after that: a stroke in between costs a turn, and none is missed
@@ -306,8 +307,8 @@ def _claim(broker: Broker) -> DataDir:
     path = broker.path
     if _is_fork_of_opener:
         raise StorageError(
-            f"{path} cannot be opened here: this process was forked from one that had opened a broker, and RocksDB does not work in both. "
-            "Open brokers in one of them only, or start this process anew (multiprocessing's 'spawn')"
+            f"{path} cannot be opened here: this process was forked from one that had opened a broker, and RocksDB does not "
+            "work in both. Open brokers in one of them only, or start this process anew (multiprocessing's 'spawn')"
         )
     with _opening:
         _was_opened = True
@@ -334,7 +335,7 @@ def _claim(broker: Broker) -> DataDir:
 
 
 def _leave_to_the_parent() -> None:
-    """Let go of the locks, in the child of a fork: they are the parent's."""
+    """Drop the locks, in the child of a fork: they are the parent's."""
     global _opening, _is_fork_of_opener  # noqa: PLW0603
     _opening = threading.Lock()
     _is_fork_of_opener = _is_fork_of_opener or _was_opened
@@ -348,7 +349,7 @@ def _leave_to_the_parent() -> None:
 
 
 def _end_without_destructors() -> None:
-    """Have this process end before the destructors of libraries run, and after Python's own end.
+    """End this process after Python's own end, and before the destructors of libraries run.
 
     RocksDB's destructors join its threads. In the child of a fork there are none, so each normal end of it would be a crash.
     """
@@ -358,9 +359,9 @@ def _end_without_destructors() -> None:
 
 
 def _never_free(broker: Broker) -> None:
-    """Keep a broker for as long as the process lives, and longer than the interpreter.
+    """Keep a broker until the process ends, longer than the interpreter.
 
-    To free its databases would be to close them: on the files of the parent, and waiting for threads that are not here.
+    To free its databases would close them, on the files of the parent, and wait for threads that are not here.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(broker))
 
@@ -370,6 +371,6 @@ os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 @atexit.register
 def _close_all() -> None:
-    """Close what the program has left open: its threads end in the middle of a turn otherwise."""
+    """Close the brokers that the program has left open: otherwise their threads end in the middle of a turn."""
     for broker in list(_open.values()):
         broker.close()

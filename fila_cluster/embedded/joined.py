@@ -1,11 +1,11 @@
 """A whole broker without processes and sockets: the router's core and a worker's host, joined in memory.
 
-It is what ``fila-cluster up --workers 1`` runs, with the same frames between the parts, so nothing that a client sees differs. There is
-no clock and no thread here: an owner calls :meth:`Joined.turn` when there is something to do, and says what time it is. The clients put
-frames into their connections in any thread; all else is for one thread at a time.
+``fila-cluster up --workers 1`` runs the same parts, with the same frames between them, so clients see no difference. There is
+no clock and no thread here: an owner calls :meth:`Joined.turn` with the time when there is work. The clients put frames into
+their connections in any thread; all else is for one thread at a time.
 
-Rejected: clients that reach the host without a router (sessions, the token bank, the runtime config and requests to all shards are the
-router's, and would be built twice).
+Rejected: clients that reach the host without a router (sessions, the token bank, the runtime config and requests to all
+shards are the router's, and would be built twice).
 """
 
 import gc
@@ -35,7 +35,7 @@ from fila_worker.process.shard_process import LOG_FULL_MS, ShardProcess
 FRAMES_PER_TURN: Final = 128
 """Frames of clients that are carried out in one turn: their writes share one commit."""
 PULSE_MS: Final = 250
-"""How often the router's timers are looked at, and the worker shows it that it lives."""
+"""The interval of the router's timers and of the worker's heartbeats."""
 PARTS: Final = 3
 """Header, routing key, body."""
 
@@ -45,17 +45,17 @@ ADDRESS: Final = "this process"
 
 
 class Watcher(Protocol):
-    """Sees what clients and the worker say to each other, about queues."""
+    """Observes the requests of clients and the worker's answers, about queues."""
 
     def asked(self, client: bytes, header: bytes, key: bytes, body: bytes) -> None:
-        """See a request that the worker is about to carry out."""
+        """Observe a request before the worker carries it out."""
 
     def answered(self, client: bytes, header: bytes, key: bytes, body: bytes) -> None:
-        """See an answer or a delivery."""
+        """Observe an answer or a delivery."""
 
 
 class Joint:
-    """A client's connection. ``arrived``: frames for the client, at most ``pipe_frames`` at a time; the router's core keeps the others."""
+    """A client's connection. ``arrived``: up to ``pipe_frames`` frames for the client; the router's core keeps the others."""
 
     def __init__(self, name: bytes, joined: "Joined", ring: Callable[[], None]) -> None:
         """``ring``: called when frames have arrived."""
@@ -91,7 +91,7 @@ class Joined:
         self._rung: dict[Joint, None] = {}
         self._numbers = count(1)
         self._handed_over = False
-        """Whether the worker has a frame of the router that its turn has not seen: the answer comes with the next turn."""
+        """Whether a frame of the router waits for the worker's next turn, which answers it."""
         self._requests = 0
         self._offers: dict[int, int] = {}
         self._offered = 0
@@ -105,7 +105,7 @@ class Joined:
         return joint
 
     def turn(self, now_ms: int) -> None:
-        """Carry out what has arrived, and do what is due."""
+        """Carry out the frames that have arrived, and due work."""
         host, router = self.host, self.router
         self._forget_closed()
         if now_ms >= self._pulse_at_ms:
@@ -124,7 +124,7 @@ class Joined:
             self._rung.popitem()[0].ring()
 
     def next_due(self, now_ms: int) -> int | None:
-        """Return the milliseconds until :meth:`turn` has something to do by itself; None: not before a frame arrives."""
+        """Return the milliseconds until :meth:`turn` has work without a frame; None: it needs a frame."""
         is_full = self.host.log_is_full  # then frames wait
         if self.closed or self._handed_over or self.host.offers != self._offered or (self.arrived and not is_full):
             return 0
@@ -133,7 +133,7 @@ class Joined:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all shards serve, and the router knows it."""
+        """Whether all shards serve, and the router has been informed."""
         return (
             not self.host.slots.opening
             and not self.host.slots.outages
@@ -142,7 +142,7 @@ class Joined:
         )
 
     def close(self) -> None:
-        """Flush and close the shards, and let go of their memory: connections may be kept for longer."""
+        """Flush and close the shards, and free their memory: connections may be kept for longer."""
         self.host.close()
         for slot in self.host.slots.values():
             slot.leave()
@@ -211,7 +211,7 @@ class Joined:
             self._to_client(connection, [header, key, body], now_ms)
 
     def _say(self, command: Command, now_ms: int) -> None:
-        """Send what the worker itself says."""
+        """Send a command of the worker itself."""
         self._requests += 1
         self._from_worker(b"", encode_command(command, self._requests), now_ms)
 
@@ -237,7 +237,7 @@ class Joined:
         self._pass_on(now_ms)
 
     def _pass_on(self, now_ms: int) -> None:
-        """Send what the router says by itself."""
+        """Send the router's own commands."""
         outgoing = self.router.outgoing
         while outgoing.to_workers or outgoing.to_clients or outgoing.notes:
             to_workers, to_clients, notes = outgoing.take()
@@ -262,12 +262,12 @@ class Joined:
                 raise from_fault(decode_body(Fault, frame[3]))
             offer = self._offers.pop(header.request, 0)
             self.host.registered(decode_body(Registered, frame[3]), now_ms, offer)
-        # else the answer to a pulse, or to keys that were parked: no other worker has to hear them
+        # else the answer to a pulse, or to keys that were parked: there is no other worker to inform
 
     def _tidy(self) -> None:
-        """Do what the host asks of its owner."""
+        """Do the owner's part of the host's work."""
         host = self.host
-        host.failed.clear()  # nobody came without the router
+        host.failed.clear()  # all clients came by the router
         if host.dropped:
             host.dropped = False
             gc.collect()  # the memory of the failed shard is all cycles, and its iterators keep its store locked

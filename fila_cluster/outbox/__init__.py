@@ -1,8 +1,9 @@
 """A transactional outbox: messages that are enqueued exactly when the caller's database transaction commits.
 
-:func:`add` writes a message into a table of the caller's database, in the caller's transaction. :func:`relay` takes committed rows to
-the broker, each with a dedup id, so that a crash at any step neither loses a message nor stores it twice within the dedup window.
-Read in this order: :mod:`table`, :mod:`adding`, :mod:`claims` (which rows a relay takes), :mod:`sending`, :mod:`relaying`, :mod:`listening`.
+:func:`add` writes a message into a table of the caller's database, in the caller's transaction. :func:`relay` sends committed
+rows to the broker, each with a dedup id, so that a crash at any step neither loses a message nor stores it twice within the
+dedup window. Read in this order: :mod:`table`, :mod:`adding`, :mod:`claims` (the rows of a turn), :mod:`sending`,
+:mod:`relaying`.
 
 It needs ``pip install 'fila-cluster[outbox]'``.
 """

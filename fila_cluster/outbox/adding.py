@@ -30,15 +30,15 @@ def add(
     notify: bool = True,
     **options: Unpack[EnqueueOptions],
 ) -> str:
-    """Add a message to the outbox, and return its dedup id. It is enqueued once the transaction commits, and never if it does not.
+    """Add a message to the outbox, and return its dedup id. It is enqueued once the transaction commits.
 
-    ``session`` has the transaction: a Session or a Connection; with an AsyncSession, ``await session.run_sync(outbox.add, queue,
-    payload, …)``. ``options`` are those of ``enqueue``; ``delay`` and ``ttl`` count from now, by this machine's clock. Without a
-    ``dedup_id`` the message gets one of its own. ``notify``: wake waiting relays at the commit (PostgreSQL); False: they find the row at
-    their next look, and a high rate of commits does not queue up for PostgreSQL's lock of notifications.
+    ``session`` has the transaction: a Session or a Connection; with an AsyncSession, ``await session.run_sync(outbox.add,
+    queue, payload, …)``. ``options`` are those of ``enqueue``; ``delay`` and ``ttl`` count from now, by this machine's clock.
+    Without a ``dedup_id`` the message gets one of its own. ``notify``: wake waiting relays at the commit (PostgreSQL); False:
+    they find the row at their next look, and a high rate of commits does not queue up for PostgreSQL's lock of notifications.
 
-    Raises :class:`InvalidArgumentError` for what ``enqueue`` would refuse without asking the broker. A queue that does not exist, and a
-    payload that the broker finds too large, show in ``fila-cluster outbox status``.
+    Raises :class:`InvalidArgumentError` as ``enqueue`` does before it asks the broker. A queue that does not exist, and a
+    payload that is too large for the broker, show in ``fila-cluster outbox status``.
     """
     _check_session(session)
     name = checks.queue_name(queue)
@@ -72,7 +72,7 @@ def _message(payload: BytesLike, headers: Mapping[str, str] | None, options: Enq
 
 
 def _row(queue: str, message: Message) -> dict[str, Any]:
-    """Return the values of a row, of a message that is checked as ``enqueue`` does."""
+    """Return the values of a row, for a message with the checks of ``enqueue``."""
     envelope, _ = seal_message(message)
     now = datetime.now(UTC)
     kept = {name: _plain(value) for name in _KEPT if (value := getattr(message, name)) != getattr(_PLAIN, name)}
@@ -91,14 +91,14 @@ def _row(queue: str, message: Message) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an option as JSON has it."""
+    """Return an option as a JSON value."""
     if isinstance(value, Real):
         return int(value) if isinstance(value, Integral) else float(value)
     return value if isinstance(value, str) else list(value)
 
 
 def _due(message: Message, now: datetime) -> datetime | None:
-    """Return when a message may be delivered, as an instant: a relay may take it much later than it was added."""
+    """Return when a message may be delivered, as a point in time: a relay may take it much later than it was added."""
     delayed = (
         now + timedelta(milliseconds=checks.milliseconds("delay", message.delay, DELAY_MS_MAX)) if message.delay else None
     )

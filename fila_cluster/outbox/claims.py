@@ -1,14 +1,16 @@
-"""Which rows a relay takes, and what becomes of them: the SQL of a turn.
+"""The SQL of a relay's turn: its rows, and their outcomes.
 
-PostgreSQL: a turn is one transaction, in which a relay holds an advisory lock for each of its strands and the locks of its rows. So
-relays do not wait for each other (SKIP LOCKED), none sends a row of a strand before another one has noted the earlier rows as sent, and
-what a killed relay held is free at once.
+PostgreSQL: a turn is one transaction, in which a relay holds an advisory lock for each of its strands and the locks of its
+rows. So relays do not wait for each other (SKIP LOCKED), a row of a strand is sent only when the earlier rows are noted as
+sent, and the locks of a killed relay are free at once.
 
-SQLite: there are no such locks, and a transaction that is open while the broker answers would stop all writers. So a turn reads,
-sends, and notes in a transaction of its own; relays that read the same rows send them with the same dedup ids in the same order.
+SQLite has no such locks, and a transaction that is open while the broker answers would stop all writers. So a turn reads,
+sends, and notes in a transaction of its own; relays that read the same rows send them with the same dedup ids in the same
+order.
 
-**Rejected:** a lock on rows alone (a second relay would take the later rows of a fairness key); leases with an end in the table (two
-more writes for each row, and rows of a killed relay wait for that end); ids in the order of commits (PostgreSQL has none that hold).
+**Rejected:** a lock on rows alone (a second relay would take the later rows of a fairness key); leases with an end in the
+table (two more writes for each row, and rows of a killed relay wait for that end); ids in the order of commits (PostgreSQL
+does not have them).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,13 +47,13 @@ STRANDS_AT_ONCE: Final = 32
 STRANDS_SEEN: Final = 128
 """Of one turn: those of queues that rest are left out."""
 REFUSED_AT_ONCE: Final = 32
-"""Rows that were refused before and are due again, of one turn: they may not take the room of fresh ones."""
+"""Of one turn: refused rows that are due again may not take the room of fresh ones."""
 PAUSE_S_MAX: Final = 3600.0
-"""Between two tries of a refused row. One that waits for longer was noted by a clock that was ahead, and is due."""
+"""Between two tries of a refused row. A later time was noted by a clock that was ahead: such a row is due."""
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of the fresh rows of one turn, and of those that were refused before, unless the first one alone is larger."""
 ROUNDS_MAX: Final = 2
-"""A relay has nothing to do when it has seen all strands so often and found no rows: some may be another relay's."""
+"""How often a relay looks at all strands without finding rows before it pauses: some may be another relay's."""
 LOCK_SPACE: Final = 0x66696C61
 """Sets the advisory locks of this table apart from the application's own."""
 
@@ -65,13 +67,13 @@ class Claim:
 
 
 class Claims:
-    """Takes rows for one relay. ``cursor`` is the strand up to which it has looked: strands are served in rotation."""
+    """Takes rows for one relay. ``cursor``: the last strand that was served; strands are served in rotation."""
 
     def __init__(self, engine: Engine, batch: int) -> None:
         if engine.dialect.name not in {POSTGRESQL, SQLITE}:
             raise InvalidArgumentError(f"the outbox's relay works with PostgreSQL and SQLite, not with {engine.dialect.name}")
         self._locks = engine.dialect.name == POSTGRESQL
-        # A relay must see what was committed before it got a strand's lock, whatever the engine's usual level is.
+        # A relay must see all commits before it got a strand's lock, whatever the engine's usual level is.
         self._engine = engine.execution_options(isolation_level="READ COMMITTED") if self._locks else engine
         self._batch = batch
         self._cursor = f"{randrange(LANES):02d}"  # relays that start together begin at different strands
@@ -162,7 +164,7 @@ def note_sent(connection: Connection, numbers: Sequence[int], *, keep: bool) -> 
 
 
 def note_refused(connection: Connection, refused: Mapping[int, tuple[str, timedelta | None]]) -> None:
-    """Count a failed try of each row, with its error, and when to try again. None: the row stays fresh, because its queue rests."""
+    """Count a failed try of each row, with its error, and the next time. None: the row stays fresh, as its queue rests."""
     now = datetime.now(UTC)
     for number, (error, pause) in refused.items():
         values = {"attempts": outbox.c.attempts + 1, "error": error[:ERROR_CHARACTERS_MAX].replace("\0", "")}

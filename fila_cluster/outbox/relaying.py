@@ -1,4 +1,4 @@
-"""``relay``: committed rows of the outbox to the broker, until it is told to stop."""
+"""``relay``: committed rows of the outbox to the broker, until it is stopped."""
 
 import logging
 import math
@@ -17,10 +17,78 @@ from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 from fila_cluster.client import AsyncClient, Client, checks
 from fila_cluster.errors import FilaError, InvalidArgumentError
 from fila_cluster.outbox.claims import PAUSE_S_MAX, Claims, note_refused, note_sent
-from fila_cluster.outbox.listening import Pauses
 from fila_cluster.outbox.sending import Fates, send
-from fila_cluster.outbox.table import outbox
+from fila_cluster.outbox.table import CHANNEL, outbox
 from fila_proto_zmq.limits import DEDUP_WINDOW_MS_MAX, FRAME_MESSAGES_MAX
+
+_log = logging.getLogger("fila_cluster.outbox")
+
+STOP_S_MAX: Final = 0.25
+"""How long a relay that waits for PostgreSQL may take to notice that it is to stop."""
+
+
+class RelayPauses:
+    """Waits for commits. PostgreSQL by psycopg wakes it; other databases and drivers are read after each ``poll_s``."""
+
+    def __init__(self, engine: Engine, poll_s: float, stop: Event) -> None:
+        self._engine = engine
+        self._poll_s = poll_s
+        self._stop = stop
+        self._listener: Any = None
+
+    def listen(self) -> None:
+        """Open a connection for notifications of commits, if the driver has them. Call it before rows are looked for."""
+        if self._listener is not None or (self._engine.dialect.name, self._engine.driver) != ("postgresql", "psycopg"):
+            return
+        try:
+            self._listener = _listening(self._engine)
+        except _driver_error() as error:  # the following turn fails, too, unless only this connection is one too many
+            _log.warning(
+                "cannot listen to PostgreSQL, so the outbox is looked at each %g s: %s", self._poll_s, type(error).__name__
+            )
+
+    def wait(self, at_most_s: float) -> None:
+        """Return after a commit, at the next look, or when the relay is to stop."""
+        until = time.monotonic() + min(at_most_s, self._poll_s)
+        if self._listener is None:
+            self._stop.wait(max(0.0, until - time.monotonic()))
+            return
+        try:
+            while not self._stop.is_set() and (left_s := until - time.monotonic()) > 0:
+                if any(True for _ in self._listener.notifies(timeout=min(left_s, STOP_S_MAX), stop_after=1)):
+                    list(self._listener.notifies(timeout=0))  # of other commits: one look is for all of them
+                    return
+        except _driver_error() as error:  # the server was restarted: the next turn connects again
+            _log.warning("the connection that listens to PostgreSQL was lost: %s", type(error).__name__)
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+
+
+def _listening(engine: Engine) -> Any:
+    """Return a connection of the driver outside the pool, with notifications of commits."""
+    pooled = engine.raw_connection()
+    listener: Any = pooled.driver_connection
+    pooled.detach()
+    try:
+        listener.rollback()
+        listener.autocommit = True
+        listener.execute(f"LISTEN {CHANNEL}")
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _driver_error() -> type[Exception]:
+    import psycopg  # noqa: PLC0415 # only where its connection is in use
+
+    return psycopg.Error
+
 
 BATCH: Final = 500
 POLL_S: Final = 1.0
@@ -28,15 +96,13 @@ RETENTION_S: Final = 3600.0
 PAUSE_S_MIN: Final = 0.25
 """Between two tries of a refused row, at first: doubled each time."""
 REST_S_MAX: Final = 30.0
-"""Of a queue that takes nothing: it may be created, or have room, at any time."""
+"""Of a queue that takes no messages: it may be created, or have room, at any time."""
 RESTING_MAX: Final = 1000
 """Queues whose rest is remembered. Beyond, the one that rests longest is tried again."""
 TROUBLE_S_MAX: Final = 5.0
 """Between two tries while the database is away."""
 DELETED_PER_SENT: Final = 2
 """Rows that a turn may delete for each one that it may send, so that sent rows do not pile up."""
-
-_log = logging.getLogger("fila_cluster.outbox")
 
 
 class Turn(NamedTuple):
@@ -65,19 +131,21 @@ def relay(
     dedup_window: float | None = None,
     on_turn: Callable[[Turn], object] | None = None,
 ) -> None:
-    """Send committed messages of the outbox to the broker until ``stop`` is set. Blocks: run it in a process or thread of its own.
+    """Send committed messages of the outbox to the broker until ``stop`` is set. Blocks: run it in its own thread or process.
 
-    Any number of relays may run at a time, also for one database. ``poll``: seconds between two looks into the table while nothing
-    comes (PostgreSQL wakes it before). ``batch``: rows of a turn, at most. ``retention``: seconds for which sent rows are kept; 0: they
-    are deleted at once. ``dedup_window``: for how many seconds the broker knows a message again (a week at most; None: as it is configured);
-    a relay that crashes, and the next one that goes on within this time, store nothing twice. ``on_turn`` gets what each turn did.
+    Any number of relays may run at a time, also for one database. ``poll``: seconds between two looks into the table while
+    nothing comes (PostgreSQL wakes it before). ``batch``: rows of a turn, at most. ``retention``: seconds for which sent rows
+    are kept; 0: they are deleted at once. ``dedup_window``: for how many seconds the broker recognizes a message (a week at
+    most; None: as it is configured); if a relay crashes, and another one continues within this time, messages are stored
+    once. ``on_turn`` gets the result of each turn.
 
-    It goes on when the database or the broker was away, and ends with :class:`FilaError` when the client is closed. Raises :class:`InvalidArgumentError` if the table does not exist,
-    :class:`UnauthenticatedError` if the broker does not let the client in.
+    It continues after outages of the database or the broker, and ends with :class:`FilaError` when the client is closed.
+    Raises :class:`InvalidArgumentError` if the table does not exist, :class:`UnauthenticatedError` if the broker does not let
+    the client in.
     """
     one = _Relay(engine, client, _options(batch, retention, dedup_window))
     stop = stop or Event()
-    pauses = Pauses(engine, checks.positive_milliseconds("poll", poll, DEDUP_WINDOW_MS_MAX) / 1000, stop)
+    pauses = RelayPauses(engine, checks.positive_milliseconds("poll", poll, DEDUP_WINDOW_MS_MAX) / 1000, stop)
     check_table(engine)
     failures = 0
     try:
@@ -105,12 +173,13 @@ def relay(
 def _may_pass(error: Exception) -> bool:
     if not isinstance(error, DBAPIError):
         return True
-    # An InternalError is about the transaction: the server became a standby, which is read-only, or the transaction lasted too long.
+    # An InternalError is about the transaction: the server became a standby, which is read-only, or the transaction lasted
+    # too long.
     return isinstance(error, OperationalError | InterfaceError | InternalError) or error.connection_invalidated
 
 
 def _why(error: Exception) -> str:
-    """Return what went wrong, without what a statement had in it."""
+    """Return the error without the data of a statement."""
     if not isinstance(error, DBAPIError):
         return "no connection of the engine's pool is free"
     text = "" if error.statement else " ".join(str(error.orig).split())
@@ -120,12 +189,12 @@ def _why(error: Exception) -> str:
 def relay_turn(
     engine: Engine, client: Client, *, batch: int = BATCH, retention: float = RETENTION_S, dedup_window: float | None = None
 ) -> Turn:
-    """Send what is committed now, one batch of it, and return: for programs that have a loop of their own, and for tests."""
+    """Send one batch of committed messages, and return: for programs that have a loop of their own, and for tests."""
     return _Relay(engine, client, _options(batch, retention, dedup_window)).turn()
 
 
 def check_table(engine: Engine) -> None:
-    """Raise :class:`InvalidArgumentError` if the table is not there. A database that is away is no reason."""
+    """Raise :class:`InvalidArgumentError` if the table is missing, but not if the database is away."""
     try:
         found = inspect(engine).has_table(outbox.name)
     except (DBAPIError, NoConnectionLeftError) as error:
@@ -134,8 +203,8 @@ def check_table(engine: Engine) -> None:
         raise InvalidArgumentError(f"cannot look for the table {outbox.name}: {_why(error)}") from None
     if not found:
         raise InvalidArgumentError(
-            f"there is no table {outbox.name} in {engine.url.render_as_string()}: create it with `fila-cluster outbox init --url URL`, "
-            "outbox.metadata.create_all(engine), or a migration"
+            f"there is no table {outbox.name} in {engine.url.render_as_string()}: create it with `fila-cluster outbox init "
+            "--url URL`, outbox.metadata.create_all(engine), or a migration"
         )
 
 
@@ -157,14 +226,14 @@ def _options(batch: int, retention: float, dedup_window: float | None) -> _Optio
 
 @dataclass(slots=True)
 class _Rest:
-    """A queue that takes nothing: until when (monotonic) it is left alone, and how often it has refused in a row."""
+    """A queue that takes no messages: the end of its rest (monotonic), and its refusals in a row."""
 
     until: float
     failures: int
 
 
 class _Relay:
-    """What a relay knows from turn to turn. All of it may be forgotten: what counts is in the table."""
+    """A relay's state between turns. It may be lost: the table has all that counts."""
 
     def __init__(self, engine: Engine, client: Client, options: _Options) -> None:
         _check_blocking(engine, client)
@@ -174,7 +243,7 @@ class _Relay:
         self._resting: OrderedDict[str, _Rest] = OrderedDict()
 
     def turn(self) -> Turn:
-        """Take rows, send them, and note what became of them."""
+        """Take rows, send them, and note their outcomes."""
         now = time.monotonic()
         fates = Fates()
         with self._claims.turn() as connection:
@@ -205,7 +274,7 @@ class _Relay:
         return DELETED_PER_SENT * self._options.batch
 
     def _note(self, connection: Connection, rows: Sequence[Row[Any]], fates: Fates, *, old: bool) -> int:
-        """Write down the fates of rows, and return how many old ones were deleted."""
+        """Note the fates of rows, and return how many old ones were deleted."""
         note_sent(connection, fates.sent, keep=bool(self._options.retention))
         tries = {row.number: row.attempts for row in rows}
         refused = {number: (_said(error), _pause(tries[number])) for number, error in fates.refused.items()}
@@ -213,7 +282,7 @@ class _Relay:
         return self._claims.delete_sent(connection, self._kept_since(), self._deleted_max) if old else 0
 
     def _remember(self, tried: Iterable[str], fates: Fates) -> None:
-        """Let queues rest that take nothing, each time longer, and forget those that took something."""
+        """Pause queues that take no messages, each time longer, and forget those that took some."""
         for queue in tried:
             known = self._resting.pop(queue, None)
             if queue not in fates.resting:
@@ -222,7 +291,7 @@ class _Relay:
             pause_s = max(error.retry_after or 0.0, min(REST_S_MAX, PAUSE_S_MIN * 2.0**failures))
             self._resting[queue] = _Rest(time.monotonic() + pause_s, min(failures + 1, 30))
             if not known:
-                _log.warning("queue %s takes nothing, its messages wait in the outbox: %s", queue, error)
+                _log.warning("queue %s takes no messages, they wait in the outbox: %s", queue, error)
         while len(self._resting) > RESTING_MAX:
             self._resting.popitem(last=False)
 

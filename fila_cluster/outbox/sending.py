@@ -1,4 +1,4 @@
-"""Rows to the broker: one frame for each queue of a turn, all of them under way at a time, and the fate of each row."""
+"""Rows to the broker: one frame for each queue of a turn, all in flight at a time, and the fate of each row."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -25,24 +25,24 @@ from fila_cluster.errors import (
 OF_THE_QUEUE: Final = (QueueNotFoundError, PermissionDeniedError)
 """Errors that concern all rows of a queue, beside those that may pass: the queue rests, and its order is kept."""
 OF_THE_RELAY: Final = (UnauthenticatedError, UnsupportedVersionError)
-"""Errors that no row is to blame for, and that time does not mend."""
+"""Lasting errors that do not depend on a row."""
 TTL_S_MIN: Final = 0.001
-"""Of a message that has expired in the outbox: the broker does with it what it does with others that expire."""
+"""Of a message that has expired in the outbox: the broker treats it as others that expire."""
 
 
 @dataclass(slots=True)
 class Fates:
-    """What became of the rows of a turn, by number."""
+    """The outcomes of the rows of a turn, by number."""
 
     sent: list[int] = field(default_factory=list)
     refused: dict[int, FilaError] = field(default_factory=dict)
     """Rows that the broker, or a check, refuses for themselves."""
     resting: dict[str, tuple[int, FilaError]] = field(default_factory=dict)
-    """Queues that take nothing now, with the first row that was refused, and why."""
+    """Queues that take no messages now, with the first row that was refused, and why."""
 
 
 def send(client: Client, rows: Iterable[Row[Any]], dedup_window_ms: int) -> Fates:
-    """Enqueue rows in their order within each queue, and return what became of them. Raise what concerns all rows."""
+    """Enqueue rows in their order within each queue, and return their outcomes. Raise errors that concern all rows."""
     fates = Fates()
     by_queue: defaultdict[str, list[_Sealed]] = defaultdict(list)
     for row in rows:
@@ -55,7 +55,7 @@ def send(client: Client, rows: Iterable[Row[Any]], dedup_window_ms: int) -> Fate
 
 
 _Sealed = tuple[int, Any]
-"""A row's number, and the message as it travels."""
+"""A row's number, and its sealed message."""
 
 
 class _Sending:
@@ -93,7 +93,7 @@ class _Sending:
                 self._fates.refused[number] = result
 
     def _refused_together(self, queue: str, rows: Sequence[_Sealed], error: FilaError) -> None:
-        """Find out which of the rows of a refused frame is to blame."""
+        """Find the rows that cause the refusal of a frame."""
         if error.retryable or isinstance(error, OF_THE_QUEUE):
             self._fates.resting.setdefault(queue, (rows[0][0], error))
         elif len(rows) == 1:

@@ -1,4 +1,4 @@
-"""What is in the outbox: what waits, what is refused and why, what is kept of what was sent."""
+"""The content of the outbox: waiting rows, refused rows with their errors, and sent rows that are kept."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ ROWS_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class WaitingQueue:
-    """A queue with rows that are not sent. ``refused`` of the ``waiting`` ones wait for another try. ``oldest_age``: seconds."""
+    """A queue with unsent rows: ``waiting``, of which ``refused`` wait for another try. ``oldest_age``: seconds."""
 
     queue: str
     waiting: int
@@ -51,7 +51,7 @@ class Status:
 
 
 def status(engine: Engine) -> Status:
-    """Return what is in the outbox. It counts rows: with millions of them that takes seconds of the database."""
+    """Return the content of the outbox. It counts rows: millions of them take seconds of the database."""
     with engine.connect() as connection:
         queues = _queues(connection)
         known = func.count(), func.count(case((REFUSED, 1))), func.min(outbox.c.created_at)

@@ -1,10 +1,10 @@
 """The table ``fila_outbox``: one row for a message, until the broker has it and for a while after.
 
-A row is *fresh* until it is sent or refused for itself, *refused* while it waits for another try (``due_at``), and *sent* until it is
-deleted. Each state has an index of its own, so a relay never reads past rows that do not concern it.
+A row is *fresh* until it is sent or refused for itself, *refused* while it waits for another try (``due_at``), and *sent*
+until it is deleted. Each state has an index of its own, so a relay never reads past rows that do not concern it.
 
-A *strand* is a queue and one of 64 hashes of fairness keys. Rows of a strand are sent in the order of their numbers by one relay at a time,
-which keeps the order within a fairness key; relays share the strands.
+A *strand* is a queue and one of 64 hashes of fairness keys. Rows of a strand are sent in the order of their numbers by one
+relay at a time, which keeps the order within a fairness key; relays share the strands.
 """
 
 from typing import Final
@@ -28,13 +28,13 @@ from sqlalchemy import (
 from fila_proto_zmq.limits import DEDUP_ID_BYTES_MAX, QUEUE_NAME_BYTES_MAX
 
 LANES: Final = 64
-"""Strands of a queue. More of them let more relays work at a time, and cost each one more look-ups."""
+"""Strands of a queue. With more of them more relays work at a time, and each has more look-ups."""
 CHANNEL: Final = "fila_outbox"
 """Of PostgreSQL's NOTIFY."""
 ERROR_CHARACTERS_MAX: Final = 1000
 
 metadata = MetaData()
-"""Has the table of the outbox: create it with ``metadata.create_all(engine)``, or let Alembic include it (``docs/outbox.md``)."""
+"""Has the table of the outbox: create it with ``metadata.create_all(engine)``, or by Alembic (``docs/outbox.md``)."""
 
 outbox = Table(
     "fila_outbox",
@@ -54,7 +54,7 @@ outbox = Table(
     Column("sent_at", DateTime(timezone=True)),
     sqlite_autoincrement=True,
 )
-"""``number`` gives the order. ``size_bytes``: of payload and headers, so that a relay knows them before it reads them. Times are UTC."""
+"""``number`` is the order. ``size_bytes``: of payload and headers, for a relay before it reads them. Times are UTC."""
 
 FRESH: Final = outbox.c.sent_at.is_(None) & outbox.c.due_at.is_(None)
 REFUSED: Final = outbox.c.sent_at.is_(None) & outbox.c.due_at.is_not(None)
@@ -69,7 +69,7 @@ for _name, _columns, _where in (
 
 
 def strand_of(queue: str, fairness_key: str | None) -> str:
-    """Return the strand of a message. The hash comes first, so that strands of a queue that rests lie among those of others."""
+    """Return the strand of a message. The hash comes first, so that the strands of a queue lie among those of others."""
     return f"{crc32((fairness_key or 'default').encode()) % LANES:02d}:{queue}"
 
 

@@ -40,8 +40,8 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """What a token bucket let through. ``allowed``: burst + rate × t; ``why``: what kept the next message waiting."""
+class DemoLimit:
+    """The deliveries of a token bucket. ``allowed``: burst + rate × t; ``why``: the reason why the next message waited."""
 
     rate: float
     burst: float
@@ -52,7 +52,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class DemoFailure:
     """A dead letter, and the attempts that its message had once it was redriven."""
 
     attempts: int
@@ -63,11 +63,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """What was seen."""
+    """The results of a tour."""
 
     tenants: list[Tenant]
-    limit: Limit
-    failure: Failure
+    limit: DemoLimit
+    failure: DemoFailure
 
 
 def tour(client: Client) -> Tour:
@@ -113,7 +113,7 @@ def _take(client: Client, queue: str, count: int) -> list[Delivery]:
     return taken
 
 
-def _limit(client: Client, queue: str) -> Limit:
+def _limit(client: Client, queue: str) -> DemoLimit:
     bucket = f"{queue}-provider"
     client.set_config(f"throttle.{bucket}", f"{RATE},{BURST}")
     try:
@@ -132,10 +132,10 @@ def _limit(client: Client, queue: str) -> Limit:
         client.purge_queue(queue)
     finally:
         client.delete_config(f"throttle.{bucket}")
-    return Limit(RATE, BURST, took, int(BURST + RATE * (took + CLOCK_S)), delivered, why)
+    return DemoLimit(RATE, BURST, took, int(BURST + RATE * (took + CLOCK_S)), delivered, why)
 
 
-def _failure(client: Client, queue: str) -> Failure:
+def _failure(client: Client, queue: str) -> DemoFailure:
     client.enqueue(queue, b"")
     for _ in range(ATTEMPTS):
         [delivery] = _take(client, queue, 1)
@@ -146,4 +146,4 @@ def _failure(client: Client, queue: str) -> Failure:
     again.ack()
     if letter.reason is None:
         raise FilaError(f"message {letter.id} is in {queue}.dlq without a reason")
-    return Failure(letter.attempts, letter.reason, letter.error, again.attempts)
+    return DemoFailure(letter.attempts, letter.reason, letter.error, again.attempts)

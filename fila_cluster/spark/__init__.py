@@ -5,6 +5,6 @@ other package of this project imports this one when it starts: it needs ``pip in
 """
 
 from fila_cluster.spark.data_source import FilaDataSource, register
-from fila_cluster.spark.sink import enqueue_partition
+from fila_cluster.spark.writing import enqueue_partition
 
 __all__ = ["FilaDataSource", "enqueue_partition", "register"]

@@ -1,10 +1,9 @@
 """``read.format("fila")``: queues at one moment, without leasing anything.
 
-Planning opens a view on each shard that has some of the queues. So tasks, whenever Spark runs them, read the messages
-of that moment, whatever producers and consumers do meanwhile. (The views of shards are opened one after the other, some
-milliseconds apart.) Spark keeps a plan with the loaded DataFrame: for newer messages, load another one. Each task reads
-ranges of fairness keys of one shard. Tasks of different shards alternate in Spark's order, so that no view lies idle for long
-while others are read: it would be closed.
+Planning opens a view on each shard that has some of the queues, so all tasks read the messages of that moment. (The views of
+shards are opened one after the other, some milliseconds apart.) Spark keeps a plan with the loaded DataFrame: for newer
+messages, load another one. Each task reads ranges of fairness keys of one shard. Tasks of different shards alternate in
+Spark's order, because a view that is idle for long is closed.
 """
 
 import time
@@ -20,8 +19,7 @@ from fila_cluster.client import Client
 from fila_cluster.client.calls.snapshots import KeyRange, ShardViews
 from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.spark.options import BrokerAccess, queue_of
-from fila_cluster.spark.pushdown import PushedFilters, is_asked_for
-from fila_cluster.spark.selection import Selection, meant
+from fila_cluster.spark.pushdown import PushedFilters, Selection, is_asked_for, meant
 from fila_proto_zmq.commands import MessageView, ViewedQueue
 from fila_proto_zmq.errors import OverloadedError
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 TASK_MESSAGES: Final = 50_000
-"""About the number of messages that is worth a task: half a second's work, against some ten milliseconds to start it."""
+"""Messages of a task: about half a second's work, against some ten milliseconds to start it."""
 
 IDLE_S: Final = 600.0
 """How long a view may wait for its next reader: tasks may be queued behind those of other jobs."""
@@ -115,7 +113,7 @@ def opened_in_time(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> list[ViewedQueue]:
-    """Open a view; if there is no room for it now, wait for some."""
+    """Open a view; wait if there are too many now."""
     give_up_at = now() + ROOM_WAIT_S
     while True:
         try:

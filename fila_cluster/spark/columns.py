@@ -98,7 +98,7 @@ class Columns:
         if unused:
             raise InvalidArgumentError(
                 f"unknown column{'s' if len(unused) > 1 else ''} {', '.join(map(repr, unused))}: a row's columns are "
-                f"{', '.join(FIELDS)}; drop what is no part of the message, or use option payload=* for rows as JSON"
+                f"{', '.join(FIELDS)}; drop those that are not part of the message, or use option payload=* for rows as JSON"
             )
         if "payload" not in self.names:
             raise InvalidArgumentError(
@@ -136,7 +136,7 @@ ROWS_AT_ONCE: Final = 1000
 """Two frames: this much stays in the processor's cache, which saves a fifth of the time that rows of 1 KB take."""
 
 _ROWS_FIRST: Final = 16
-"""The size of rows is not known at first."""
+"""The size of rows is unknown at first."""
 
 _json = msgspec.json.Encoder(decimal_format="number").encode
 

@@ -61,7 +61,7 @@ _listening: WeakSet[SparkSession] = WeakSet()
 def register(spark: SparkSession) -> None:
     """Register the data source with a session, and a listener that acknowledges the batches of its streams.
 
-    Calling it again does no harm.
+    It may be called again.
     """
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # otherwise Spark refuses a reader that takes filters
     spark.dataSource.register(FilaDataSource)

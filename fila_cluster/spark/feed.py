@@ -27,7 +27,7 @@ PAUSE_S_MAX: Final = 2.0
 
 
 class Feed:
-    """Sends the frames of one task. ``retry_for_s``: how long to go on while no row is accepted.
+    """Sends the frames of one task. ``retry_for_s``: how long to retry while no row is accepted.
 
     ``accepted`` counts the rows that the broker has, with those that it had before.
     """
@@ -122,8 +122,8 @@ FRAME_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
-    """One write: its queue, its job, and its patience. ``dedup_window_ms`` 0: the broker's window."""
+class PartitionIntake:
+    """One write: its queue, its job, and its limits. ``dedup_window_ms`` 0: the broker's window."""
 
     connection: BrokerAccess
     queue: str | None
@@ -144,7 +144,7 @@ class Intake:
         )
 
     def store(self, batches: Iterable[Values]) -> int:
-        """Enqueue the rows of the task that calls, and return how many there were."""
+        """Enqueue the rows of the calling task, and return how many there were."""
         framing = Framing(self.queue, RowIds(self.job.scope()), self.dedup_window_ms)
         with self.connection.client(timeout_s=max(FRAME_TIMEOUT_S, self.connection.timeout_s)) as client:
             feed = Feed(CommandsAhead(client), self.retry_for_s)

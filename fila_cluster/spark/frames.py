@@ -1,8 +1,8 @@
 """Rows to ``Enqueue`` frames, column by column.
 
-Columns stay columns all the way: Arrow's data becomes Python lists in one call each, options that all rows share travel
-once, and only the envelopes are made row by row. A bad value is searched only when its column was refused; the error names
-the row, counted from 0 in its partition.
+Arrow's columns become Python lists in one call each, options that all rows share are sent once, and only the envelopes are
+made row by row. A bad value is searched only when its column was refused; the error names the row, counted from 0 in its
+partition.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ def _part(batch: Enqueue, take: Callable[[list[Any]], list[Any]]) -> Enqueue:
 
 
 class Framing:
-    """Makes the frames of one partition. ``queue`` is for rows that name none; None: each row has to name one."""
+    """Makes the frames of one partition. ``queue`` is for rows without a queue; None: each row has to name one."""
 
     def __init__(self, queue: str | None, ids: RowIds, dedup_window_ms: int = 0) -> None:
         self._queue = queue
@@ -173,7 +173,7 @@ def _throttle_keys(values: Values, first: int) -> list[list[str]]:
 
 
 def _dedup_last(values: Values, first: int) -> BoolColumn:
-    """Return which rows replace an earlier message. They need a dedup id of their own: the hash of a row finds only equal rows."""
+    """Return which rows replace an earlier message. They need a dedup id: the hash of a row finds only equal rows."""
     modes = values.get("dedup_mode")
     if modes is None:
         return False
@@ -231,7 +231,7 @@ def in_row(row: int, error: FilaError) -> FilaError:
     return type(error)(f"row {row} of its partition: {error.message}", retry_after=error.retry_after, details=error.details)
 
 
-# --- what makes rows equal --------------------------------------------------------------------------------------------
+# --- equal rows -------------------------------------------------------------------------------------------------------
 
 
 def _packed_options(batch: Enqueue, queues: str | list[str]) -> list[bytes] | bytes:

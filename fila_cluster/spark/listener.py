@@ -1,8 +1,8 @@
 """Acknowledges a batch as soon as Spark reports it complete.
 
-Spark tells a source about a batch's end only when it plans the next one; until then, and for a query's last batch perhaps for
-ever, its messages would stay leased. A listener of the session gets a report on each batch right after its commit. It runs in
-the driver's own Python process, not in the source's process: the offset in the report is enough.
+Spark reports a batch's end to a source only when it plans the next one, so its messages would stay leased; those of a query's
+last batch perhaps for ever. A listener of the session gets a report on each batch right after its commit, in the driver's own
+Python process: the offset in the report is enough.
 """
 
 import logging
@@ -22,7 +22,7 @@ from fila_cluster.spark.planner import Offset
 from fila_proto_zmq.errors import FilaError
 
 TIMEOUT_S: Final = 5.0
-"""Spark calls its listeners one after the other: none may hold up the others for long."""
+"""Spark calls its listeners one after the other, so this one must not delay the others for long."""
 
 _log = logging.getLogger(__name__)
 

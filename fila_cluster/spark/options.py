@@ -1,8 +1,8 @@
 """The options of ``.option(…)``: read once, on the driver, and checked there, before any task starts.
 
 Spark passes options on as text under case-insensitive names. An unknown one is refused by name, since a typo in
-``dedup_window`` would otherwise only show in duplicates. The environment (``FILA_ENDPOINT``) is the driver's: its
-value travels to the executors with the options.
+``dedup_window`` would otherwise only show in duplicates. ``FILA_ENDPOINT`` is the driver's: executors get it with the
+options.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,7 +1,4 @@
-"""How much a batch may hold, in the words of PySpark, which has them since 4.2.
-
-Before, a batch is always of the usual size.
-"""
+"""Plan the batches of a query, with the read limits of PySpark since 4.2. Before, a batch always has the usual size."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +14,7 @@ from fila_cluster.client import Client, QueueInfo
 from fila_cluster.client.calls.reservations import Reservations, WantedPart
 from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.spark.options import RETRY_FOR_S, BrokerAccess
-from fila_cluster.spark.selection import Selection, meant
+from fila_cluster.spark.pushdown import Selection, meant
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 
@@ -38,7 +35,7 @@ except ImportError:  # PySpark 4.0 and 4.1
             self.max_rows = max_rows
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Marks readers that can stop at what is there now."""
+        """Marks readers that can stop at the messages of now."""
 
 
 def rows_of(limit: Any, usual: int) -> int | None:
@@ -108,8 +105,7 @@ POLL_S: Final = 0.2
 """How long one request for messages waits for the first of them; Spark asks again at once."""
 
 PARTS_AT_ONCE: Final = 8
-"""Parts of each queue that are asked for together: one after the other, the way to the broker and back would take half of the
-time."""
+"""Parts of each queue that are asked for together: one by one, round trips would take half of the time."""
 
 LOOK_AGAIN_S: Final = 0.5
 """How often to list the queues that match a pattern and have messages."""
@@ -179,8 +175,8 @@ class Planner:
         lost = sum(batch.queues.values()) - sum(count for pieces in parts.values() for _, count in pieces)
         if lost:
             _log.warning(
-                "%d messages of batch %s are not reserved any more: they were not renewed for %g s, or their queue was deleted. "
-                "Those that are still in their queues come again in later batches.",
+                "%d messages of batch %s are not reserved any more: they were not renewed for %g s, or their queue was "
+                "deleted. Those that are still in their queues come again in later batches.",
                 lost,
                 batch.reservation,
                 self._timeout_s,
@@ -202,7 +198,7 @@ class Planner:
     # --- queues -------------------------------------------------------------------------------------------------------
 
     def pending(self) -> int:
-        """Return how many messages wait in the selected queues now."""
+        """Return the number of waiting messages in the selected queues."""
         return sum(info.pending for info in self._infos())
 
     def lag(self) -> dict[str, float]:

@@ -1,22 +1,25 @@
 """Filters that the broker applies, so that Spark never sees the other rows: on queue, fairness key and state.
 
-Only filters that name values are taken (``=``, ``in``, ``<=>``): they mean the same to Spark and to the broker. Spark applies
-the others itself. These columns are never null, so a comparison with null finds nothing, and ``is not null`` everything.
+Only filters that name values are taken (``=``, ``in``, ``<=>``), with the same meaning for Spark and the broker. Spark
+applies the others itself. These columns are never null, so a comparison with null finds nothing, and ``is not null``
+everything.
 
 Spark up to 4.3 keeps the plan for a filter with the *loaded* DataFrame, and uses it for all other queries on it too, or for
 another scan of it in the same query: after ``df.where("state = 'leased'").count()``, ``df.count()`` counts the leased ones.
-(Observed; later versions keep it with the scan.) A wrong answer is worse than a slow one, so there no filter is pushed unless
-the option ``pushdown`` says that the DataFrame is loaded for a single scan. The options ``fairness_key`` and ``state`` filter
-at the broker in any version.
+(Observed; later versions keep it with the scan.) So there no filter is pushed unless the option ``pushdown`` says that the
+DataFrame is loaded for a single scan. The options ``fairness_key`` and ``state`` filter at the broker in any version.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Final, Self
 
 from pyspark.sql.datasource import DataSourceReader
 
+from fila_cluster.client import Client, QueueInfo, checks
 from fila_cluster.spark.options import text_of
-from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 
 COLUMNS: Final = ("queue", "fairness_key", "state")
 STATES: Final = ("pending", "delayed", "leased")
@@ -30,7 +33,7 @@ _NOT_NULL: Final = "IsNotNull"
 
 
 def is_asked_for(options: Mapping[str, str]) -> bool:
-    """Return the option ``pushdown``; its default is whether this version of Spark keeps scans apart."""
+    """Return the option ``pushdown``; by default, whether this version of Spark keeps plans with scans."""
     text = (text_of(options, "pushdown") or "").lower()
     if text not in {"", "true", "false"}:
         raise InvalidArgumentError(f"option pushdown: {text!r} is not valid, use true or false")
@@ -83,7 +86,7 @@ class PushedFilters:
 def _column(each: Any) -> str | None:
     """Return the column of a filter; None if the broker can't apply the filter.
 
-    Filters are recognized by the names of their classes: the classes exist since PySpark 4.1, and nothing is pushed before.
+    Filters are recognized by the names of their classes, which exist since PySpark 4.1; nothing is pushed before.
     """
     if type(each).__name__ not in {_NOT_NULL, _IN, *_EQUAL}:
         return None
@@ -103,3 +106,62 @@ def _named(each: Any) -> tuple[Any, ...]:
 def _values(each: Any) -> frozenset[str]:
     """Return the values that a filter lets through."""
     return frozenset(value for value in _named(each) if value is not None)
+
+
+_WILD: Final = "*?["
+DEAD_LETTERS: Final = ".dlq"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Names of queues, and patterns as in a shell. Goes to the executors with their tasks."""
+
+    names: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str | None) -> Self:
+        """Read it from the option's text."""
+        words = [word.strip() for word in (text or "").split(",") if word.strip()]
+        if not words:
+            raise InvalidArgumentError(
+                'option queue: name the queue to read, .option("queue", "orders"); patterns: "orders*"'
+            )
+        patterns = tuple(word for word in words if set(word) & set(_WILD))
+        return cls(tuple(checks.queue_name(word) for word in words if word not in patterns), patterns)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names or any(fnmatchcase(name, pattern) for pattern in self.patterns)
+
+    def is_drained(self, name: str) -> bool:
+        """Like ``in``, for readers that take messages out: dead letter queues must be named as such."""
+        if name in self.names:
+            return True
+        wanted = [pattern for pattern in self.patterns if fnmatchcase(name, pattern)]
+        return any(pattern.endswith(DEAD_LETTERS) for pattern in wanted) if name.endswith(DEAD_LETTERS) else bool(wanted)
+
+    @property
+    def prefix(self) -> str:
+        """The common beginning of all its names."""
+        heads = [pattern[: min(pattern.index(mark) for mark in _WILD if mark in pattern)] for pattern in self.patterns]
+        words = [*self.names, *heads]
+        first, last = min(words), max(words)
+        return first[
+            : next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+        ]
+
+
+def meant(client: Client, selection: Selection, *, to_drain: bool) -> list[QueueInfo]:
+    """Return the selected queues, in the order of their names; ``to_drain``: for a reader that takes messages out of them.
+
+    Raises :class:`QueueNotFoundError` if a named one does not exist; a pattern may match none.
+    """
+    is_meant = selection.is_drained if to_drain else selection.__contains__
+    infos = [info for info in client.list_queues(selection.prefix) if is_meant(info.name)]
+    missing = set(selection.names) - {info.name for info in infos}
+    if missing:
+        name = min(missing)
+        raise QueueNotFoundError(
+            f"no queue {name!r}: create it with `fila-cluster queue create {name}` or create_queue()", details={"queue": name}
+        )
+    return infos

@@ -1,4 +1,4 @@
-"""Dedup ids for rows: the job of a row, and what distinguishes it from the same row of another job."""
+"""Dedup ids for rows, by their jobs and contents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class WriteJob:
         return cls(name or "", uuid4().hex, _writes.number())
 
     def scope(self) -> bytes:
-        """Return what distinguishes the rows of the calling task from all others; without a task there is one partition."""
+        """Return the identity of the calling task's rows; without a task there is one partition."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         batch = None if context is None else context.getLocalProperty(_BATCH)

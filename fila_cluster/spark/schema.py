@@ -1,4 +1,4 @@
-"""The columns that ``format("fila")`` reads, and how stored records become them."""
+"""The columns that ``format("fila")`` reads, made from stored records."""
 
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
@@ -66,7 +66,7 @@ ARROW_SCHEMA: Final = pa.schema(
         ("reason", pa.string()), ("source_queue", pa.string()), ("enqueued_at", _MOMENT), ("due_at", _MOMENT),
     ]
 )  # fmt: skip
-"""The same for Arrow, exactly as Spark expects it: otherwise it refuses the batch."""
+"""The same for Arrow, in the exact form that Spark accepts."""
 
 BATCH_BYTES_MAX: Final = 2**31 - 1
 """The bound of a batch's records together: Arrow counts the bytes of a column with 32 bits."""
@@ -91,8 +91,8 @@ def record_batch(
 ) -> pa.RecordBatch:
     """Return stored records of a queue, with the fields beside them, in :data:`ARROW_SCHEMA`.
 
-    A single value holds for all rows; of ``throttle_keys`` no elements mean none for all, and one holds for all. ``due_ms``:
-    Unix ms, 0 for what is not delayed. Raises :class:`InvalidFrameError` for damaged records.
+    A single value holds for all rows, so does one element of ``throttle_keys``; without elements, no row has any. ``due_ms``:
+    Unix ms, 0 without a delay. Raises :class:`InvalidFrameError` for damaged records.
     """
     count = len(records)
     if not records:
@@ -238,7 +238,7 @@ def _extensions(records: list[bytes], extended: _Longs) -> tuple[pa.Array, pa.Ar
 
 COLUMN: Final = "dead_lettered_at"
 DEAD_LETTER_SCHEMA: Final = StructType([*READ_SCHEMA.fields, StructField(COLUMN, TimestampType())])
-"""The reader's columns, and this one: null for messages that are no dead letters."""
+"""The reader's columns, and this one: null for messages that are not dead letters."""
 
 _DEAD_LETTERED_AT: Final = ARROW_SCHEMA.field("enqueued_at").type
 _ARROW_SCHEMA: Final = ARROW_SCHEMA.append(pa.field(COLUMN, _DEAD_LETTERED_AT))

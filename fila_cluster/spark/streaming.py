@@ -1,7 +1,7 @@
 """``readStream.format("fila")``: batches of a query as reservations, and their parts joined to larger Arrow batches.
 
-Spark and Arrow cost as much for 500 rows as for thousands. Measured: 1.9 µs a row for batches of 500, 1.1 for 4,000, and no
-less for more.
+Spark and Arrow cost as much for 500 rows as for thousands: 1.9 µs a row for batches of 500, 1.1 for 4,000 and more
+(measured).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from fila_cluster.client.commands_ahead import CommandsAhead
 from fila_cluster.spark import options as spark_options
 from fila_cluster.spark.options import RETRY_FOR_S, BrokerAccess
 from fila_cluster.spark.planner import Offset, Planner, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow, rows_of
-from fila_cluster.spark.selection import Selection
+from fila_cluster.spark.pushdown import Selection
 from fila_proto_zmq.commands import LeaseBatch
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _column(columns: Sequence[list[T] | T], counts: Sequence[int]) -> list[T] | 
 
 
 def _keys(columns: Sequence[list[list[str]]], counts: Sequence[int]) -> list[list[str]]:
-    """Return joined throttle keys: no elements are none for all, and one element is for all."""
+    """Return joined throttle keys: one element is for all rows; without elements no row has any."""
     first = columns[0]
     if len(first) <= 1 and all(column == first for column in columns):
         return first
@@ -85,7 +85,7 @@ def _keys(columns: Sequence[list[list[str]]], counts: Sequence[int]) -> list[lis
 ROWS_PER_BATCH: Final = 10_000
 RESERVATION_TIMEOUT_S: Final = 60.0
 ROWS_PER_PARTITION: Final = 20_000
-"""Rows that are worth a task: a task costs as much as 1,000 to 2,000 rows."""
+"""Rows of a task, which costs as much as 1,000 to 2,000 rows."""
 
 TASKS_MIN: Final = 4
 ROWS_PER_PARTITION_MIN: Final = 2_500
@@ -116,7 +116,7 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._timeout_s = spark_options.seconds_of(options, "reservation_timeout", RESERVATION_TIMEOUT_S)
         self._made: Planner | None = None
         self._left: int | None = None
-        """The rows that a run that ends by itself may still take."""
+        """The rows that a run with an end may still take."""
         self._last = Offset()
         self._planned: tuple[Offset, Offset] | None = None
         """Start and end of a batch that Spark has not asked for yet."""
@@ -138,7 +138,7 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Take no more messages than wait now. The broker chooses which: they come in fair order."""
+        """Take as many messages as wait now, in the broker's fair order."""
         self._left = min(self._planner.pending(), self._rows_of_run)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
@@ -202,7 +202,7 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def divide(held: Mapping[str, list[tuple[int, int]]]) -> list[tuple[tuple[str, tuple[int, ...]], ...]]:
-    """Divide parts of queues into tasks of about the same size: few large ones, but several if there are enough rows."""
+    """Divide parts of queues into tasks of about the same size: few large ones, but several for enough rows."""
     parts = [(queue, part, count) for queue, pieces in sorted(held.items()) for part, count in pieces]
     total = sum(count for _, _, count in parts)
     wanted = max(ceil(total / ROWS_PER_PARTITION), min(TASKS_MIN, ceil(total / ROWS_PER_PARTITION_MIN)))

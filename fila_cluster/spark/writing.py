@@ -1,10 +1,10 @@
 """``df.write.format("fila")`` and ``df.writeStream.format("fila")``: rows to messages, by tasks that may run twice.
 
-There is nothing to commit when the tasks are done: each row is in its queue once, durable, as soon as its task reports it,
-and a consumer may have it before the job ends. The rows that tasks of a failed job have stored stay in the queue.
+There is no commit at the end of a job: each row is in its queue once, durable, as soon as its task reports it, and a consumer
+may have it before the job ends. The rows that tasks of a failed job have stored stay in the queue.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,99 @@ from pyspark.sql.types import StructType
 
 from fila_cluster.spark import columns
 from fila_cluster.spark.columns import Columns
-from fila_cluster.spark.feed import Intake
+from fila_cluster.spark.feed import PartitionIntake
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, RequestTimeoutError
 from fila_proto_zmq.names import is_dead_letter
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionSink:
+    """Enqueues the rows of one partition when it is called with them. Picklable: Spark sends it to its executors."""
+
+    intake: PartitionIntake
+    columns: Columns
+
+    def __call__(self, rows: Iterable[Any]) -> None:
+        """Enqueue rows, ``Row`` or dict; return when all are durable."""
+        self.intake.store(columns.of_rows(rows, self.columns))
+
+
+def enqueue_partition(
+    *,
+    queue: str,
+    endpoint: str | None = None,
+    payload: str = "payload",
+    headers: str | None = None,
+    fairness_key: str | None = None,
+    weight: str | None = None,
+    throttle_keys: str | None = None,
+    priority: str | None = None,
+    cost: str | None = None,
+    delay_ms: str | None = None,
+    ttl_ms: str | None = None,
+    dedup_id: str | None = None,
+    dedup_mode: str | None = None,
+    max_attempts: str | None = None,
+    api_key: str | None = None,
+    server_key: str | None = None,
+    timeout: str | float | None = None,
+    dedup_window: str | float | None = None,
+    retry_for: str | float | None = None,
+    job: str | None = None,
+) -> PartitionSink:
+    """Make the function for ``foreachPartition`` of a DataFrame, or an RDD of ``Row`` or dict, that enqueues its rows.
+
+    From ``payload`` to ``max_attempts`` the arguments name columns (``payload="*"``: the whole row as JSON); other columns
+    are ignored, and null means the default. The rest are the options of ``format("fila")``; durations are text (``"5m"``) or
+    a number of milliseconds.
+
+    Within the dedup window a task that Spark repeats stores rows once, and so does a replayed micro-batch, if this is called
+    inside ``foreachBatch``, once for each write. ``job`` names the job, so that a repetition of all of it stores nothing
+    either. Raises :class:`InvalidArgumentError`.
+    """
+    named = {
+        "payload": payload,
+        "headers": headers,
+        "fairness_key": fairness_key,
+        "weight": weight,
+        "throttle_keys": throttle_keys,
+        "priority": priority,
+        "cost": cost,
+        "delay_ms": delay_ms,
+        "ttl_ms": ttl_ms,
+        "dedup_id": dedup_id,
+        "dedup_mode": dedup_mode,
+        "max_attempts": max_attempts,
+    }
+    rest = {
+        "endpoint": endpoint,
+        "queue": queue,
+        "api_key": api_key,
+        "server_key": server_key,
+        "timeout": timeout,
+        "dedup_window": dedup_window,
+        "retry_for": retry_for,
+        "job": job,
+    }
+    intake = PartitionIntake.of({name: _text(name, value) for name, value in rest.items() if value is not None})
+    return PartitionSink(
+        intake, Columns.named({name: _text(name, column) for name, column in named.items() if column is not None})
+    )
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str) and value:
+        return value
+    if name in _DURATIONS and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    raise InvalidArgumentError(f"{name}={value!r}: pass {'a duration' if name in _DURATIONS else 'a str'}")
+
+
+_DURATIONS = ("timeout", "dedup_window", "retry_for")
+
+
 @dataclass(slots=True)
-class Stored(WriterCommitMessage):
+class StoredRows(WriterCommitMessage):
     """A task's report: the number of stored rows."""
 
     rows: int
@@ -30,19 +116,19 @@ class Stored(WriterCommitMessage):
 class _Writing:
     """The part that all writers share."""
 
-    def __init__(self, intake: Intake, columns: Columns) -> None:
+    def __init__(self, intake: PartitionIntake, columns: Columns) -> None:
         self._intake = intake
         self._columns = columns
 
 
 class _OfArrow(_Writing):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        return Stored(self._intake.store(columns.of_arrow(iterator, self._columns)))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredRows:
+        return StoredRows(self._intake.store(columns.of_arrow(iterator, self._columns)))
 
 
 class _OfRows(_Writing):
-    def write(self, iterator: Iterator[Any]) -> Stored:
-        return Stored(self._intake.store(columns.of_rows(iterator, self._columns)))
+    def write(self, iterator: Iterator[Any]) -> StoredRows:
+        return StoredRows(self._intake.store(columns.of_rows(iterator, self._columns)))
 
 
 if hasattr(datasource, "DataSourceArrowWriter"):
@@ -68,10 +154,10 @@ else:  # PySpark before 4.1
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
-    """Plan a batch write: errors that can be known are raised now, before a task starts.
+    """Plan a batch write, and raise errors before a task starts.
 
-    Tasks wait for a shard that is down for a moment; a broker that does not answer at all is an error now, because its
-    endpoint is probably wrong.
+    Tasks wait for a shard that is down for a moment. A broker that does not answer at all is an error now: its endpoint is
+    probably wrong.
     """
     if overwrite:
         raise InvalidArgumentError(
@@ -106,14 +192,14 @@ def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: 
     return StreamWriter(intake, columns)
 
 
-def _planned(options: Mapping[str, str], schema: StructType) -> tuple[Intake, Columns]:
-    intake, columns = Intake.of(options), Columns.of(schema, options)
+def _planned(options: Mapping[str, str], schema: StructType) -> tuple[PartitionIntake, Columns]:
+    intake, columns = PartitionIntake.of(options), Columns.of(schema, options)
     if intake.queue is None and "queue" not in columns.names:
         raise InvalidArgumentError("no queue: name one with option queue, or give the rows a column 'queue'")
     return intake, columns
 
 
-def _check_target(intake: Intake) -> None:
+def _check_target(intake: PartitionIntake) -> None:
     if intake.queue is not None and is_dead_letter(intake.queue):
         raise InvalidArgumentError(
             f"option queue: {intake.queue!r} is a dead letter queue, only the broker puts messages there"

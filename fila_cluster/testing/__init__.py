@@ -9,15 +9,15 @@
         fila.clock.advance(30)
         assert fila.receive("orders")[0].attempts == 1
 
-``fila`` is a fixture of the pytest plugin that comes with the package; ``with broker() as fila`` is the same elsewhere. Other clients
-of the process reach the broker at ``fila.endpoint``.
+``fila`` is a fixture of the pytest plugin that comes with the package; ``with broker() as fila`` is the same elsewhere. Other
+clients of the process reach the broker at ``fila.endpoint``.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fila_cluster.testing.clocks import Clock
     from fila_cluster.testing.kit import Fila, QueueState, broker
+    from fila_cluster.testing.memory import Clock
 
 __all__ = ["Clock", "Fila", "QueueState", "broker"]
 
@@ -25,7 +25,7 @@ __all__ = ["Clock", "Fila", "QueueState", "broker"]
 def __getattr__(name: str) -> Any:
     """Import the broker when it is first used: pytest loads the plugin of this package in every run."""
     if name == "Clock":
-        from fila_cluster.testing.clocks import Clock  # noqa: PLC0415
+        from fila_cluster.testing.memory import Clock  # noqa: PLC0415
 
         return Clock
     if name in __all__:

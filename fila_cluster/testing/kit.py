@@ -1,4 +1,4 @@
-"""What a test has in its hands: a client with a clock, with assertions, and with the story of each queue."""
+"""The client of a test, with a clock, assertions, and the story of each queue."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,33 +8,32 @@ from typing import Any, Final, Protocol
 
 from fila_cluster.client import Client, MessageView, QueueStats, Request, checks
 from fila_cluster.errors import FilaError, InvalidArgumentError, QueueNotFoundError
-from fila_cluster.testing.clocks import Clock, RealClock, VirtualClock
-from fila_cluster.testing.memory import MemoryBroker
-from fila_cluster.testing.story import Event, shown_payload, told
+from fila_cluster.testing.memory import Clock, MemoryBroker, RealClock, VirtualClock
+from fila_cluster.testing.story import StoryEvent, shown_payload, told
 from fila_proto_zmq.commands import DescribeQueue, QueueDescription
 from fila_proto_zmq.limits import DELAY_MS_MAX, LEASE_MS_MAX
 from fila_worker.core.settings import ShardSettings
 
 MESSAGES_TOLD: Final = 20
-"""Messages in a story; of more the latest."""
+"""Messages in a story, the latest ones."""
 DLQ: Final = ".dlq"
 QUEUE_MESSAGES_MAX: Final = 2**63 - 1
 _numbers = count(1)
 
 
 class WorksUntilIdle(Protocol):
-    """What :meth:`Fila.run_until_idle` runs: :class:`fila_cluster.app.App`, and anything else with this method."""
+    """The argument of :meth:`Fila.run_until_idle`: :class:`fila_cluster.app.App`, or anything else with this method."""
 
     def run_until_idle(self, client: Any) -> int:
-        """Handle all that is deliverable now, and return how many deliveries that were."""
+        """Handle all messages that are deliverable now, and return the number of deliveries."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueueState:
     """A queue as it was when it was asked for. Its ``repr`` is the story of its messages, so a plain ``assert`` shows it.
 
-    ``messages`` are those in the queue, ``dead`` those that came from it and are in its dead letter queue, or in the queue that it
-    names as ``dead_letter``: what is among the first 1,000 there. The counters are as in :class:`~fila_cluster.QueueStats`.
+    ``messages`` are those in the queue, ``dead`` those that came from it and are among the first 1,000 of its dead letter
+    queue, or of the queue that it names as ``dead_letter``. The counters are as in :class:`~fila_cluster.QueueStats`.
     """
 
     name: str
@@ -61,27 +60,28 @@ class QueueState:
 class Fila(Client):
     """A :class:`~fila_cluster.Client` of a test's own broker.
 
-    ``clock``: the broker's time. ``endpoint``: where other clients find the broker, also asyncio ones and those of frameworks.
+    ``clock``: the broker's time. ``endpoint``: for other clients, also asyncio ones and those of frameworks.
     """
 
     clock: Clock
 
     def __init__(self, endpoint: str, clock: Clock, memory: MemoryBroker | None) -> None:
-        """``memory``: the broker, if it is one in memory. Use :func:`broker`, or the fixture ``fila``, instead."""
+        """``memory``: the broker, if it is in memory. Use :func:`broker`, or the fixture ``fila``, instead."""
         super().__init__(endpoint)
         self.clock = clock
         self._memory = memory
 
     def run_until_idle(self, app: WorksUntilIdle) -> int:
-        """Have handlers work on all that is deliverable now, and on what they enqueue meanwhile; return the number of deliveries.
+        """Handle all messages that are deliverable now, or enqueued meanwhile; return the number of deliveries.
 
-        What is due later waits: ``clock.advance`` and call it again. ``app``: a :class:`fila_cluster.app.App`, a
+        Messages that are due later stay: ``clock.advance`` and call it again. ``app``: a :class:`fila_cluster.app.App`, a
         ``fila_cluster.celery.testing.InlineWorker``, or anything with their method ``run_until_idle(client)``.
         """
         run = getattr(app, "run_until_idle", None)
         if not callable(run):
             raise InvalidArgumentError(
-                f"run_until_idle({app!r}): pass an App, the InlineWorker of a Celery app, or an object with a method run_until_idle(client)"
+                f"run_until_idle({app!r}): pass an App, the InlineWorker of a Celery app, or an object with a method "
+                "run_until_idle(client)"
             )
         return int(run(self))
 
@@ -93,14 +93,23 @@ class Fila(Client):
         messages = tuple(self.browse(name, limit=1000))
         dead = () if stats.is_dead_letter else self._dead_letters(name)
         return QueueState(
-            name, stats.pending, stats.delayed, stats.in_flight, stats.enqueued, stats.delivered, stats.acked,
-            stats.dead_lettered, messages, dead, self._story(name, stats, messages, dead),
-        )  # fmt: skip
+            name,
+            stats.pending,
+            stats.delayed,
+            stats.in_flight,
+            stats.enqueued,
+            stats.delivered,
+            stats.acked,
+            stats.dead_lettered,
+            messages,
+            dead,
+            self._story(name, stats, messages, dead),
+        )
 
     def story(self, queue: str) -> str:
-        """Return what happened to the messages of a queue, and how they are now, for people.
+        """Return the events of a queue's messages, and their present states, for people.
 
-        Of a broker outside it says only how they are now.
+        Of a broker outside it has only the present states.
         """
         try:
             return self.queue(queue).story
@@ -110,7 +119,7 @@ class Fila(Client):
 
     @property
     def stories(self) -> list[str]:
-        """The stories of all queues to which something happened."""
+        """The stories of all queues with events."""
         if self._memory is not None:
             names = self._memory.story.queues
         else:
@@ -150,7 +159,7 @@ class Fila(Client):
         _expect(state, "dead letters", len(state.dead), count)
 
     def assert_empty(self, queue: str) -> None:
-        """Assert that a queue has no messages: none pending, delayed or leased."""
+        """Assert that a queue has no pending, delayed or leased messages."""
         __tracebackhide__ = True
         state = self.queue(queue)
         _expect(state, "messages", state.depth, 0)
@@ -165,7 +174,7 @@ class Fila(Client):
         return tuple(found)
 
     def _dead_letter_queues(self, queue: str) -> list[str]:
-        """Return its own, and the one that it names instead: that was perhaps changed while there were letters."""
+        """Return its own, and the one that it names instead: that may have been changed while there were letters."""
         described: QueueDescription = self.request(Request(queue, DescribeQueue()))
         named = described.options.dead_letter
         return [queue + DLQ] if named in {None, "dlq", "discard"} else [queue + DLQ, str(named)]
@@ -173,7 +182,7 @@ class Fila(Client):
     def _story(self, name: str, stats: QueueStats, messages: tuple[MessageView, ...], dead: tuple[MessageView, ...]) -> str:
         since = "" if self._memory is None else f", {self._memory.age:.3f} s after its broker's start"
         counts = f"{stats.pending} pending, {stats.delayed} delayed, {stats.in_flight} leased, {len(dead)} dead"
-        events: list[Event] = [] if self._memory is None else self._memory.story.of(name)
+        events: list[StoryEvent] = [] if self._memory is None else self._memory.story.of(name)
         now = self.clock.now()
         states = {view.id: _state_of(view, (now.timestamp())) for view in messages}
         states |= {view.id: f"dead letter: {view.reason}, attempts {view.attempts}{_error_of(view)}" for view in dead}
@@ -195,10 +204,10 @@ def broker(
     max_queue_messages: int | None = None,
     dedup_window: float = 300.0,
 ) -> Iterator[Fila]:
-    """Open a broker in memory, on a clock of its own, and a client of it. It takes a few milliseconds, and is gone at the end.
+    """Open a broker in memory, with a clock of its own, for a context, and a client of it. It takes a few milliseconds.
 
-    ``name``: clients of this process find it as ``memory://NAME``; by default a new one. The other options are those of a cluster's
-    configuration, durations in seconds.
+    ``name``: clients of this process find it as ``memory://NAME``; by default a new one. The other options are those of a
+    cluster's configuration, durations in seconds.
     """
     settings = ShardSettings(
         visibility_timeout_ms=checks.positive_milliseconds("visibility_timeout", visibility_timeout, LEASE_MS_MAX),
@@ -216,12 +225,12 @@ def broker(
 
 
 class NotEmptyError(Exception):
-    """A broker outside is in use, and tests would delete what it has."""
+    """A broker outside is in use, and tests would delete its contents."""
 
 
 @contextmanager
 def broker_at(endpoint: str, clock: RealClock) -> Iterator[Fila]:
-    """Use a broker outside, which must have no queues, schedules and templates. What is there at the end, those and runtime config, is deleted.
+    """Use a broker outside without queues, schedules and templates. At the end those are deleted, and the runtime config.
 
     Raise :class:`NotEmptyError` if it has some.
     """
@@ -230,8 +239,8 @@ def broker_at(endpoint: str, clock: RealClock) -> Iterator[Fila]:
             if names:
                 some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
                 raise NotEmptyError(
-                    f"the broker at {endpoint} has {len(names)} {kind} ({some}): tests need a broker of their own, because they delete all "
-                    f"{kind} at the end"
+                    f"the broker at {endpoint} has {len(names)} {kind} ({some}): tests need a broker of their own, because "
+                    f"they delete all {kind} at the end"
                 )
         config = fila.list_config()
         try:
@@ -241,7 +250,7 @@ def broker_at(endpoint: str, clock: RealClock) -> Iterator[Fila]:
 
 
 def _contents(client: Client) -> dict[str, list[str]]:
-    """Return the names of what tests may make, by kind."""
+    """Return the names of objects that tests may make, by kind."""
     return {
         "queues": _queues(client),
         "schedules": [schedule.name for schedule in client.list_schedules()],
@@ -254,7 +263,7 @@ def _queues(client: Client) -> list[str]:
 
 
 def _clear(endpoint: str, config: dict[str, str]) -> None:
-    """Delete what tests have made, and set the runtime config back. By a new client: the test may have closed its own."""
+    """Delete the objects of tests, and restore the runtime config. By a new client: the test may have closed its own."""
     with Client(endpoint) as client:
         for schedule in client.list_schedules():  # first what makes queues and messages
             client.delete_schedule(schedule.name)
@@ -303,7 +312,7 @@ def _lines_of(events: dict[str, list[str]], states: dict[str, str], payloads: di
 
 
 def stories_for(fila: Fila, report: str) -> str:
-    """Return the stories that the report of a failure does not have yet; empty if there are none."""
+    """Return the stories that the report of a failure lacks."""
     if fila.closed:
         return ""
     try:

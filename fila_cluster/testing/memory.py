@@ -1,28 +1,29 @@
-"""A broker in memory on a clock of its own: the real router core, the real shard, real Lua, and no sockets, files or processes.
+"""A broker in memory on a clock of its own: the real router core, shard and Lua, without sockets, files and processes.
 
-The threads of its clients carry out its turns, each in its own call, so an answer is there when the call sends its request. Time
-stands still meanwhile. It goes on
+The threads of its clients carry out its turns, each in its own call, so an answer is there when the call sends its request.
+The clock advances only
 
 - when :meth:`MemoryBroker.advance` is called;
-- when the thread that made the broker waits in a call: the clock jumps to the next date of the broker or of a client, again and again,
-  until the call has its answer or its own time is over. But not while other threads use the broker: they may be about to do
-  something, and a jump would be unfair to them;
+- when the thread that made the broker waits in a call, and no other thread uses the broker: it jumps to the next date of the
+  broker or of a client, repeatedly, until the call has its answer or is out of time;
 - when a wait of another thread, or a timer of an event loop, has taken its real time.
 
-At each date on its way the broker and all clients do what is due, in order: heartbeats, renewals of leases, expiries, delayed messages,
-tokens. So ``advance(3600)`` is what an hour is, only faster.
+At each date on its way the broker and all clients do their due work, in order: heartbeats, renewals of leases, expiries,
+delayed messages, tokens.
 """
 
 import math
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final, Protocol
 
 from fila_cluster.client.io import inside
 from fila_cluster.client.io.inside import InsideLink
 from fila_cluster.embedded.joined import Joined, Joint
 from fila_cluster.testing.story import Story
+from fila_proto_zmq.errors import InvalidArgumentError
 from fila_worker.core.settings import ShardSettings
 from fila_worker.lua import compile_hooks
 from fila_worker.process.shard_process import ShardProcess
@@ -30,7 +31,7 @@ from fila_worker.process.slots import Slot
 from fila_worker.storage.memory import MemoryStore
 
 TURNS_MAX: Final = 1_000_000
-"""Turns without a pause, and without time that goes on, after which something is wrong: 10,000 messages need some hundreds."""
+"""Turns without a pause and without an advance of time that show a fault: 10,000 messages need some hundreds."""
 OTHERS_MAX: Final = 1000
 """Threads that are remembered before those that have ended are forgotten."""
 WORKER: Final = "worker-0"
@@ -48,7 +49,7 @@ class MemoryBroker:
         """Held while the broker works. A finalizer may come in the middle of that, in the same thread, and use a client."""
         self._works = False
         self._moving = threading.RLock()
-        """Held while time goes on. A thread that has it may take ``_lock`` and the locks of clients, never the other way round."""
+        """Held while time advances. Its holder may take ``_lock`` and the locks of clients, never the other way round."""
         self._others: set[int] = set()
         """Threads, other than the one that keeps the clock, that have used the broker."""
         self._began = max(time.monotonic(), inside.earliest())
@@ -64,7 +65,7 @@ class MemoryBroker:
         inside.enter(name, self)
 
     def close(self) -> None:
-        """End it. What it holds is gone, and its clients' calls end with an error."""
+        """End it with its contents. Its clients' calls end with an error."""
         inside.leave(self.name, self)
         with self._lock:
             self._joined.close()
@@ -81,7 +82,7 @@ class MemoryBroker:
             return self._joined.connect(link.ring)
 
     def serve(self) -> None:
-        """Carry out what was sent, and what is due now."""
+        """Carry out sent frames, and due work."""
         thread = threading.get_ident()
         if thread != self._keeper:
             self._others.add(thread)
@@ -104,7 +105,7 @@ class MemoryBroker:
         raise RuntimeError(f"the broker of memory://{self.name} does not come to rest")
 
     def rest(self, until: float) -> bool:
-        """Let the clock go on to the next date, at most to ``until``; return False if this thread may not move it."""
+        """Advance the clock to the next date, at most to ``until``; return False if this thread may not move it."""
         if threading.get_ident() != self._keeper or self._has_company():
             return False
         with self._moving:
@@ -113,7 +114,7 @@ class MemoryBroker:
         return True
 
     def reach(self, until: float) -> None:
-        """Let the clock go on to ``until``, unless it is past that or another thread moves it."""
+        """Advance the clock to ``until``, unless it is past that or another thread moves it."""
         if until == math.inf or not self._moving.acquire(blocking=False):
             return
         try:
@@ -125,16 +126,16 @@ class MemoryBroker:
 
     @property
     def now_at(self) -> datetime:
-        """What time it is by its clock."""
+        """The time by its clock."""
         return datetime.fromtimestamp(self._now_ms / 1000, UTC)
 
     @property
     def age(self) -> float:
-        """For how many seconds it exists, by its clock."""
+        """Its age in seconds, by its clock."""
         return (self._now_ms - self._began_ms) / 1000
 
     def advance(self, duration_ms: int) -> None:
-        """Let the clock go on, and have everything done that is due by then."""
+        """Advance the clock, and do all work that is due by then."""
         with self._moving:
             self._go_on(self._now_ms + duration_ms)
 
@@ -144,7 +145,7 @@ class MemoryBroker:
             self._step(target_ms)
 
     def _step(self, target_ms: int) -> None:
-        """Go to the next date, at most to ``target_ms``, and do what is due there. Nothing is due now."""
+        """Advance to the next date, at most to ``target_ms``, and do its due work. Nothing is due now."""
         due_ms = min(self._next_ms(), target_ms)
         if due_ms > self._now_ms:
             self._now_ms = due_ms
@@ -175,3 +176,69 @@ class MemoryBroker:
         if self._others:
             self._others &= {thread.ident for thread in threading.enumerate() if thread.ident is not None}
         return bool(self._others)
+
+
+WAIT_S_MAX: Final = 30.0
+"""The longest wait on a real broker."""
+ADVANCE_S_MAX: Final = 10 * 365 * 86_400.0
+"""Ten years: more is a mistake in the unit."""
+
+
+class Clock(Protocol):
+    """The time of the broker of a test."""
+
+    def advance(self, seconds: float) -> None:
+        """Advance by so many seconds; the broker and its clients do the work that is due by then."""
+
+    def now(self) -> datetime:
+        """Return the time, in UTC."""
+
+
+class VirtualClock:
+    """The clock of a broker in memory. It begins at the present time, and only the test moves it."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+
+    def advance(self, seconds: float) -> None:
+        """Advance by so many seconds at once; the broker and its clients do the due work in order."""
+        self._broker.advance(round(1000 * checked("advance", seconds)))
+
+    def now(self) -> datetime:
+        """Return the time, in UTC."""
+        return self._broker.now_at
+
+    def __repr__(self) -> str:
+        return f"<VirtualClock, {self._broker.age:g} s after its start>"
+
+
+class RealClock:
+    """The time of a broker outside: :meth:`advance` waits."""
+
+    def __init__(self, too_long: Callable[[str], object], wait_s_max: float = WAIT_S_MAX) -> None:
+        """``too_long(why)`` is called instead of a longer wait than ``wait_s_max``."""
+        self._too_long = too_long
+        self._wait_s_max = wait_s_max
+
+    def advance(self, seconds: float) -> None:
+        """Wait for so many seconds."""
+        if checked("advance", seconds) > self._wait_s_max:
+            self._too_long(
+                f"clock.advance({seconds:g}) would wait for longer than {self._wait_s_max:g} s on a real broker "
+                "(--fila-wait-max)"
+            )
+            return
+        time.sleep(seconds)
+
+    def now(self) -> datetime:
+        """Return the time, in UTC."""
+        return datetime.now(UTC)
+
+
+def checked(name: str, seconds: Any) -> float:
+    """Return a number of seconds; raise :class:`InvalidArgumentError` if it is not one."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
+        raise InvalidArgumentError(f"{name}: {seconds!r} is not a number of seconds")
+    if not 0 <= seconds <= ADVANCE_S_MAX:
+        raise InvalidArgumentError(f"{name}: {seconds:g} is not from 0 to {ADVANCE_S_MAX:g} s (ten years)")
+    return float(seconds)

@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture ``fila``, ``--fila-endpoint``, and the stories of queues in the reports of tests that fail."""
+"""The pytest plugin: the fixture ``fila``, ``--fila-endpoint``, and stories of queues in the reports of failed tests."""
 
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--fila-endpoint",
         metavar="URL",
         default=None,
-        help="run the tests with the fixture `fila` on the broker at URL instead of in memory; it must have no queues, schedules and templates",
+        help="run the tests with the fixture `fila` on the broker at URL instead of in memory; it must have no queues, "
+        "schedules and templates",
     )
     group.addoption(
         "--fila-wait-max",
@@ -34,12 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def fila(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Fila]":
-    """A client of a broker that is this test's own: in memory, on a clock that the test moves, or that of ``--fila-endpoint``.
+    """A client of this test's own broker: in memory, on a clock that the test moves, or that of ``--fila-endpoint``.
 
     ``FILA_ENDPOINT`` names the broker during the test, so that clients without an endpoint find it.
     """
-    from fila_cluster.testing.clocks import RealClock  # noqa: PLC0415 # not before a test needs a broker
     from fila_cluster.testing.kit import NotEmptyError, broker, broker_at  # noqa: PLC0415
+    from fila_cluster.testing.memory import RealClock  # noqa: PLC0415 # not before a test needs a broker
 
     endpoint = request.config.getoption("--fila-endpoint")
     if endpoint is None:

@@ -1,27 +1,12 @@
-"""What happened to the messages of each queue, as the broker saw it, for people who look at a test that fails."""
+"""The events of the messages of each queue, by the broker's frames, for the reports of failed tests."""
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.codec import decode_body, decode_command
-from fila_proto_zmq.commands import (
-    DELIVERY,
-    Cancel,
-    Command,
-    Delivered,
-    Enqueue,
-    Enqueued,
-    Fault,
-    Purged,
-    PurgeQueue,
-    Receive,
-    Redrive,
-    Redriven,
-    Settle,
-    Verb,
-)
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_proto_zmq.ids import format_id
@@ -30,25 +15,28 @@ from fila_proto_zmq.record import open_envelope, record_id, unpack_fixed
 EVENTS_MAX: Final = 10_000
 """Events that are remembered, of all queues together; the oldest are forgotten first."""
 LEASES_MAX: Final = 10_000
-"""Leases whose messages are remembered, to tell what was settled."""
+"""Leases whose messages are remembered, to name settled ones."""
 QUESTIONS_MAX: Final = 10_000
 """Requests whose answers are waited for."""
 PAYLOAD_SHOWN: Final = 60
 """Bytes of a payload that a story shows."""
 
-_WATCHED: Final = {command.opcode: command for command in (Enqueue, Settle, Receive, Cancel, PurgeQueue, Redrive)}
+_WATCHED: Final = {
+    command.opcode: command
+    for command in (wire.Enqueue, wire.Settle, wire.Receive, wire.Cancel, wire.PurgeQueue, wire.Redrive)
+}
 _DONE: Final = {
-    Verb.ACK: "acked",
-    Verb.NACK: "nacked",
-    Verb.RETRY: "retried",
-    Verb.FAIL: "failed",
-    Verb.RELEASE: "given back",
-    Verb.DEFER: "deferred",
+    wire.Verb.ACK: "acked",
+    wire.Verb.NACK: "nacked",
+    wire.Verb.RETRY: "retried",
+    wire.Verb.FAIL: "failed",
+    wire.Verb.RELEASE: "given back",
+    wire.Verb.DEFER: "deferred",
 }
 
 
-class Event(NamedTuple):
-    """Something that happened. ``after_s``: seconds since the broker began. ``message``: its id; empty: it concerns the queue."""
+class StoryEvent(NamedTuple):
+    """An event. ``after_s``: seconds since the broker began. ``message``: its id; empty: an event of the queue."""
 
     after_s: float
     queue: str
@@ -57,29 +45,29 @@ class Event(NamedTuple):
 
 
 class Story:
-    """The latest events of a broker. It sees the frames between clients and the worker (:class:`fila_cluster.embedded.joined.Watcher`)."""
+    """The latest events of a broker, as a :class:`~fila_cluster.embedded.joined.Watcher` of its frames."""
 
     def __init__(self, began_ms: int, now_ms: Callable[[], int]) -> None:
         self._began_ms = began_ms
         self._now_ms = now_ms
-        self._events: OrderedDict[int, Event] = OrderedDict()
+        self._events: OrderedDict[int, StoryEvent] = OrderedDict()
         self._number = 0
-        self._asked: OrderedDict[tuple[bytes, int], tuple[str, Command]] = OrderedDict()
+        self._asked: OrderedDict[tuple[bytes, int], tuple[str, wire.Command]] = OrderedDict()
         self._leased: OrderedDict[int, list[str]] = OrderedDict()
 
     @property
     def queues(self) -> list[str]:
-        """The queues to which something happened, in the order of their first event that is remembered."""
+        """The queues with events, in the order of their first remembered event."""
         return list(dict.fromkeys(event.queue for event in list(self._events.values())))
 
-    def of(self, queue: str) -> list[Event]:
+    def of(self, queue: str) -> list[StoryEvent]:
         """Return the events of a queue."""
         return [event for event in list(self._events.values()) if event.queue == queue]
 
     # --- the broker's side --------------------------------------------------------------------------------------------
 
     def asked(self, client: bytes, header: bytes, key: bytes, body: bytes) -> None:
-        """See a request that the worker is about to carry out."""
+        """Observe a request before the worker carries it out."""
         if header[3] not in _WATCHED:
             return
         try:
@@ -90,10 +78,10 @@ class Story:
         _remember(self._asked, (client, opened.request), (key.decode(errors="replace"), command), QUESTIONS_MAX)
 
     def answered(self, client: bytes, header: bytes, key: bytes, body: bytes) -> None:
-        """See an answer or a delivery."""
+        """Observe an answer or a delivery."""
         opened = unpack_header(header)
-        if opened.opcode == DELIVERY and not opened.flags & REPLY:
-            self._delivered(key.decode(), decode_body(Delivered, body), client)
+        if opened.opcode == wire.DELIVERY and not opened.flags & REPLY:
+            self._delivered(key.decode(), decode_body(wire.Delivered, body), client)
             return
         if opened.opcode not in _WATCHED:
             return
@@ -101,28 +89,28 @@ class Story:
         if command is None:
             return
         if opened.flags & ERROR:
-            fault = decode_body(Fault, body)
-            if not isinstance(command, Receive):
+            fault = decode_body(wire.Fault, body)
+            if not isinstance(command, wire.Receive):
                 self._note(queue, "", f"{type(command).__name__} was refused: {fault.code}: {fault.text}")
             return
         self._done(queue, command, decode_body(command.reply, body), client)
 
-    def _done(self, queue: str, command: Command, reply: Any, client: bytes) -> None:
-        if isinstance(command, Enqueue):
+    def _done(self, queue: str, command: wire.Command, reply: Any, client: bytes) -> None:
+        if isinstance(command, wire.Enqueue):
             self._enqueued(queue, command, reply)
-        elif isinstance(command, Receive):
+        elif isinstance(command, wire.Receive):
             self._delivered(queue, reply, client)
-        elif isinstance(command, Settle):
+        elif isinstance(command, wire.Settle):
             self._settled(queue, command, {(lease, index): fault for lease, index, fault in reply.faults})
-        elif isinstance(command, Cancel):
+        elif isinstance(command, wire.Cancel):
             message = format_id(command.id_high, command.id_low)
             self._note(queue, message, "cancelled" if reply.removed else "not cancelled: it is leased")
-        elif isinstance(reply, Purged):
+        elif isinstance(reply, wire.Purged):
             self._note(queue, "", f"{reply.count} messages purged")
-        elif isinstance(reply, Redriven):
+        elif isinstance(reply, wire.Redriven):
             self._note(queue, "", f"{reply.count} messages redriven")
 
-    def _enqueued(self, queue: str, command: Enqueue, reply: Enqueued) -> None:
+    def _enqueued(self, queue: str, command: wire.Enqueue, reply: wire.Enqueued) -> None:
         faults = {index: fault for index, fault in reply.faults}  # noqa: C416 # tuples of the wire
         known = {index: format_id(high, low) for index, high, low in reply.known}
         taken = 0
@@ -136,7 +124,7 @@ class Story:
                 taken += 1
                 self._note(queue, format_id(reply.id_high, low), f"enqueued {shown(envelope)}{_options(command, index)}")
 
-    def _delivered(self, queue: str, delivered: Delivered, client: bytes) -> None:
+    def _delivered(self, queue: str, delivered: wire.Delivered, client: bytes) -> None:
         for batch in delivered.batches:
             ids = [format_id(*record_id(record)) for record in batch.records]
             _remember(self._leased, batch.lease, ids, LEASES_MAX)
@@ -145,8 +133,8 @@ class Story:
                 attempts = unpack_fixed(record)[1]
                 self._note(queue, message, f"delivered to client {client_name(client)}, attempts {attempts}{until}")
 
-    def _settled(self, queue: str, command: Settle, faults: dict[tuple[int, int], Fault]) -> None:
-        what = _DONE.get(Verb(command.verb), "settled") if command.verb in set(Verb) else "settled"
+    def _settled(self, queue: str, command: wire.Settle, faults: dict[tuple[int, int], wire.Fault]) -> None:
+        what = _DONE.get(wire.Verb(command.verb), "settled") if command.verb in set(wire.Verb) else "settled"
         after = f" in {command.after_ms / 1000:g} s" if command.after_ms else ""
         error = f": {command.error}" if command.error else ""
         for lease, indexes in command.fences:
@@ -158,7 +146,7 @@ class Story:
 
     def _note(self, queue: str, message: str, text: str) -> None:
         self._number += 1
-        event = Event((self._now_ms() - self._began_ms) / 1000, queue, message, text)
+        event = StoryEvent((self._now_ms() - self._began_ms) / 1000, queue, message, text)
         _remember(self._events, self._number, event, EVENTS_MAX)
 
 
@@ -181,7 +169,7 @@ def shown_payload(payload: bytes) -> str:
     return (text if text.isprintable() else repr(head)) + (f"… ({len(payload)} bytes)" if len(payload) > len(head) else "")
 
 
-def told(events: Iterable[Event]) -> dict[str, list[str]]:
+def told(events: Iterable[StoryEvent]) -> dict[str, list[str]]:
     """Return the lines of each message, by id; those of the queue itself are under the empty id."""
     lines: defaultdict[str, list[str]] = defaultdict(list)
     for event in events:
@@ -189,7 +177,7 @@ def told(events: Iterable[Event]) -> dict[str, list[str]]:
     return dict(lines)
 
 
-def _options(command: Enqueue, index: int) -> str:
+def _options(command: wire.Enqueue, index: int) -> str:
     told_of = []
     if (key := _of(command.fairness_key, index)) != "default":
         told_of.append(f"key {key}")

@@ -1,21 +1,110 @@
-"""The spans of a trace: of enqueues, deliveries and settlements, with OpenTelemetry's messaging attributes."""
+"""The spans of a trace, with OpenTelemetry's messaging attributes, and the headers that carry it (W3C Trace Context).
+
+Most deliveries carry no trace, so the check for one costs 0.1 to 0.2 µs: headers that are too short are recognized by their
+length, others are searched as they are packed. Only found headers are decoded, and only sampled traces count.
+"""
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from fila_cluster.client.message import Message
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.settling import Settlement, Settling
-from fila_cluster.tracing.carrier import fields_of, with_fields
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import AlreadySettledError, BatchError, FilaError, InvalidArgumentError, LeaseExpiredError
+from fila_proto_zmq.limits import HEADERS_BYTES_MAX
+from fila_proto_zmq.record import FIXED_BYTES
+
+TRACEPARENT: Final = "traceparent"
+FIELDS_BYTES_MAX: Final = 1024
+"""More than the size of ``traceparent`` (55 characters) and ``tracestate`` (512)."""
+
+PACKED_NAME: Final = b"\xab" + TRACEPARENT.encode()
+"""The header's name in msgpack."""
+BYTES_MIN: Final = 1 + len(PACKED_NAME) + 2 + 55
+"""The size of a map with only a ``traceparent``."""
+FLAGS_AT: Final = 1
+LENGTH_AT: Final = FIXED_BYTES
+HEADERS_AT: Final = FIXED_BYTES + 4
+"""The place of the flags, the headers' length (four bytes) and the headers in a plain record."""
+_NOWHERE: Final = Context()
+_propagator: Final = TraceContextTextMapPropagator()
+
+
+def fields_of(span: Span) -> dict[str, str]:
+    """Return the headers that make a message part of this span's trace; empty unless it is sampled."""
+    fields: dict[str, str] = {}
+    if span.get_span_context().trace_flags.sampled:
+        _propagator.inject(fields, set_span_in_context(span, _NOWHERE))
+    return fields
+
+
+def with_fields(headers: Any, fields: Mapping[str, str]) -> Any:
+    """Return new headers with ``fields``; the given ones if they have a trace, are malformed, or have no room left."""
+    if headers is None:
+        return fields
+    if not isinstance(headers, Mapping) or TRACEPARENT in headers or not _have_room(headers):
+        return headers
+    return {**headers, **fields}
+
+
+def _have_room(headers: Mapping[Any, Any]) -> bool:
+    """Return whether the fields fit beside the headers.
+
+    Four bytes a character and ten around a pair are enough in any case.
+    """
+    size = sum(len(key) + len(value) for key, value in headers.items() if isinstance(key, str) and isinstance(value, str))
+    return 4 * size + 10 * len(headers) + FIELDS_BYTES_MAX <= HEADERS_BYTES_MAX
+
+
+def carriers(deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Return the deliveries that may have a trace: only their headers are decoded.
+
+    Only plain records with less than 256 bytes of headers, the usual ones, are searched; after an extension, or with long
+    headers, decoding costs little more than the search. One loop without a call in it: half the cost.
+    """
+    found: list[Delivery] = []
+    for delivery in deliveries:
+        packed = delivery._packed
+        if len(packed) < HEADERS_AT:  # malformed
+            continue
+        if (
+            packed[FLAGS_AT]
+            or packed[LENGTH_AT + 2]
+            or packed[LENGTH_AT + 1]
+            or (
+                packed[LENGTH_AT + 3] >= BYTES_MIN
+                and packed.find(PACKED_NAME, HEADERS_AT, HEADERS_AT + packed[LENGTH_AT + 3]) >= 0
+            )
+        ):
+            found.append(delivery)
+    return found
+
+
+def context_of(delivery: Delivery) -> Context | None:
+    """Return the producer's context, sampled or not; None if it is missing or malformed."""
+    try:
+        headers = delivery.headers
+    except FilaError:
+        return None
+    if TRACEPARENT not in headers:
+        return None
+    context = _propagator.extract(headers, _NOWHERE)
+    return context if get_current_span(context).get_span_context().is_valid else None
+
+
+def is_sampled(context: Context) -> bool:
+    """Return whether the producer's span was sampled."""
+    return get_current_span(context).get_span_context().trace_flags.sampled
+
 
 SYSTEM: Final = "messaging.system"
 DESTINATION: Final = "messaging.destination.name"
@@ -44,7 +133,7 @@ def of_operation(queue: str, name: str, kind: str = "") -> Attributes:
 
 
 def of_delivery(delivery: Delivery) -> Attributes:
-    """Return the attributes of a delivered message; none of a header or the payload."""
+    """Return the attributes of a delivered message, without its headers and payload."""
     optional: dict[str, str | int | list[str] | None] = {
         THROTTLE_KEYS: delivery.throttle_keys,
         PRIORITY: delivery.priority,
@@ -102,7 +191,7 @@ class EnqueueSpan:
         self._span.end()
 
     def failed(self, error: BaseException) -> None:
-        """Record the error, and the part of a batch that it is about, and end."""
+        """Record the error, and its part of a batch, and end."""
         set_exception(self._span, error)
         if isinstance(error, BatchError):
             self._span.set_attribute(BATCH_COUNT, len(error.results))
@@ -152,7 +241,7 @@ class DeliverySpan:
 
     @property
     def is_open(self) -> bool:
-        """Whether the delivery is not settled yet, as far as this client knows."""
+        """Whether this client has not settled the delivery yet."""
         return self in self._among
 
     def end(self, outcome: str, at_ns: int) -> None:
@@ -230,17 +319,14 @@ class SettleSpans:
                 self._end(one, self._how.verb.name.lower(), self._failure(), now_ns)
 
     def _failure(self) -> Failure | None:
-        """Return the failure that a nack or fail stands for, although the settlement succeeded.
-
-        A plain retry is no failure.
-        """
+        """Return the failure of a nack or fail whose settlement succeeded. A plain retry is not a failure."""
         verb, text = self._how.verb, self._how.error
         failed = verb in (Verb.NACK, Verb.FAIL) or (verb is Verb.RETRY and text)
         return (verb.name.lower(), text) if failed else None
 
     @staticmethod
     def _end(one: One, outcome: str | None, failure: Failure | None, at_ns: int) -> None:
-        """End one span; ``outcome`` None: the delivery goes on."""
+        """End one span; ``outcome`` None: the delivery is still open."""
         if failure is not None:
             for span in [one.span] if outcome is None else [one.span, one.delivery.span]:
                 set_error(span, *failure)

@@ -16,8 +16,19 @@ from fila_cluster.client.protocol.lease import LeaseOwner
 from fila_cluster.client.protocol.session import CLIENT_VERSION
 from fila_cluster.client.protocol.settling import Settlement
 from fila_cluster.tracing import spans
-from fila_cluster.tracing.carrier import carriers, context_of, is_sampled
-from fila_cluster.tracing.spans import ABANDONED, DeliverySpan, EnqueueSpan, Lost, Open, SettleSpans, deliver, settle
+from fila_cluster.tracing.spans import (
+    ABANDONED,
+    DeliverySpan,
+    EnqueueSpan,
+    Lost,
+    Open,
+    SettleSpans,
+    carriers,
+    context_of,
+    deliver,
+    is_sampled,
+    settle,
+)
 
 
 class SpanTracer:
@@ -33,7 +44,7 @@ class SpanTracer:
         self._lost: Lost = Lost()
 
     def enqueuing(self, queue: str) -> EnqueueSpan | None:
-        """Begin a producer's span, a child of what is current; None unless it records."""
+        """Begin a producer's span, a child of the current one; None unless it records."""
         self._end_lost()
         said = spans.of_operation(queue, spans.OPERATION, "send")
         span = self._tracer.start_span(f"{spans.OPERATION} {queue}", kind=SpanKind.PRODUCER, attributes=said)
@@ -86,8 +97,7 @@ def instrument(tracer_provider: TracerProvider | None = None) -> None:
     """Trace all clients of this process from now on, open ones too.
 
     Spans go to ``tracer_provider``, else to the one that the application has set
-    (``opentelemetry.trace.set_tracer_provider``, before or after this). Called again, it changes something only if it names
-    another provider.
+    (``opentelemetry.trace.set_tracer_provider``, before or after this). A second call may only change the provider.
     """
     installed = tracer.installed
     if isinstance(installed, SpanTracer) and tracer_provider in (None, installed.provider):
@@ -106,8 +116,8 @@ def uninstrument() -> None:
 def processing(delivery: Delivery) -> AbstractContextManager[Any]:
     """Attribute the block, sync or async, to ``delivery``: spans and enqueued messages become children of its span.
 
-    An exception that leaves the block is recorded there; settling remains the caller's. Does nothing for a message without a
-    trace, or when nothing is traced; one whose producer decided not to sample it keeps its children from being sampled.
+    An exception that leaves the block is recorded there; the caller settles. Does nothing for a message without a trace, or
+    when nothing is traced; the children of an unsampled message are not sampled either.
     """
     if isinstance(delivery._trace, DeliverySpan):
         return use_span(delivery._trace.span, set_status_on_exception=False)

@@ -25,7 +25,7 @@ django.setup()
 from fila_cluster.django import FilaBackend  # noqa: E402
 from fila_cluster.django.framework import task_backends  # noqa: E402
 from fila_cluster.django.models import TaskRecord  # noqa: E402
-from fila_cluster.django.worker import Worker  # noqa: E402
+from fila_cluster.django.worker import TaskWorker  # noqa: E402
 from tests.django.project import tasks as project_tasks  # noqa: E402
 
 RunWorker = Callable[..., None]
@@ -79,7 +79,7 @@ def work(tasks: ModuleType) -> RunWorker:
     """Run what waits in a backend's queues, and return."""
 
     def work(alias: str = "default", **options: Any) -> None:
-        worker = Worker(backend(alias), backend(alias).queues, threads=2, worker_id="tester")
+        worker = TaskWorker(backend(alias), backend(alias).queues, threads=2, worker_id="tester")
         assert worker.run(batch=True, **options)
 
     return work

@@ -31,7 +31,7 @@ from fila_cluster.django import FilaBackend
 from fila_cluster.django.execution import LOST_MAX
 from fila_cluster.django.framework import InvalidTask, task_signals
 from fila_cluster.django.models import TaskRecord
-from fila_cluster.django.worker import UNSENT_AFTER, Worker
+from fila_cluster.django.worker import UNSENT_AFTER, TaskWorker
 from tests.django.conftest import NAMESPACE, RunWorker, backend
 from tests.support.cluster.cluster import PATIENCE_S, environment, eventually
 from tests.support.cluster.guarded import guarded_cluster
@@ -186,7 +186,7 @@ def test_a_task_that_could_not_be_sent_is_sent_by_a_worker_and_once(
     record = records().get()
     assert (record.id, record.sent) == (result.id, False)
 
-    worker = Worker(backend(), ["default"], threads=1, worker_id="tester")
+    worker = TaskWorker(backend(), ["default"], threads=1, worker_id="tester")
     assert worker.send_unsent(UNSENT_AFTER) == 0  # its sending may still be under way
     records().update(enqueued_at=record.enqueued_at - UNSENT_AFTER)
     assert worker.send_unsent(UNSENT_AFTER) == 1
@@ -208,12 +208,12 @@ def test_a_task_waits_for_its_queue_or_key_and_holds_up_no_other_queue(tasks: Mo
         half.enqueue(tasks.send_mail, ["a@example.com"], {})
         half.enqueue(tasks.add, [1], {})
         records().filter(queue_name="default").update(sent=False)
-        assert Worker(half, ["default"], threads=1, worker_id="half").send_unsent(timedelta(0)) == 1
+        assert TaskWorker(half, ["default"], threads=1, worker_id="half").send_unsent(timedelta(0)) == 1
         found = records().values_list("queue_name", "sent", "status")
         assert list(found) == [("emails", False, "READY"), ("default", True, "READY")]
 
         whole = as_allowed("whole", "admin:shop/*", "produce:shop/*", "consume:shop/*")
-        assert Worker(whole, ["emails"], threads=1, worker_id="whole").send_unsent(timedelta(0)) == 1
+        assert TaskWorker(whole, ["emails"], threads=1, worker_id="whole").send_unsent(timedelta(0)) == 1
         assert whole.client.queue_stats("shop/emails").pending == 1
         half.client.close()
         whole.client.close()
@@ -233,7 +233,7 @@ def test_a_task_waits_for_settings_that_work(tasks: ModuleType, options: dict[st
     finally:
         task_signals.task_enqueued.disconnect(note)
     assert (records().get().sent, enqueued) == (False, [result.id])
-    assert Worker(backend(), ["default"], threads=1, worker_id="tester").send_unsent(timedelta(0)) == 1
+    assert TaskWorker(backend(), ["default"], threads=1, worker_id="tester").send_unsent(timedelta(0)) == 1
     work()
     assert records().get().return_value == 1
 
@@ -244,7 +244,7 @@ def test_a_message_that_cannot_be_written_fails_its_task_only(tasks: ModuleType,
     assert (refused.status, refused.errors[0].exception_class_path) == ("FAILED", "builtins.UnicodeEncodeError")
     tasks.add.enqueue(1)
     records().filter(queue_name="default").update(sent=False)
-    assert Worker(backend(), ["default"], threads=1, worker_id="tester").send_unsent(timedelta(0)) == 1
+    assert TaskWorker(backend(), ["default"], threads=1, worker_id="tester").send_unsent(timedelta(0)) == 1
 
 
 @pytest.mark.parametrize("tenant", [7, UUID(int=7)])

@@ -236,7 +236,7 @@ def test_what_is_no_message_goes_to_the_dead_letters(broker: FilaBroker, start_w
     start_worker()
     assert ran.wait(PATIENCE_S)
     eventually(lambda: len(letters(broker)) == 1, "the other one is dead")
-    assert letters(broker)[0].error.startswith("no message of dramatiq")
+    assert letters(broker)[0].error.startswith("not a message of dramatiq")
 
 
 def test_queues_are_made_with_the_options_that_the_broker_was_given(shared_cluster: Cluster) -> None:

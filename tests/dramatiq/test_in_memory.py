@@ -111,7 +111,7 @@ def test_what_no_actor_takes_is_a_dead_letter(fila: Fila, tasks: FilaBroker) -> 
     assert fila.run_until_idle(tasks) == 3
     errors = sorted(letter.error for letter in fila.queue("default").dead)
     assert "ActorNotFound: gone" in errors[0]
-    assert errors[1].startswith("no message of dramatiq: ")
+    assert errors[1].startswith("not a message of dramatiq: ")
     fila.assert_empty("default")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import BatchError, FilaError
-from fila_cluster.run.backup.manifest import Manifest
+from fila_cluster.run.backup.manifest import BackupManifest
 from fila_cluster.run.backup.repository import Repository
 from fila_cluster.run.backup.restoring import restore
 from fila_cluster.run.backup.taking import take
@@ -128,7 +128,7 @@ def nothing_left(cluster: Cluster) -> None:
 def test_each_backup_under_kills_has_what_was_confirmed_before_it(tmp_path: Path) -> None:
     repository = Repository(target_at(str(tmp_path / "backups")))
     choice = random.Random(14)
-    taken: list[tuple[Manifest, set[str]]] = []
+    taken: list[tuple[BackupManifest, set[str]]] = []
     with running(tmp_path / "data", workers=WORKERS) as cluster:
         with Load(cluster) as load:
             for number in range(BACKUPS):

@@ -20,7 +20,7 @@ RUN = """
 import os, signal, sys
 from pathlib import Path
 from fila_cluster.run.supervisor.reshard import reshard
-from fila_cluster.run.supervisor.reshard_copy import Progress
+from fila_cluster.run.supervisor.reshard import CopyProgress
 
 data_dir, shards, left, whole = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "whole"
 
@@ -32,7 +32,7 @@ def step(*_):
     elif left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
-reshard(data_dir, shards, lambda plan, space: step(), Progress(step, step, step))
+reshard(data_dir, shards, lambda plan, space: step(), CopyProgress(step, step, step))
 """
 
 

@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fila_cluster import Client, Message, QueueStats
-from fila_cluster.spark.pipelines.drain import Drain, Drained, drain
-from fila_cluster.spark.pipelines.load import Load, Loaded, load, source_of
+from fila_cluster.spark.pipelines.drain import Drained, DrainJob, drain
+from fila_cluster.spark.pipelines.load import Loaded, LoadJob, load, source_of
 from fila_cluster.spark.pipelines.mapping import Mapped
 from fila_cluster.spark.pipelines.session import PipelineError
-from fila_cluster.spark.report.gather import NOT_ASKED, gather
+from fila_cluster.spark.report.measures import NOT_ASKED, gather
 from fila_cluster.spark.report.page import page
 from tests.support.cluster.cluster import Cluster, eventually, running
 from tests.support.external.spark import fail_some, messages, payloads
@@ -42,10 +42,10 @@ class Pipelines:
 
     def load(self, path: object, mapped: Mapped | None = None, *, format_name: str | None = None, **options) -> Loaded:
         source = source_of(str(path), format_name)
-        return load(self.spark, Load(source, self.queue, mapped or Mapped(), **options), self.client)
+        return load(self.spark, LoadJob(source, self.queue, mapped or Mapped(), **options), self.client)
 
     def drain(self, to: str = "out", *, queue: str | None = None, **options) -> Drained:
-        return drain(self.spark, Drain(queue or self.queue, str(self.folder / to), **options), self.client)
+        return drain(self.spark, DrainJob(queue or self.queue, str(self.folder / to), **options), self.client)
 
     def fill(self, count: int, **options) -> list[bytes]:
         sent = [b"m%d" % number for number in range(count)]
@@ -279,10 +279,10 @@ def test_a_load_survives_its_worker(spark: SparkSession, mortal: Cluster, tmp_pa
     (tmp_path / "rows.txt").write_bytes(b"\n".join(lines))
     with mortal.client() as client:
         client.create_queue("q")
-        plan = Load(source_of(str(tmp_path / "rows.txt")), "q", partitions=24)
+        plan = LoadJob(source_of(str(tmp_path / "rows.txt")), "q", partitions=24)
         with killing_the_worker_in_the_middle(mortal, client, attrgetter("enqueued"), len(lines)):
             assert load(spark, plan, client).rows == len(lines)
-        assert drain(spark, Drain("q", str(tmp_path / "out")), client).rows == len(lines)
+        assert drain(spark, DrainJob("q", str(tmp_path / "out")), client).rows == len(lines)
     found = ds.dataset(tmp_path / "out", format="parquet").to_table(columns=["payload"])["payload"].to_pylist()
     assert Counter(found) == Counter(lines)
 
@@ -293,7 +293,7 @@ def test_a_drain_survives_its_worker(spark: SparkSession, mortal: Cluster, tmp_p
         client.create_queue("q")
         client.enqueue_many("q", map(Message, sent))
         with killing_the_worker_in_the_middle(mortal, client, attrgetter("acked"), len(sent)):
-            assert drain(spark, Drain("q", str(tmp_path / "out"), rows_per_batch=300), client).rows == len(sent)
+            assert drain(spark, DrainJob("q", str(tmp_path / "out"), rows_per_batch=300), client).rows == len(sent)
         assert is_empty(client, "q")
     found = ds.dataset(tmp_path / "out", format="parquet").to_table(columns=["payload"])["payload"].to_pylist()
     assert Counter(found) == Counter(sent)

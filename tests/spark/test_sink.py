@@ -13,7 +13,7 @@ from fila_cluster import Client
 from fila_cluster.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
 from fila_cluster.spark import enqueue_partition
 from fila_cluster.spark.columns import Columns
-from fila_cluster.spark.feed import Intake
+from fila_cluster.spark.feed import PartitionIntake
 from fila_cluster.spark.writing import _OfRows
 from tests.support.cluster.cluster import Cluster, running
 from tests.support.external.spark import BATCH, ONCE, Stream, error_line, messages, payloads
@@ -82,7 +82,7 @@ def test_the_last_row_of_a_dedup_id_counts(shared_cluster: Cluster, client: Clie
         ({"queue": "no good"}, "bad queue name"),
         ({"payload": ""}, "payload='': pass a str"),
         ({"fairness_key": 3}, "fairness_key=3: pass a str"),
-        ({"dedup_window": "soon"}, "option dedup_window: 'soon' is no duration"),
+        ({"dedup_window": "soon"}, "option dedup_window: 'soon' is not a duration"),
         ({"retry_for": True}, "retry_for=True: pass a duration"),
         ({"server_key": "secret"}, "option server_key is not the 40 characters"),
     ],
@@ -116,7 +116,7 @@ def test_limits_are_waited_for_and_end_the_task_when_no_room_is_made(tmp_path: P
 
 
 def test_the_writer_for_a_pyspark_that_has_only_rows(shared_cluster: Cluster, client: Client, queue: str):
-    intake = Intake.of({"endpoint": shared_cluster.endpoint, "queue": queue})
+    intake = PartitionIntake.of({"endpoint": shared_cluster.endpoint, "queue": queue})
     writer = _OfRows(intake, Columns.named({"payload": "payload"}))
     assert writer.write(iter([Row(payload="a"), Row(payload=b"b")])).rows == 2
     assert payloads(client, queue) == {b"a": 1, b"b": 1}

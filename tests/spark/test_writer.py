@@ -195,7 +195,7 @@ ROWS = "select cast(id as string) payload from range(4)"
         ("select 1 payload", {}, "column 'payload' is int, but a message's payload has to be binary or string"),
         ("select 'a' body", {}, "unknown column 'body': "),
         (ROWS, {"dedup_windov": "5m"}, "unknown option 'dedup_windov': "),
-        (ROWS, {"dedup_window": "soon"}, "option dedup_window: 'soon' is no duration"),
+        (ROWS, {"dedup_window": "soon"}, "option dedup_window: 'soon' is not a duration"),
         (ROWS, {"server_key": "secret"}, "option server_key is not the 40 characters"),
         (ROWS, {"queue": ""}, "no queue: name one with option queue"),
         (ROWS, {"queue": "not-there"}, "no queue 'not-there': create it"),

@@ -18,7 +18,7 @@ from typing import NoReturn
 import pytest
 
 from benchmarks.peers.programs import find
-from fila_cluster.cli.spark.requirements import what_java_lacks
+from fila_cluster.cli.spark.running import what_java_lacks
 from tests.support.external.brokers.programs import PACKAGES, what_brokers_lack
 from tests.support.external.postgres import what_postgres_lacks
 from tests.support.hosts.network import possible

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from fila_cluster.cli.root import root
 from fila_cluster.embedded import Broker
-from fila_cluster.run.demo import LIMITED_S, Failure, Tour, tour
+from fila_cluster.run.demo import LIMITED_S, DemoFailure, Tour, tour
 from fila_cluster.testing import broker
 
 
@@ -18,7 +18,7 @@ def check(seen: Tour) -> None:
     assert 0 < seen.limit.delivered <= seen.limit.allowed
     assert seen.limit.seconds >= LIMITED_S
     assert "20/s" in seen.limit.why
-    assert seen.failure == Failure(2, "max_attempts", "the provider refused it", 0)
+    assert seen.failure == DemoFailure(2, "max_attempts", "the provider refused it", 0)
 
 
 def test_the_tour_in_memory() -> None:

@@ -1,4 +1,5 @@
-"""Producers that send as fast as they can and retry when they are asked to, and consumers that receive and ack; each role in a process of its own."""
+"""Producers that send as fast as they can and retry when they are asked to, and consumers that receive and ack; each role in
+a process of its own."""
 
 import multiprocessing
 import threading
@@ -115,7 +116,8 @@ def apart(role: str, endpoint: str, threads: int, pipe: Connection) -> None:
 
 
 class Clients:
-    """Clients of one role in a process of their own, for the length of a ``with`` block; afterwards ``tally`` is what they saw."""
+    """Clients of one role in a process of their own, for the length of a ``with`` block; afterwards ``tally`` is what they
+    saw."""
 
     def __init__(self, role: str, endpoint: str, threads: int) -> None:
         self._pipe, theirs = CONTEXT.Pipe()

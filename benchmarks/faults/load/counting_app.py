@@ -1,4 +1,5 @@
-"""An app that notes each message that it begins with, for the benchmark ``handlers``. ``COUNTING_NOTES``: the file of its notes."""
+"""An app that notes each message that it begins with, for the benchmark ``handlers``. ``COUNTING_NOTES``: the file of its
+notes."""
 
 import asyncio
 import os

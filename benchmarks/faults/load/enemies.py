@@ -1,8 +1,8 @@
 """Enemies of a guarded cluster: client processes that send what no client would, at a given rate, and count it.
 
-All of them can reach the cluster's address, and know the server's public key. *Strangers* have no API key; *spies* have one that allows
-next to nothing, and also come to the worker's own door. They read some of their answers, and none of others. They have the lowest
-priority of their machine: elsewhere they would not take CPU time from the cluster.
+All of them can reach the cluster's address, and know the server's public key. *Strangers* have no API key; *spies* have one
+that allows next to nothing, and also come to the worker's own door. They read some of their answers, and none of others. They
+have the lowest priority of their machine: elsewhere they would not take CPU time from the cluster.
 """
 
 import os
@@ -109,9 +109,15 @@ class Noise:
     def _command(self) -> Parts:
         """A frame that is right, for what its sender may not do."""
         random = self._random
-        command = random.choice([
-            Enqueue([random.randbytes(40)]), Receive(10, 0), Browse(10), ListQueues(), Settle(1, [(random.getrandbits(63), [])]),
-        ])  # fmt: skip
+        command = random.choice(
+            [
+                Enqueue([random.randbytes(40)]),
+                Receive(10, 0),
+                Browse(10),
+                ListQueues(),
+                Settle(1, [(random.getrandbits(63), [])]),
+            ]
+        )
         queue = "" if isinstance(command, ListQueues) else self._queue().decode(errors="replace")
         return encode_command(command, random.getrandbits(60), queue, self._tag)
 

@@ -17,7 +17,8 @@ from tests.support.hosts.nodes import Nodes
 
 PRODUCERS, CONSUMERS = 4, 8
 PAUSE_S = 0.1
-"""Of a producer between two batches. Clients, hosts and brokers share one machine: more load would measure how long processes wait for a core."""
+"""Of a producer between two batches. Clients, hosts and brokers share one machine: more load would measure how long processes
+wait for a core."""
 RATE, BURST = 100, 40
 EXCESS_MAX = 15
 """Deliveries over the limit: one is dated when its turn began, which may be before the tokens came that it used."""
@@ -26,9 +27,14 @@ MESSAGES, AWAY, RULES = "Messages", "Seconds without success of a probe", "Rules
 ASLEEP = "(a thread that only sleeps)"
 EXCESS = "deliveries over the limit in the worst window"
 MUST_BE_ZERO = (
-    "lost", "acked messages back", "attempts forgotten", "stored twice", "delivered again without a reason",
-    "calls beyond their timeout", "keys out of order",
-)  # fmt: skip
+    "lost",
+    "acked messages back",
+    "attempts forgotten",
+    "stored twice",
+    "delivered again without a reason",
+    "calls beyond their timeout",
+    "keys out of order",
+)
 
 
 @dataclass
@@ -133,15 +139,18 @@ class Clients:
                 found.away.setdefault(strike.whose(shard), []).append(away_s(successes, strike))
         found.away = {name: sorted(spans) for name, spans in sorted(found.away.items())}
         found.counts = {
-            "confirmed": books.confirmed + self._ordered.messages, "acked": books.acked, "lost": len(books.lost()),
+            "confirmed": books.confirmed + self._ordered.messages,
+            "acked": books.acked,
+            "lost": len(books.lost()),
             "acked messages back": len([text for text in books.wrong if "after its ack" in text]),
             "attempts forgotten": len([text for text in books.wrong if "was forgotten" in text]),
             "stored twice": len(books.stored_twice()),
             "delivered again, open meanwhile": books.duplicates() - len(books.unexplained()),
             "delivered again without a reason": len(books.unexplained()),
-            "calls beyond their timeout": len(books.late) + len(late), "keys out of order": len(self._ordered.wrong()),
+            "calls beyond their timeout": len(books.late) + len(late),
+            "keys out of order": len(self._ordered.wrong()),
             "limited messages": self._throttled.delivered,
-        }  # fmt: skip
+        }
         lost = found.counts["lost"]  # all others came; of some the answer to the ack was lost
         found.verified = Verified(books.confirmed, books.confirmed - lost, lost, found.counts["stored twice"])
         return found

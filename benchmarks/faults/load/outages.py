@@ -39,7 +39,8 @@ MACHINE = -1
 
 
 def probe(endpoint: str, queues: list[str], pipe: Connection) -> None:
-    """Ask each shard all the time, in a process of its own, until the pipe says stop. Send the times of success, and calls that took too long."""
+    """Ask each shard all the time, in a process of its own, until the pipe says stop. Send the times of success, and calls
+    that took too long."""
     stop = threading.Event()
     moments: dict[int, list[float]] = {shard: [time.monotonic()] for shard in (MACHINE, *range(len(queues)))}
     late: list[float] = []

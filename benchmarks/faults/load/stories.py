@@ -13,9 +13,18 @@ LONG_S: Final = 1.0
 STORIES_MAX: Final = 12
 BEFORE_S: Final = 1.0
 TOLD: Final = (
-    "shard.opened", "shard.followed", "shard.quarantined", "storage.failed", "process.deposed", "process.failed", "child.died", "child.started",
-    "worker.lost", "worker.returned", "worker.refused",
-)  # fmt: skip
+    "shard.opened",
+    "shard.followed",
+    "shard.quarantined",
+    "storage.failed",
+    "process.deposed",
+    "process.failed",
+    "child.died",
+    "child.started",
+    "worker.lost",
+    "worker.returned",
+    "worker.refused",
+)
 PARTS: Final = (
     "until a standby leads: silence, a last look, its marker",
     "recovery",
@@ -25,7 +34,8 @@ FIELDS: Final = ("child", "worker", "exit", "reason")
 
 
 def stories(nodes: Iterable[Node], strikes: Iterable[Strike], moments: Mapping[int, list[float]]) -> list[str]:
-    """Return a line for each of the longest outages, the longest first. ``moments``: of each shard's successes, by the steady clock."""
+    """Return a line for each of the longest outages, the longest first. ``moments``: of each shard's successes, by the steady
+    clock."""
     events = _events(nodes, *TOLD)
     found = []
     for strike in strikes:
@@ -45,7 +55,8 @@ def stories(nodes: Iterable[Node], strikes: Iterable[Strike], moments: Mapping[i
 def take_over_parts(
     nodes: Iterable[Node], strikes: Iterable[Strike], moments: Mapping[int, list[float]], kind: str
 ) -> dict[str, list[float]]:
-    """Return the parts of the outages of shards that another host led after a strike of a kind, in seconds, the shortest first."""
+    """Return the parts of the outages of shards that another host led after a strike of a kind, in seconds, the shortest
+    first."""
     events = _events(nodes, "shard.opened")
     parts: dict[str, list[float]] = {part: [] for part in PARTS}
     for strike in (each for each in strikes if each.kind == kind):

@@ -1,6 +1,7 @@
 """Histograms of latencies, with HdrHistogram: three digits of precision from a microsecond to an hour.
 
-A call of ``record_value`` takes some microseconds. So what is measured collects numbers in an ``array``, and they are recorded afterwards.
+A call of ``record_value`` takes some microseconds. So what is measured collects numbers in an ``array``, and they are
+recorded afterwards.
 """
 
 from array import array

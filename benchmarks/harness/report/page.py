@@ -1,7 +1,8 @@
-"""The page of benchmarks: tables and plots between markers, made from results. Text outside of the markers is written by hand.
+"""The page of benchmarks: tables and plots between markers, made from results. Text outside of the markers is written by
+hand.
 
-A part stands between ``<!-- made by python -m benchmarks page: NAME -->`` and ``<!-- end of NAME -->``. ``machine`` is the part about the
-machine and the versions; each other name is a benchmark.
+A part stands between ``<!-- made by python -m benchmarks page: NAME -->`` and ``<!-- end of NAME -->``. ``machine`` is the
+part about the machine and the versions; each other name is a benchmark.
 """
 
 import re

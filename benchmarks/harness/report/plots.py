@@ -21,10 +21,18 @@ LOG_TIMES_MIN = 5
 BARS_MIN, BARS_MAX = 4, 60
 """A table with fewer or more cells has no picture of bars."""
 STYLE: Any = {
-    "svg.fonttype": "none", "svg.hashsalt": "fila", "font.family": "sans-serif", "font.size": 9, "axes.spines.top": False,
-    "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.color": "#dddddd", "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fila",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
     "text.parse_math": False,
-}  # fmt: skip
+}
 
 
 def pictures(result: Result) -> dict[str, str]:
@@ -69,9 +77,14 @@ def _bars_of(axes: Axes, figures: list[Figure], rows: list[str], place: int, col
     at = [rows.index(figure.row) * (columns + 1) + place for figure in figures]
     around = [[each.median - each.low for each in spreads], [each.high - each.median for each in spreads]]
     axes.barh(
-        at, [each.median for each in spreads], 0.9, xerr=around, color=f"C{place % 10}", label=figures[0].column,
+        at,
+        [each.median for each in spreads],
+        0.9,
+        xerr=around,
+        color=f"C{place % 10}",
+        label=figures[0].column,
         error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
-    )  # fmt: skip
+    )
 
 
 def _names(figures: list[Figure], of: str) -> list[str]:
@@ -99,7 +112,8 @@ def lines(chart: Chart) -> str:
 
 
 def _logarithmic(axes: Axes, which: Literal["x", "y"], values: list[float]) -> bool:
-    """Make an axis logarithmic, with labels at 1, 2 and 5 of each decade, if its values differ enough. Return whether it is."""
+    """Make an axis logarithmic, with labels at 1, 2 and 5 of each decade, if its values differ enough. Return whether it
+    is."""
     if min(values, default=0) <= 0 or max(values) < LOG_TIMES_MIN * min(values):
         return False
     axes.set_xscale("log") if which == "x" else axes.set_yscale("log")

@@ -1,7 +1,7 @@
 """The results of a run, as they are kept in a JSON file.
 
-A table is made of figures: each has a row, a column and a value for each round. Tables, plots and the page are made from the file alone, so
-they can be made again on any machine.
+A table is made of figures: each has a row, a column and a value for each round. Tables, plots and the page are made from the
+file alone, so they can be made again on any machine.
 """
 
 import json
@@ -18,7 +18,8 @@ FOLDER = Path(__file__).parents[2] / "results"
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One cell of a table: a value for each round. ``unit``: as it is printed ("/s", "ms", "MiB", "µs", "s", "×", "%", "")."""
+    """One cell of a table: a value for each round. ``unit``: as it is printed ("/s", "ms", "MiB", "µs", "s", "×", "%",
+    "")."""
 
     table: str
     row: str

@@ -24,8 +24,9 @@ def spread(values: Sequence[float]) -> Spread:
 def interval(values: Sequence[float]) -> Spread:
     """Return the median with its interval of 95 % confidence.
 
-    It is made of order statistics: the closest pair of values that has the median between them often enough. It assumes nothing about the
-    distribution. With fewer than six values the pair is the least and the greatest value, and the confidence is lower.
+    It is made of order statistics: the closest pair of values that has the median between them often enough. It assumes
+    nothing about the distribution. With fewer than six values the pair is the least and the greatest value, and the
+    confidence is lower.
     """
     ordered, total = sorted(values), len(values)
     outside, cut = 0.0, 0

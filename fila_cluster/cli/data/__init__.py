@@ -1,1 +1,1 @@
-"""Commands for what is stored: check it, change its shards, back it up."""
+"""Commands for stored data: check it, change its shards, back it up."""

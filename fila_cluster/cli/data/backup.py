@@ -1,5 +1,6 @@
-"""``fila-cluster backup``."""
+"""``fila-cluster backup`` and ``fila-cluster restore``."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ from fila_cluster.figures import counted, sized
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fila_cluster.run.backup.manifest import Manifest
+    from fila_cluster.run.backup.manifest import BackupManifest
     from fila_cluster.run.backup.repository import Repository
 
 
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 @click.option("--prune", is_flag=True, help="Remove old backups, and what interrupted ones left. Needs --keep.")
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="With --prune: keep the last N backups.")
 @click.pass_obj
-def command(
+def backup_command(
     invocation: Invocation, target: str, list_: bool, verify: bool, backup: str | None, prune: bool, keep: int | None
 ) -> None:
     """Back up the running cluster to TARGET: a folder, or a URL like s3://bucket/folder.
 
-    Run it on the workers' machine, as their user. Files that TARGET has already are not copied again. Use a TARGET for one cluster
-    only.
+    Run it on the workers' machine, as their user. Files that TARGET has already are not copied again. Use a TARGET for one
+    cluster only.
     """
     if list_ + verify + prune > 1:
         raise click.UsageError("--list, --verify and --prune do not go together.")
@@ -63,8 +64,8 @@ def _take(invocation: Invocation, repository: "Repository") -> None:
     )
 
 
-def facts_of(manifest: "Manifest") -> dict[str, Any]:
-    """Return what is printed of a backup as JSON."""
+def facts_of(manifest: "BackupManifest") -> dict[str, Any]:
+    """Return the JSON form of a backup."""
     return {
         "id": manifest.id,
         "began_at": manifest.began_at,
@@ -84,7 +85,7 @@ def _list(invocation: Invocation, repository: "Repository") -> None:
     invocation.show([facts_of(manifest) for manifest in manifests], rows)
 
 
-def _rows(manifests: "list[Manifest]") -> "Table":
+def _rows(manifests: "list[BackupManifest]") -> "Table":
     rows = table("=id", "cut at", "#shards", "#size", "#copied", "version")
     for manifest in manifests:
         cut_at = f"{manifest.cut_at:%Y-%m-%d %H:%M:%S %Z}"
@@ -113,4 +114,23 @@ def _prune(invocation: Invocation, repository: "Repository", keep: int) -> None:
     invocation.show(
         {"removed": removed, "files": files, "size_bytes": size_bytes},
         f"removed {counted(len(removed), 'backup')} and {counted(files, 'file')}, {sized(size_bytes)}",
+    )
+
+
+@click.command()
+@click.argument("target")
+@click.option("--data-dir", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Empty, or not there yet.")
+@click.option("--id", "backup", metavar="ID", help="Which backup. Default: the last one.")
+@click.pass_obj
+def restore_command(invocation: Invocation, target: str, data_dir: Path, backup: str | None) -> None:
+    """Restore a backup from TARGET to a new data directory. Then start a cluster on it with `fila-cluster up`."""
+    from fila_cluster.run.backup.repository import Repository  # noqa: PLC0415 # quick --help
+    from fila_cluster.run.backup.restoring import restore  # noqa: PLC0415
+    from fila_cluster.run.backup.target import target_at  # noqa: PLC0415
+
+    manifest = restore(Repository(target_at(target)), data_dir, backup)
+    invocation.show(
+        facts_of(manifest) | {"data_dir": str(data_dir)},
+        f"restored backup {manifest.id} of {manifest.cut_at:%Y-%m-%d %H:%M:%S %Z} to {data_dir}: "
+        f"{counted(manifest.shards, 'shard')}, {sized(manifest.size_bytes)}",
     )

@@ -1,33 +1,110 @@
-"""``fila-cluster check``."""
+"""``fila-cluster check``, and salvaged messages as files that ``enqueue --file`` takes: one for each queue."""
 
+import os
 import sys
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fila_cluster.cli.data.salvage_files import SalvageFolder
-from fila_cluster.cli.shared.flags import CONFIG
-from fila_cluster.cli.shared.invocation import Invocation, print_json
+from fila_cluster.cli.shared.invocation import CONFIG, Invocation, print_json
+from fila_cluster.cli.shared.jsonl import write_message
+from fila_cluster.client.message import Message, utc
 from fila_cluster.figures import counted
-from fila_cluster.run.backup.cut import cut_of
 from fila_cluster.run.backup.manifest import new_id
+from fila_cluster.run.backup.taking import cut_of
 from fila_cluster.run.config.loading import load
 from fila_cluster.run.supervisor.data_dir import DataDir, DirectoryInUseError
-from fila_proto_zmq.errors import StorageError
+from fila_proto_zmq.errors import InvalidFrameError, StorageError
+from fila_proto_zmq.limits import COST_MILLI_DEFAULT
+from fila_proto_zmq.record import open_envelope, unpack_record
 from fila_worker.check.directory import ShardReport, check_directory, check_path, repair, stored_shards
-from fila_worker.check.salvage import Salvage
+from fila_worker.check.salvage import Salvage, Salvaged
 from fila_worker.storage.made import IDENTITY_FILE
 
 Progress = Callable[[str, int], None]
+_TTL_MS_MIN = 1
+
+
+class SalvageFolder:
+    """A new folder for salvaged messages. ``counts``: how many are in each file."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the folder. Raises :class:`click.ClickException` if there is something in it."""
+        self.path = path
+        self.counts: Counter[str] = Counter()
+        self.unreadable = 0
+        """The messages whose records are there, and cannot be read."""
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            occupied = any(path.iterdir())
+        except OSError as error:
+            raise click.ClickException(f"cannot salvage to {path}: {error.strerror}") from None
+        if occupied:
+            raise click.ClickException(f"{path} is not empty: name a new folder for the salvaged messages")
+
+    def write(self, shard: int, messages: Iterable[Salvaged]) -> None:
+        """Write the messages of a shard."""
+        now_ms = time.time_ns() // 1_000_000
+        try:
+            for name, group in groupby(messages, key=lambda each: _file_of(shard, each)):
+                self._append(name, group, now_ms)
+        except OSError as error:
+            raise click.ClickException(f"cannot write to {self.path}: {error.strerror}") from None
+
+    def _append(self, name: str, messages: Iterable[Salvaged], now_ms: int) -> None:
+        descriptor = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            for salvaged in messages:
+                try:
+                    line = write_message(as_message(salvaged, now_ms))
+                except InvalidFrameError:
+                    self.unreadable += 1
+                    continue
+                file.write(line + "\n")
+                self.counts[name] += 1
+
+
+def _file_of(shard: int, message: Salvaged) -> str:
+    """Return the file for a message. The slash of a namespace is written as %2F."""
+    if message.queue is None:
+        return f"shard-{shard:04d} lane-{message.lane}.jsonl"
+    return message.queue.replace("/", "%2F") + ".jsonl"
+
+
+def as_message(salvaged: Salvaged, now_ms: int) -> Message:
+    """Return a message to enqueue again, with the rest of its times. Raises :class:`InvalidFrameError`."""
+    record = unpack_record(salvaged.record)
+    headers, payload = open_envelope(record.envelope)
+    extension = record.extension
+    message = Message(
+        payload,
+        headers or None,
+        fairness_key=salvaged.fairness_key,
+        weight=salvaged.weight,
+        throttle_keys=salvaged.throttle_keys or None,
+        priority=record.priority,
+    )
+    if extension.cost_milli != COST_MILLI_DEFAULT:
+        message.cost = extension.cost_milli / 1000
+    if salvaged.due_ms is not None and salvaged.due_ms > now_ms:
+        message.deliver_at = utc(salvaged.due_ms)
+    if extension.expires_ms is not None:
+        message.ttl = max(_TTL_MS_MIN, extension.expires_ms - now_ms) / 1000
+    if extension.lease_ms is not None:
+        message.lease = extension.lease_ms / 1000
+    return message
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """What a run found and did. ``identity``: what is wrong with ``fila.json``, if anything."""
+    """The result of a run. ``identity``: the problem with ``fila.json``, if any."""
 
     data_dir: Path
     identity: str | None
@@ -52,7 +129,7 @@ class _Outcome:
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.pass_obj
-def command(
+def check_command(
     invocation: Invocation,
     data_dir: str | None,
     online: bool,
@@ -63,8 +140,9 @@ def command(
 ) -> None:
     """Check a data directory that no process serves: every file, every record, and what follows from one for another.
 
-    With --online it checks the cluster that runs: name its endpoint instead of the directory, and run it on the workers' machine, as
-    their user. It reads only, unless --repair is given. The exit code is 0 if all is well (after the repairs, if any), else 1.
+    With --online it checks the cluster that runs: name its endpoint instead of the directory, and run it on the workers'
+    machine, as their user. It reads only, unless --repair is given. The exit code is 0 if all is well (after the repairs, if
+    any), else 1.
     """
     if online and (repairing or salvage is not None or data_dir is not None):
         raise click.UsageError("--online only reads, and asks the cluster where its files are: it goes with no other option.")
@@ -112,7 +190,7 @@ def _checked(directory: DataDir, *, repairing: bool) -> _Outcome:
 
 
 def _checked_online(invocation: Invocation) -> _Outcome:
-    """Check all shards as they were at one moment. The cluster goes on, and what it removes meanwhile takes disk until the end."""
+    """Check all shards as of one moment. The cluster keeps running, and its removed files take disk until the end."""
     with invocation.connect() as client, cut_of(client, new_id(datetime.now(UTC))) as cut:
         progress, shards = _progress("check"), len(cut.parts)
         reports = [
@@ -124,7 +202,7 @@ def _checked_online(invocation: Invocation) -> _Outcome:
 
 
 def _number_of_shards(directory: DataDir) -> tuple[int | None, str | None]:
-    """Return how many shards there are, by ``fila.json`` or else by the shards, and what is wrong with ``fila.json``."""
+    """Return the number of shards, by ``fila.json`` or else by the shards, and the problem with ``fila.json``."""
     stored = stored_shards(directory.path)
     agreed = next(iter(stored)) if len(stored) == 1 else None
     if directory.problem is not None:
@@ -206,7 +284,7 @@ def _advice(outcome: _Outcome) -> str:
     findings = [report.findings for report in outcome.reports]
     if sum(each.repairable for each in findings) == sum(map(len, findings)) and outcome.reports:
         return "all of it can be repaired: run it again with --repair"
-    return "what --repair does not put right is lost here: restore the shard from a backup, or write what is readable with --salvage"
+    return "the rest is lost here: restore the shard from a backup, or write what is readable with --salvage"
 
 
 def _one_line(text: str) -> str:

@@ -18,16 +18,16 @@ GRACE_S_MAX = 24 * 3600.0
     "--processes", type=click.IntRange(1, PROCESSES_MAX), default=1, metavar="N", help="How many processes. Default: 1."
 )
 @click.option(
-    "--grace", type=DURATION, default="25s", metavar="D", help="How long handlers may go on after a SIGTERM. Default: 25s."
+    "--grace", type=DURATION, default="25s", metavar="D", help="How long handlers may run after a SIGTERM. Default: 25s."
 )
 @click.option("--reload", is_flag=True, help="Restart when a Python file in this directory changes: for development.")
 @click.pass_obj
-def command(invocation: Invocation, app: str, processes: int, grace: float, reload: bool) -> None:
+def work_command(invocation: Invocation, app: str, processes: int, grace: float, reload: bool) -> None:
     """Run the handlers of an app, in processes that are restarted when they die.
 
-    MODULE:APP names it: shop.handlers:app is `app` in shop/handlers.py. Prints one line that begins with "ready:" when it serves.
-    SIGTERM or Ctrl-C drains: no more messages are taken, and handlers finish what they have; a second one gives that back at once.
-    SIGHUP restarts the processes one after the other, each as soon as its successor serves.
+    MODULE:APP names it: shop.handlers:app is `app` in shop/handlers.py. Prints one line that begins with "ready:" when it
+    serves. SIGTERM or Ctrl-C drains: no more messages are taken, and handlers finish what they have; a second one gives that
+    back at once. SIGHUP restarts the processes one after the other, each as soon as its successor serves.
     """
     from fila_cluster.run.supervisor import CannotStartError  # noqa: PLC0415 # quick --help
     from fila_cluster.run.work.loading import CannotLoadError, split_name  # noqa: PLC0415

@@ -27,11 +27,11 @@ PAUSE_S = 0.5
 @click.option("--wait", type=DURATION, metavar="D", help="Stop when nothing has come for D: 0, 500ms, 30s, … Default: never.")
 @click.option("--no-ack", is_flag=True, help="Only look: give everything back at the end.")
 @click.pass_obj
-def command(invocation: Invocation, queue: str, count: int | None, wait: float | None, no_ack: bool) -> None:
+def consume_command(invocation: Invocation, queue: str, count: int | None, wait: float | None, no_ack: bool) -> None:
     """Take messages out of QUEUE and print one JSON object a line for each.
 
-    A message is acknowledged once its line is out. Ctrl-C stops it; what was not printed by then goes back. Without --wait it
-    goes on when the broker was away for a while.
+    A message is acknowledged once its line is out. Ctrl-C stops it; messages that were not printed go back. Without --wait
+    it continues after an outage of the broker.
     """
     stop = _Stop()
     patience = _Patience(wait)
@@ -69,13 +69,12 @@ class _Patience:
 
     @property
     def is_endless(self) -> bool:
-        """Whether to go on without messages."""
+        """Whether to wait for ever."""
         return self._wait_s is None
 
     @property
     def next_s(self) -> float:
-        """How long the next request may wait; without a limit the first one only checks that the broker and the queue are
-        there."""
+        """How long the next request may wait; without a limit the first one only checks the broker and the queue."""
         if self._wait_s is not None:
             return self._wait_s
         return PATIENCE_S if self._reached else 0.0
@@ -95,7 +94,7 @@ class _Patience:
 
 
 def _ack(client: Client, batch: list[Delivery], stop: _Stop, patience: _Patience) -> None:
-    """Acknowledge printed messages. Leases that ended meanwhile are no failure: their messages come again."""
+    """Acknowledge printed messages. Leases that ended meanwhile are not a failure: their messages come again."""
     while batch:
         try:
             client.ack(batch)

@@ -25,19 +25,20 @@ URL = click.option(
     required=True,
     envvar="FILA_OUTBOX_URL",
     metavar="URL",
-    help="The database: postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE. FILA_OUTBOX_URL (better: others see arguments).",
+    help="The database: postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE. FILA_OUTBOX_URL (better: others see "
+    "arguments).",
 )
 
 
 @click.group()
-def command() -> None:
+def outbox_command() -> None:
     """Take the messages of a database's outbox to the broker.
 
     Applications add them in their transactions, with fila_cluster.outbox.add. Needs `pip install 'fila-cluster[outbox]'`.
     """
 
 
-@command.command("relay", short_help="Send committed messages to the broker, until stopped.")
+@outbox_command.command("relay", short_help="Send committed messages to the broker, until stopped.")
 @URL
 @click.option("--batch", type=click.IntRange(1, 10_000), default=500, metavar="N", help="Messages of a turn. Default: 500.")
 @click.option("--poll", type=DURATION, default=1.0, metavar="D", help="How often to look while nothing comes. Default: 1s.")
@@ -52,7 +53,7 @@ def command() -> None:
     "--dedup-window",
     type=DURATION,
     metavar="D",
-    help="How long the broker knows a message again. Default: as it is configured.",
+    help="How long the broker recognizes a message. Default: as it is configured.",
 )
 @click.pass_obj
 def relay_command(
@@ -60,7 +61,7 @@ def relay_command(
 ) -> None:
     """Send committed messages to the broker, until SIGTERM or Ctrl-C.
 
-    Several relays may run at a time. It goes on when the database or the broker was away.
+    Several relays may run at a time. It continues after outages of the database or the broker.
     """
     with _engine(url) as engine:
         from fila_cluster.outbox import relay  # noqa: PLC0415 # needs the extra
@@ -90,7 +91,7 @@ def relay_command(
 
 
 class _Counts:
-    """What all turns did."""
+    """The sums of all turns."""
 
     def __init__(self) -> None:
         self.sent = self.refused = 0
@@ -100,11 +101,11 @@ class _Counts:
         self.refused += turn.refused
 
 
-@command.command("status", short_help="Show what waits in the outbox, and what is refused.")
+@outbox_command.command("status", short_help="Show messages that wait in the outbox, or are refused.")
 @URL
 @click.pass_obj
 def status_command(invocation: Invocation, url: str) -> None:
-    """Show what waits in the outbox, by queue, and which messages the broker refuses, with its words."""
+    """Show the messages that wait in the outbox, by queue, and those that the broker refuses, with its reasons."""
     with _engine(url) as engine:
         from fila_cluster.outbox import status  # noqa: PLC0415 # needs the extra
         from fila_cluster.outbox.relaying import check_table  # noqa: PLC0415
@@ -114,7 +115,7 @@ def status_command(invocation: Invocation, url: str) -> None:
         invocation.show(found, *_shown(found))
 
 
-@command.command("init", short_help="Create the outbox's table.")
+@outbox_command.command("init", short_help="Create the outbox's table.")
 @URL
 @click.pass_obj
 def init_command(invocation: Invocation, url: str) -> None:
@@ -128,7 +129,7 @@ def init_command(invocation: Invocation, url: str) -> None:
 
 @contextmanager
 def _engine(url: str) -> "Iterator[Engine]":
-    """Open a database. What is wrong with it becomes a line without what a statement had in it."""
+    """Open a database. Errors become a line without the data of a statement."""
     try:
         from sqlalchemy import create_engine, make_url  # noqa: PLC0415 # needs the extra
         from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError  # noqa: PLC0415
@@ -142,12 +143,12 @@ def _engine(url: str) -> "Iterator[Engine]":
             parsed = parsed.set(drivername="postgresql+psycopg")
         if parsed.get_backend_name() not in {POSTGRESQL, SQLITE}:
             raise click.ClickException(f"the outbox works with PostgreSQL and SQLite, not with {parsed.get_backend_name()}")
-        # Behind a pooler of transactions the next transaction may be in another session, where a prepared statement is not known.
+        # Behind a pooler the next transaction may be in another session, which lacks the prepared statement.
         options = {"prepare_threshold": None} if parsed.drivername == "postgresql+psycopg" else {}
         engine = create_engine(parsed, pool_pre_ping=True, connect_args=options)
-    except (ArgumentError, NoSuchModuleError, ValueError):  # ValueError: a port that is no number
+    except (ArgumentError, NoSuchModuleError, ValueError):  # ValueError: a port that is not a number
         raise click.ClickException(
-            "--url is no URL of a database: write postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE"
+            "--url is not the URL of a database: write postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE"
         ) from None
     except ModuleNotFoundError as error:
         raise click.ClickException(f"the driver of this database is not installed: pip install {error.name}") from None

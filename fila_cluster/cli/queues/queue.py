@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 @click.group()
-def command() -> None:
+def queue_command() -> None:
     """Create, change, delete, list and inspect queues."""
 
 
-@command.command("create", short_help="Create a queue and its dead letter queue.")
+@queue_command.command("create", short_help="Create a queue and its dead letter queue.")
 @click.argument("name")
 @queue_options
 @click.pass_obj
@@ -38,7 +38,7 @@ def create(invocation: Invocation, /, name: str, **options: Any) -> None:
     invocation.show({"name": name}, f"created {name}")
 
 
-@command.command("update", short_help="Change a queue's options.")
+@queue_command.command("update", short_help="Change a queue's options.")
 @click.argument("name")
 @queue_options
 @click.option(
@@ -50,7 +50,7 @@ def create(invocation: Invocation, /, name: str, **options: Any) -> None:
 )
 @click.pass_obj
 def update(invocation: Invocation, /, name: str, reset: tuple[str, ...], **options: Any) -> None:
-    """Change options of the queue NAME, for what happens next; those left out stay as they are."""
+    """Change options of the queue NAME from now on; those left out stay as they are."""
     changes = given(options)
     defaults = [option.replace("-", "_") for option in reset]
     if both := [option for option in defaults if option in changes]:
@@ -63,7 +63,7 @@ def update(invocation: Invocation, /, name: str, reset: tuple[str, ...], **optio
     invocation.show({"name": name}, f"updated {name}")
 
 
-@command.command("delete", short_help="Delete a queue with all its messages.")
+@queue_command.command("delete", short_help="Delete a queue with all its messages.")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Even if its dead letter queue holds messages.")
 @click.pass_obj
@@ -74,7 +74,7 @@ def delete(invocation: Invocation, name: str, force: bool) -> None:
     invocation.show({"name": name}, f"deleted {name}")
 
 
-@command.command("list", short_help="List queues.")
+@queue_command.command("list", short_help="List queues.")
 @click.option("--prefix", default="", metavar="P", help="Only queues whose names start with P.")
 @click.option("--active", is_flag=True, help="Only queues with messages.")
 @click.pass_obj
@@ -118,7 +118,7 @@ def _of_live_shards(client: "Client", prefix: str, error: FilaError, *, active: 
 KEYS_SHOWN = 30
 
 
-@command.command("inspect", short_help="Show one queue and its fairness keys.")
+@queue_command.command("inspect", short_help="Show one queue and its fairness keys.")
 @click.argument("name")
 @click.pass_obj
 def inspect(invocation: Invocation, name: str) -> None:
@@ -173,7 +173,7 @@ def _throttles(stats: "QueueStats") -> "Table":
     return rows
 
 
-@command.command("browse", short_help="Look at a queue's messages without taking them.")
+@queue_command.command("browse", short_help="Look at a queue's messages without taking them.")
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(min=1), default=100, metavar="N", help="At most N messages. Default: 100.")
 @click.option("--after", metavar="ID", help="Only messages behind this one.")
@@ -183,7 +183,7 @@ def _throttles(stats: "QueueStats") -> "Table":
 def browse(invocation: Invocation, name: str, limit: int, after: str | None, key: str | None, state: str | None) -> None:
     """Look at the messages of the queue NAME, key by key and in line order; nothing is leased. --json shows payloads."""
     with invocation.connect() as client:
-        messages = client.browse(name, limit=limit, after=after, fairness_key=key, state=state)  # type: ignore[arg-type] # a Choice
+        messages = client.browse(name, limit=limit, after=after, fairness_key=key, state=state)  # type: ignore[arg-type]
     invocation.show([view_fields(message) for message in messages], _rows(messages) if messages else "no messages")
 
 
@@ -208,7 +208,7 @@ def _state(message: "MessageView", now: datetime) -> str:
     return message.state if ends_at is None else f"{message.state} {aged(max(0.0, (ends_at - now).total_seconds()))}"
 
 
-@command.command("pause", short_help="Stop deliveries of a queue or a fairness key.")
+@queue_command.command("pause", short_help="Stop deliveries of a queue or a fairness key.")
 @click.argument("name")
 @click.option("--key", metavar="K", help="Only this fairness key.")
 @click.pass_obj
@@ -219,7 +219,7 @@ def pause(invocation: Invocation, name: str, key: str | None) -> None:
     invocation.show({"name": name, "fairness_key": key}, f"paused {name}" if key is None else f"paused {key} of {name}")
 
 
-@command.command("resume", short_help="Resume deliveries.")
+@queue_command.command("resume", short_help="Resume deliveries.")
 @click.argument("name")
 @click.option("--key", metavar="K", help="Only this fairness key.")
 @click.pass_obj
@@ -230,7 +230,7 @@ def resume(invocation: Invocation, name: str, key: str | None) -> None:
     invocation.show({"name": name, "fairness_key": key}, f"resumed {name}" if key is None else f"resumed {key} of {name}")
 
 
-@command.command("purge", short_help="Remove the messages that wait in a queue.")
+@queue_command.command("purge", short_help="Remove the messages that wait in a queue.")
 @click.argument("name")
 @click.option("--key", metavar="K", help="Only messages of this fairness key.")
 @click.pass_obj

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 @click.group()
-def command() -> None:
+def schedule_command() -> None:
     """Keep schedules: messages that the broker itself enqueues, at the times of a cron expression or at an interval."""
 
 
-@command.command("put", short_help="Make or change a schedule.")
+@schedule_command.command("put", short_help="Make or change a schedule.")
 @click.argument("name")
 @click.argument("queue")
 @click.argument("payload", default="")
@@ -36,15 +36,15 @@ def command() -> None:
     "--catch-up",
     type=click.Choice(["skip", "once", "all"]),
     default="once",
-    help="What becomes of due times in an outage: none, the last one, or each is carried out. Default: once.",
+    help="Which due times of an outage are carried out: none, the last one, or each. Default: once.",
 )
 @click.option("--jitter", type=DURATION, default=0.0, metavar="D", help="Come up to D after each due time. Default: 0.")
 @message_options
 @click.pass_obj
 def put(invocation: Invocation, /, name: str, queue: str, payload: str, **options: Any) -> None:
-    """Have a message put into QUEUE at each due time: the text PAYLOAD, or standard input (-).
+    """Enqueue a message into QUEUE at each due time: the text PAYLOAD, or standard input (-).
 
-    A schedule NAME that exists is changed. If its due times stay the same it goes on where it is, else it begins now.
+    A schedule NAME that exists is changed. It keeps its position if its due times stay the same, else it begins now.
     """
     if (options["cron"] is None) == (options["every"] is None):
         raise click.UsageError("give --cron EXPR, or --every D")
@@ -55,11 +55,11 @@ def put(invocation: Invocation, /, name: str, queue: str, payload: str, **option
     invocation.show(_fields(schedule), f"{name}: the next message for {queue} is due {_moment(following)}")
 
 
-@command.command("get", short_help="Show a schedule and what it has done.")
+@schedule_command.command("get", short_help="Show a schedule and its results.")
 @click.argument("name")
 @click.pass_obj
 def get(invocation: Invocation, name: str) -> None:
-    """Show the schedule NAME, its message, and what it has done. One that does not exist is a failure."""
+    """Show the schedule NAME, its message, and its results. One that does not exist is a failure."""
     with invocation.connect() as client:
         schedule = client.get_schedule(name)
     if schedule is None:
@@ -70,7 +70,7 @@ def get(invocation: Invocation, name: str) -> None:
     invocation.show(_fields(schedule), rows)
 
 
-@command.command("list", short_help="List schedules.")
+@schedule_command.command("list", short_help="List schedules.")
 @click.option("--prefix", default="", metavar="P", help="Only schedules whose names start with P.")
 @click.pass_obj
 def list_(invocation: Invocation, prefix: str) -> None:
@@ -84,20 +84,18 @@ def list_(invocation: Invocation, prefix: str) -> None:
     invocation.show([_fields(each) for each in schedules], *shown)
 
 
-@command.command("delete", short_help="Delete a schedule.")
+@schedule_command.command("delete", short_help="Delete a schedule.")
 @click.argument("name")
 @click.pass_obj
 def delete(invocation: Invocation, name: str) -> None:
     """Delete the schedule NAME, if there is one. Messages that it has enqueued stay."""
     with invocation.connect() as client:
         deleted = client.delete_schedule(name)
-    invocation.show(
-        {"name": name, "deleted": deleted}, f"deleted {name}" if deleted else f"there was no schedule {name}"
-    )  # fmt: skip
+    invocation.show({"name": name, "deleted": deleted}, f"deleted {name}" if deleted else f"there was no schedule {name}")
 
 
 def _notes(schedules: "list[Schedule]") -> "Iterator[RenderableType]":
-    """Yield a line for each schedule that has left something out, red if its last message was refused or waits."""
+    """Yield a line for each schedule that has skipped due times, red if its last message was refused or waits."""
     for each in schedules:
         counts = [f"{counted(count)} {what}" for what, count in (("skipped", each.skipped), ("failed", each.failed)) if count]
         if counts or each.error:

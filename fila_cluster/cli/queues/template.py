@@ -15,11 +15,11 @@ SHOWN_MAX = 40
 
 
 @click.group()
-def command() -> None:
+def template_command() -> None:
     """Set the options of queues that the first enqueue creates."""
 
 
-@command.command("put", short_help="Set a template.")
+@template_command.command("put", short_help="Set a template.")
 @click.argument("pattern")
 @queue_options
 @click.pass_obj
@@ -34,7 +34,7 @@ def put(invocation: Invocation, /, pattern: str, **options: Any) -> None:
     invocation.show({"pattern": pattern}, f"put {pattern}")
 
 
-@command.command("get", short_help="Show a template.")
+@template_command.command("get", short_help="Show a template.")
 @click.argument("pattern")
 @click.pass_obj
 def get(invocation: Invocation, pattern: str) -> None:
@@ -52,7 +52,7 @@ def get(invocation: Invocation, pattern: str) -> None:
     invocation.show(None, rows if options else f"{pattern}: all options have their defaults")
 
 
-@command.command("list", short_help="List templates.")
+@template_command.command("list", short_help="List templates.")
 @click.option("--prefix", default="", metavar="P", help="Only patterns that start with P.")
 @click.pass_obj
 def list_(invocation: Invocation, prefix: str) -> None:
@@ -66,7 +66,7 @@ def list_(invocation: Invocation, prefix: str) -> None:
     invocation.show(shown, rows if templates else "no templates")
 
 
-@command.command("delete", short_help="Delete a template.")
+@template_command.command("delete", short_help="Delete a template.")
 @click.argument("pattern")
 @click.pass_obj
 def delete(invocation: Invocation, pattern: str) -> None:
@@ -78,7 +78,7 @@ def delete(invocation: Invocation, pattern: str) -> None:
 
 
 def _line(options: Mapping[str, Any]) -> str:
-    """Return options on one line, scripts cut."""
+    """Return options on one line, with scripts cut."""
     return " ".join(f"--{flag} {cut(' '.join(text.split()), SHOWN_MAX)}" for flag, text in _flags(options)) or "–"
 
 

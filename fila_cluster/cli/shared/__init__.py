@@ -1,1 +1,1 @@
-"""What several commands use: the global options and the output, tables, types of parameters, JSON lines, lazy groups."""
+"""Shared parts of commands: global options and output, tables, types of parameters, JSON lines."""

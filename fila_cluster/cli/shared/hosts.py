@@ -1,4 +1,4 @@
-"""Hosts as tables: what ``status --hosts`` prints."""
+"""Hosts as tables, for ``status --hosts``."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ ONE_HOST = "this cluster has one host: its shards have no replicated log (docs/h
 
 
 def tables(hosts: HostList) -> Iterator[RenderableType]:
-    """Yield the hosts, the shards with their copies, and what is at risk now."""
+    """Yield the hosts, the shards with their copies, and the risks."""
     if not hosts.workers and not hosts.silent:
         yield ONE_HOST
         return

@@ -1,4 +1,4 @@
-"""The effect of the options before the command: a client, and the form of the output."""
+"""The options before a command, a client and the form of its output, and options that several commands have."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UNWRAPPED_COLUMNS: Final = 4000
-"""Wider than a row of names and ids. Longer texts, such as large values of the config, are wrapped: each cell of their column is as wide."""
+"""Wider than a row of names and ids. Longer texts are wrapped: each cell of their column is as wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,15 @@ class Invocation:
     as_json: bool
 
     def connect(self, timeout: float | None = None) -> "Client":
-        """Return a client for the chosen cluster; close it, or use it as a context. ``timeout``: of its calls, if not the usual one."""
+        """Return a client for the chosen cluster, which the caller closes. ``timeout``: of its calls, if not the usual
+        one."""
         from fila_cluster import Client  # noqa: PLC0415 # quick --help
 
         options: dict[str, Any] = {"endpoint": self.endpoint or None, "timeout": timeout}
         return Client(**{name: value for name, value in options.items() if value is not None})
 
     def each_router(self, ask: "Callable[[Client], T]") -> "tuple[dict[str, T], dict[str, FilaError]]":
-        """Ask each router that is named, as those of several hosts are. Return answers and errors by endpoint; end if none answers."""
+        """Ask each router that is named. Return answers and errors by endpoint; end if there are no answers."""
         from fila_cluster import Client  # noqa: PLC0415 # quick --help
         from fila_cluster.client.checks import endpoint_or_default  # noqa: PLC0415
         from fila_cluster.client.requests.endpoints import parse_endpoints  # noqa: PLC0415
@@ -71,7 +73,7 @@ def of_routers(found: "Iterable[tuple[str, Any]]", *, several: bool) -> list[Any
 
 
 def end_with(errors: "Mapping[str, FilaError]") -> None:
-    """Say which routers gave no answer, with exit code 1; return if there are none."""
+    """Print the errors and end with exit code 1; return if there are no errors."""
     for endpoint, error in errors.items():
         click.echo(f"{endpoint}: {error}", err=True)
     if errors:
@@ -84,7 +86,7 @@ def print_json(value: Any) -> None:
 
 
 def print_ready(what: str) -> None:
-    """Print the line that says that a process in the foreground serves. It serves all the same if nobody reads the line."""
+    """Print the "ready:" line of a process in the foreground. It serves also if the line has no reader."""
     try:
         print(f"ready: {what}", flush=True)
     except BrokenPipeError:
@@ -92,7 +94,7 @@ def print_ready(what: str) -> None:
 
 
 def discard_output() -> None:
-    """Let all that is printed from now on, and what waits in the buffer, go nowhere."""
+    """Discard all further output, and the buffered one."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -115,3 +117,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+CONFIG = click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ./fila.toml or /etc/fila/fila.toml."
+)
+LISTEN = click.option("--listen", metavar="ADDR", help="Where clients connect. Default: tcp://127.0.0.1:5555.")
+WORKERS = click.option("--workers", type=int, metavar="N", help="Worker processes. Default: CPU cores, at most the shards.")
+DASHBOARD = click.option("--dashboard", metavar="ADDR", help="Where the dashboard listens. Default: 127.0.0.1:8555.")
+NO_DASHBOARD = click.option("--no-dashboard", is_flag=True, help="Run without the dashboard.")
+INSECURE = click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen on addresses that other machines can reach, without authentication or encryption.",
+)

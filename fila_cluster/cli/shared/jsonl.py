@@ -68,7 +68,7 @@ def _read_time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise BadLineError(f"deliver_at={text!r} is no time: write it as 2030-12-31T23:59:00+00:00") from None
+        raise BadLineError(f"deliver_at={text!r} is not a time: write it as 2030-12-31T23:59:00+00:00") from None
 
 
 def write_message(message: Message) -> str:

@@ -5,7 +5,7 @@ from rich.text import Text
 
 
 def table(*columns: str) -> Table:
-    """Return an empty table. A column whose name starts with ``#`` holds numbers, one with ``=`` what people copy: it is not wrapped."""
+    """Return an empty table. A column ``#name`` holds numbers, ``=name`` texts to copy, which are not wrapped."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         number = column.startswith("#")

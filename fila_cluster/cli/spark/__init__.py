@@ -2,17 +2,17 @@
 
 import click
 
-from fila_cluster.cli.shared.lazy import LazyGroup
+from fila_cluster.cli.root import LazyGroup
 
-SUMMARIES = {
-    "load": "Put the rows of files into a queue.",
-    "drain": "Take messages out of queues into files.",
-    "report": "Show a queue's failures, waiting times and shares.",
+COMMANDS = {
+    "load": {"load": "Put the rows of files into a queue."},
+    "drain": {"drain": "Take messages out of queues into files."},
+    "report": {"report": "Show a queue's failures, waiting times and shares."},
 }
 
 
-@click.group(cls=LazyGroup, package=__name__, folders={"": SUMMARIES})
-def command() -> None:
+@click.group(cls=LazyGroup, package=__name__, modules=COMMANDS)
+def spark_command() -> None:
     """Move data in and out of queues in bulk, with Apache Spark.
 
     Needs `pip install 'fila-cluster[spark]'` and Java 17 or later. Spark runs on this machine's cores, unless --master names

@@ -12,16 +12,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fila_cluster import Client
-    from fila_cluster.spark.pipelines.drain import Drain, Drained
+    from fila_cluster.spark.pipelines.drain import Drained, DrainJob
 
 ROWS_PER_BATCH = 100_000
 
 
 @click.command()
 @click.argument("queue")
-@click.option(
-    "--to", required=True, metavar="DIR", help="A new directory, or that of an earlier drain, which it goes on with."
-)
+@click.option("--to", required=True, metavar="DIR", help="A new directory, or that of an earlier drain, which it continues.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="parquet", help="Default: parquet.")
 @click.option(
     "--partition-by", multiple=True, metavar="COLUMN", help="A folder for each value, e.g. fairness_key; may be repeated."
@@ -35,11 +33,11 @@ ROWS_PER_BATCH = 100_000
     help=f"Messages that are leased, written and acknowledged together. Default: {ROWS_PER_BATCH:,}.",
 )
 @click.option(
-    "--checkpoint", metavar="DIR", help="Where Spark keeps how far it is. Default: _checkpoint in the --to directory."
+    "--checkpoint", metavar="DIR", help="Where Spark keeps its progress. Default: _checkpoint in the --to directory."
 )
 @spark_flags
 @click.pass_obj
-def command(
+def drain_command(
     invocation: Invocation,
     queue: str,
     to: str,
@@ -53,13 +51,13 @@ def command(
 ) -> None:
     """Take the messages that QUEUE holds now into files, and acknowledge them once they are written.
 
-    QUEUE may be a pattern: 'orders*'. If it is stopped or killed, the same command goes on where it was: each message is in
-    the files once. What may not be delivered now (delayed, throttled, paused, leased to others) stays in the queue.
+    QUEUE may be a pattern: 'orders*'. If it is stopped or killed, the same command continues: each message is in the files
+    once. Messages that may not be delivered now (delayed, throttled, paused, leased to others) stay in the queue.
     """
     with plainly():
-        from fila_cluster.spark.pipelines.drain import Drain, check_output, waiting  # noqa: PLC0415 # needs pyspark
+        from fila_cluster.spark.pipelines.drain import DrainJob, check_output, waiting  # noqa: PLC0415 # needs pyspark
 
-        plan = Drain(queue, to, format_name, partition_by, limit, rows_per_batch, checkpoint)
+        plan = DrainJob(queue, to, format_name, partition_by, limit, rows_per_batch, checkpoint)
         check_output(plan)
         with invocation.connect() as client:
             pending = waiting(client, queue)
@@ -71,7 +69,7 @@ def command(
     invocation.show(shown, f"{text}; {left:,} pending" if left else text)
 
 
-def _drain(running: "SparkSession", plan: "Drain", client: "Client", expected: int) -> "Drained":
+def _drain(running: "SparkSession", plan: "DrainJob", client: "Client", expected: int) -> "Drained":
     from fila_cluster.spark.pipelines.drain import drain  # noqa: PLC0415 # needs pyspark
 
     with bar() as progress:
@@ -79,7 +77,7 @@ def _drain(running: "SparkSession", plan: "Drain", client: "Client", expected: i
         try:
             return drain(running, plan, client, lambda rows: progress.update(task, completed=rows, rows=f"{rows:,}"))
         except KeyboardInterrupt:
-            raise click.ClickException("stopped: the same command goes on from here, within ten minutes") from None
+            raise click.ClickException("stopped: the same command continues from here, within ten minutes") from None
 
 
 def _fields(drained: "Drained") -> dict[str, float]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fila_cluster import Client
-    from fila_cluster.spark.pipelines.load import Load, Loaded
+    from fila_cluster.spark.pipelines.load import Loaded, LoadJob
 
 FORMATS = ("parquet", "json", "csv", "text")
 
@@ -35,8 +35,8 @@ def _columns(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 @click.option(
     "--payload",
     metavar="COLUMN|*",
-    help="The column that is the payload; * is the whole row, as JSON. Default: the line of a text file, else a column called "
-    "payload if there is one, else *.",
+    help="The column that is the payload; * is the whole row, as JSON. Default: the line of a text file, else a column "
+    "called payload if there is one, else *.",
 )
 @click.option(
     "--option",
@@ -62,7 +62,7 @@ def _columns(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 )
 @spark_flags
 @click.pass_obj
-def command(
+def load_command(
     invocation: Invocation,
     path: str,
     queue: str,
@@ -83,13 +83,13 @@ def command(
     A row is in once, even if tasks fail and are tried again, as long as that takes no longer than the dedup window.
     """
     with plainly():
-        from fila_cluster.spark.pipelines.load import Load, source_of  # noqa: PLC0415 # needs pyspark
+        from fila_cluster.spark.pipelines.load import LoadJob, source_of  # noqa: PLC0415 # needs pyspark
         from fila_cluster.spark.pipelines.mapping import Mapped  # noqa: PLC0415
 
         source = source_of(path, format_name)
         mapped = Mapped(payload, tenant, tenant_pattern, options)
         mapped.check(source.format)
-        plan = Load(source, queue, mapped, job, dedup_window, partitions)
+        plan = LoadJob(source, queue, mapped, job, dedup_window, partitions)
         with invocation.connect() as client:
             _find(client, queue, create=create)
             with spark("load", master, verbose=verbose) as running:
@@ -111,7 +111,7 @@ def _find(client: "Client", queue: str, *, create: bool) -> None:
         raise click.ClickException(f"{error}; or add --create") from None
 
 
-def _load(running: "SparkSession", plan: "Load", client: "Client") -> "Loaded":
+def _load(running: "SparkSession", plan: "LoadJob", client: "Client") -> "Loaded":
     from fila_cluster.spark.pipelines.load import load  # noqa: PLC0415 # needs pyspark
 
     with bar() as progress:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fila_cluster import Client
     from fila_cluster.ops.observer.half_hour import HalfHour
-    from fila_cluster.spark.report.content import Report
+    from fila_cluster.spark.report.content import QueueReport
 
 SHOWN = 5
 """Rows of a list in the terminal; the page shows more."""
@@ -62,7 +62,7 @@ def _is_plain_url(url: str) -> bool:
 )
 @spark_flags
 @click.pass_obj
-def command(
+def report_command(
     invocation: Invocation, queue: str, to: Path | None, dashboard: str | None, master: str | None, verbose: bool
 ) -> None:
     """Count QUEUE's dead letters by error, tenant and time, how long its messages wait, and what each tenant gets.
@@ -70,7 +70,7 @@ def command(
     With the last half hour of the dashboard. Nothing is taken out of the queue, and no payload is shown.
     """
     with plainly():
-        from fila_cluster.spark.report.gather import gather, source_queue  # noqa: PLC0415 # needs pyspark
+        from fila_cluster.spark.report.measures import gather, source_queue  # noqa: PLC0415 # needs pyspark
 
         queue = source_queue(queue)
         if to is None and not invocation.as_json:
@@ -88,7 +88,7 @@ def command(
 
 
 def _ask(dashboard: str | None, queue: str, client: "Client") -> "HalfHour | str":
-    """Return a dashboard's history, or why there is none; it is an error only if the named address is no dashboard."""
+    """Return a dashboard's history, or why it is missing; an error only if the named address is not a dashboard."""
     from fila_cluster.spark.report.lately import (  # noqa: PLC0415 # quick --help
         NoHistoryError,
         WrongDashboardError,
@@ -111,7 +111,7 @@ def _check_writable(to: Path) -> None:
         raise click.ClickException(f"cannot write {to}: there is no directory {to.parent}")
 
 
-def _write(report: "Report", to: Path) -> None:
+def _write(report: "QueueReport", to: Path) -> None:
     from fila_cluster.spark.report.page import page  # noqa: PLC0415 # needs matplotlib
 
     try:
@@ -129,7 +129,7 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _tables(report: "Report") -> Sequence["Table | str"]:
+def _tables(report: "QueueReport") -> Sequence["Table | str"]:
     shown: list[Table | str] = [f"{report.queue}: {counted(report.totals.pending)} pending"]
     if report.failures.total:
         shown += [f"\n{counted(report.failures.total, 'dead letter')}", _failures(report)]
@@ -142,14 +142,14 @@ def _tables(report: "Report") -> Sequence["Table | str"]:
     return shown
 
 
-def _failures(report: "Report") -> "Table":
+def _failures(report: "QueueReport") -> "Table":
     rows = table("error", "#dead letters")
     for entry in report.failures.by_error[:SHOWN]:
         rows.add_row(entry.name or "all others", counted(entry.count))
     return rows
 
 
-def _waiting(report: "Report") -> "Table":
+def _waiting(report: "QueueReport") -> "Table":
     rows = table("waiting", "#messages", "#p50", "#p90", "#p99")
     for entry in report.waiting[: SHOWN + 1]:
         name = "all tenants" if entry.fairness_key is None else entry.fairness_key
@@ -157,7 +157,7 @@ def _waiting(report: "Report") -> "Table":
     return rows
 
 
-def _shares(report: "Report") -> "Table":
+def _shares(report: "QueueReport") -> "Table":
     lately = report.shares_span == "last_minute"
     rows = table(
         "shares, last minute" if lately else "shares",

@@ -1,9 +1,8 @@
-"""What needs attention, the most urgent first, with the remedy for each. A pure function of two snapshots of a cluster.
+"""Concerns about a cluster, the most urgent first, with the remedy for each. A pure function of two snapshots.
 
-One snapshot shows a state; growth and standstill take two. The earlier one should be some time ago (:data:`LOOK_BACK_S`):
-between two snapshots a second apart, every slow queue seems to stand still. Left out: anything that needs a threshold (too
-deep, too old, too slow), which is for alerts on ``/metrics``. A router that does not answer is not on this list: then there
-is no snapshot.
+Growth and standstill take two snapshots, about :data:`LOOK_BACK_S` apart: within a second every slow queue seems to stand
+still. Left out: anything that needs a threshold (too deep, too old, too slow), which is for alerts on ``/metrics``; and a
+router that does not answer, because then there is no snapshot.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ LOOK_BACK_S: Final = 30.0
 """About how old the earlier snapshot should be: growth is measured over this time."""
 
 UNSERVED_MS: Final = 5_000
-"""A message that waits for longer did not just come a moment before its consumer."""
+"""A message that waits for longer did not come just before its consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,57 +42,60 @@ class Concern:
     shard: int | None = None
 
 
-class Kind(NamedTuple):
-    """What a code stands for: how severe it may be, and what it means."""
+class ConcernKind(NamedTuple):
+    """The severities that a code may have, and its meaning."""
 
     severities: tuple[Severity, ...]
     meaning: str
 
 
 KINDS: Final = {
-    "shard_down": Kind(("critical",), "No worker serves the shard: its queues stand still."),
-    "no_quorum": Kind(("critical",), "The shard's replicated log confirms nothing, so nothing leaves the shard."),
-    "no_copy": Kind(("critical",), "No host leads the shard, and no host that answers has a copy of it."),
-    "catching_up": Kind(("critical",), "No host leads the shard: its copy has to catch up with the log first."),
-    "no_leader": Kind(("critical",), "No host leads the shard: a standby takes over in some seconds."),
-    "recovering": Kind(("critical",), "A host takes the shard over, and reads it from its copy."),
-    "storage_stalled": Kind(("critical",), "RocksDB slows down writes until compaction has caught up."),
-    "rejecting": Kind(
+    "shard_down": ConcernKind(("critical",), "No worker serves the shard: its queues stand still."),
+    "no_quorum": ConcernKind(("critical",), "The shard's replicated log confirms nothing, so nothing leaves the shard."),
+    "no_copy": ConcernKind(("critical",), "No host leads the shard, and no host that answers has a copy of it."),
+    "catching_up": ConcernKind(("critical",), "No host leads the shard: its copy has to catch up with the log first."),
+    "no_leader": ConcernKind(("critical",), "No host leads the shard: a standby takes over in some seconds."),
+    "recovering": ConcernKind(("critical",), "A host takes the shard over, and reads it from its copy."),
+    "storage_stalled": ConcernKind(("critical",), "RocksDB slows down writes until compaction has caught up."),
+    "rejecting": ConcernKind(
         ("critical", "warning"),
-        "The queue refused messages within half a minute: it, a key or the disk is full (critical), or producers send messages that "
-        "cannot be accepted.",
+        "The queue refused messages within half a minute: it, a key or the disk is full (critical), or producers send "
+        "messages that cannot be accepted.",
     ),
-    "breaker_open": Kind(("critical",), "The queue's hooks failed too often and are bypassed."),
-    "no_standby": Kind(
+    "breaker_open": ConcernKind(("critical",), "The queue's hooks failed too often and are bypassed."),
+    "no_standby": ConcernKind(
         ("warning",), "No copy of the shard has caught up: if its host is lost too, it waits for a recovery from the log."
     ),
-    "few_standbys": Kind(("warning",), "Fewer copies of the shard have caught up than `[replication] standbys` says."),
-    "log_under_replicated": Kind(
+    "few_standbys": ConcernKind(("warning",), "Fewer copies of the shard have caught up than `[replication] standbys` says."),
+    "log_under_replicated": ConcernKind(
         ("warning",),
         "Fewer brokers of the shard's replicated log are in sync than should be: with too few, it confirms nothing.",
     ),
-    "log_unsafe": Kind(("critical",), "The topic of the log has a setting with which a confirmed message may be lost."),
-    "host_failing": Kind(
+    "log_unsafe": ConcernKind(
+        ("critical",), "The topic of the log has a setting with which a confirmed message may be lost."
+    ),
+    "host_failing": ConcernKind(
         ("warning",), "The disk of a host is full or fails: hosts with room lead its shards, if there are any."
     ),
-    "copy_failing": Kind(("warning",), "A copy of a shard that another host leads does not go on."),
-    "host_silent": Kind(("warning",), "A worker of a host is down or did not answer: its copies are not kept up."),
-    "worker_silent": Kind(("warning",), "A worker is up, and did not answer."),
-    "worker_restarted": Kind(("warning",), "A worker was restarted within half a minute."),
-    "no_consumers": Kind(
+    "copy_failing": ConcernKind(("warning",), "A copy of a shard that another host leads is stuck."),
+    "host_silent": ConcernKind(("warning",), "A worker of a host is down or did not answer: its copies are not kept up."),
+    "worker_silent": ConcernKind(("warning",), "A worker is up, and did not answer."),
+    "worker_restarted": ConcernKind(("warning",), "A worker was restarted within half a minute."),
+    "no_consumers": ConcernKind(
         ("warning",), "Messages wait for longer than 5 s, no consumer receives, and nothing was delivered for half a minute."
     ),
-    "standing_still": Kind(
+    "standing_still": ConcernKind(
         ("warning",), "Consumers are there and messages wait, but nothing was delivered for half a minute."
     ),
-    "dead_letters_growing": Kind(("warning",), "Messages failed for good within half a minute."),
-    "leases_expiring": Kind(("warning",), "Leases expired within half a minute."),
-    "paused": Kind(("info",), "A paused queue has messages."),
-    "dead_letters": Kind(("info",), "Dead letters wait for an operator to look at them."),
-    "copy_behind": Kind(("info",), "A copy has still to catch up with the log before it can take over."),
-    "queues_left_out": Kind(
+    "dead_letters_growing": ConcernKind(("warning",), "Messages failed for good within half a minute."),
+    "leases_expiring": ConcernKind(("warning",), "Leases expired within half a minute."),
+    "paused": ConcernKind(("info",), "A paused queue has messages."),
+    "dead_letters": ConcernKind(("info",), "Dead letters wait for an operator to look at them."),
+    "copy_behind": ConcernKind(("info",), "A copy has still to catch up with the log before it can take over."),
+    "queues_left_out": ConcernKind(
         ("info",),
-        "The shard has more than a thousand queues: those with little traffic have no rates, and are not watched for any of this.",
+        "The shard has more than a thousand queues: those with little traffic have no rates, and are not watched for any of "
+        "this.",
     ),
 }
 """Each code of a concern."""
@@ -140,7 +142,7 @@ def _at_risk(now: Metrics) -> Iterator[tuple[Concern, tuple[int, ...]]]:
 
 
 def _stalled_stores(now: Metrics) -> Iterator[Concern]:
-    action = "fewer enqueues, or a faster disk; it goes on by itself once compaction has caught up"
+    action = "fewer enqueues, or a faster disk; it ends by itself once compaction has caught up"
     for worker in now.workers:
         for shard in worker.shards:
             if shard.store.stalled:
@@ -171,7 +173,8 @@ def _left_out(now: Metrics) -> Iterator[Concern]:
     for worker in now.workers:
         for shard in worker.shards:
             if shard.queues_left_out:
-                text = f"shard {shard.shard} shows its {len(shard.queues):,} busiest queues; {shard.queues_left_out:,} more are not shown"
+                more = f"{shard.queues_left_out:,} more are not shown"
+                text = f"shard {shard.shard} shows its {len(shard.queues):,} busiest queues; {more}"
                 action = "`fila-cluster queue list` shows all of them; delete unused ones (idle_expiry does it by itself)"
                 yield Concern("info", "queues_left_out", text, action, shard=shard.shard)
 
@@ -201,7 +204,8 @@ def _breaker_open(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
     if now.hooks is None or not now.hooks.breaker_open:
         return None
     name, hooks = now.info.name, now.hooks
-    text = f"{name}: its hooks keep failing ({hooks.failed:,} of {hooks.runs:,} runs) and are bypassed, by {counted(hooks.bypassed, 'message')} so far"
+    bypassed = f"are bypassed, by {counted(hooks.bypassed, 'message')} so far"
+    text = f"{name}: its hooks keep failing ({hooks.failed:,} of {hooks.runs:,} runs) and {bypassed}"
     action = f"`fila-cluster why {name}` shows the failure; fix the script (`hook test`), then `queue update {name}`"
     return Concern("critical", "breaker_open", text, action, name)
 
@@ -210,7 +214,8 @@ def _unserved(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
     if not _waits(now) or now.info.consumers or _delivered_since(now, before):
         return None
     name = now.info.name
-    text = f"{name}: no client receives, {counted(now.info.pending, 'message')} waiting, the oldest for {aged(now.oldest_pending_ms / 1000)}"
+    oldest = f"the oldest for {aged(now.oldest_pending_ms / 1000)}"
+    text = f"{name}: no client receives, {counted(now.info.pending, 'message')} waiting, {oldest}"
     return Concern("warning", "no_consumers", text, "start a consumer, or read the log of the one that should run", name)
 
 
@@ -255,7 +260,7 @@ def _paused(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
         return None
     name = now.info.name
     text = f"{name} is paused, {counted(now.info.pending, 'message')} waiting"
-    return Concern("info", "paused", text, f"`fila-cluster queue resume {name}`, once it may go on", name)
+    return Concern("info", "paused", text, f"`fila-cluster queue resume {name}`, once deliveries may begin again", name)
 
 
 def _dead_letters(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
@@ -263,7 +268,8 @@ def _dead_letters(now: QueueMetrics, _: QueueMetrics | None) -> Concern | None:
         return None
     name = now.info.name
     text = f"{name.removesuffix(DEAD_LETTER_SUFFIX)} has {counted(now.info.depth, 'dead letter')}"
-    action = f"`fila-cluster queue browse {name}` shows their errors; `redrive {name}` sends them back, `queue purge {name}` drops them"
+    others = f"`redrive {name}` sends them back, `queue purge {name}` drops them"
+    action = f"`fila-cluster queue browse {name}` shows their errors; {others}"
     return Concern("info", "dead_letters", text, action, name)
 
 
@@ -281,7 +287,7 @@ _QUEUE_LOOKS: Final[tuple[Callable[[QueueMetrics, QueueMetrics | None], Concern 
 
 
 def _waits(queue: QueueMetrics) -> bool:
-    """Return whether messages wait that need a consumer. Dead letters need none."""
+    """Return whether messages wait that need a consumer. Dead letters do not."""
     waiting = queue.info.pending > 0 and queue.oldest_pending_ms >= UNSERVED_MS
     return waiting and not queue.info.paused and not queue.info.is_dead_letter
 

@@ -34,9 +34,8 @@ SERIES: Final = (*LEVELS, *FLOWS)
 DEAD_LETTERS: Final = "dead_letters"
 
 
-class Share(NamedTuple):
-    """A fairness key in the last minute: the part of its queue's deliveries that it was entitled to, and the part that it
-    got; 0 to 1."""
+class LastMinuteShare(NamedTuple):
+    """A fairness key in the last minute: the parts of its queue's deliveries that it was entitled to, and got; 0 to 1."""
 
     fairness_key: str
     weight: int
@@ -47,11 +46,11 @@ class Share(NamedTuple):
 
 
 LIMITED_BELOW: Final = 0.9
-"""A key that got less than this part of what its weight entitles it to may be limited by something else."""
+"""A key below this part of the deliveries that its weight entitles it to may be limited by something else."""
 
 
-def short_of_weight(shares: Sequence[Share], count: int) -> list[str]:
-    """Return the keys with waiting messages that got clearly less than their weight entitles them to, the most short first."""
+def short_of_weight(shares: Sequence[LastMinuteShare], count: int) -> list[str]:
+    """Return the keys with waiting messages that got clearly less than their weight entitles them to, the worst first."""
     short = [
         share
         for share in shares
@@ -154,9 +153,9 @@ class History:
         return {name: self._in_order(ring) for name, ring in self._all.items()}
 
     def of_some(self, may_see: Callable[[str], bool]) -> Callable[[], Mapping[str, list[float]]]:
-        """Return what makes the sums of :meth:`of_all` over the queues that may be seen, without the dead letters.
+        """Return a function that sums :meth:`of_all` over the queues that may be seen, without the dead letters.
 
-        It takes a part of a millisecond a queue, and may be called in a thread.
+        The function takes a part of a millisecond a queue, and may be called in a thread.
         """
         rings = [queue.rings for name, queue in self._queues.items() if may_see(name) and not is_dead_letter(name)]
         columns = {name: [self._copied(each[name]) for each in rings] for name in SERIES}
@@ -166,7 +165,7 @@ class History:
             for name, rows in columns.items()
         }
 
-    def shares(self, queue: str) -> list[Share]:
+    def shares(self, queue: str) -> list[LastMinuteShare]:
         """Return the busiest keys of the last minute by deliveries, then all others together as :data:`OTHER_KEYS`.
 
         Empty once the queue is in no answer any more: its last minute would be another one.
@@ -182,7 +181,7 @@ class History:
         if OTHER_KEYS in entitled:
             entitled[OTHER_KEYS] = max(0.0, 1.0 - sum(entitled.values()))
         shares = [
-            Share(
+            LastMinuteShare(
                 key,
                 shown[key].weight if key in shown else 0,
                 shown[key].pending if key in shown else 0,

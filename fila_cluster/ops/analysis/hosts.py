@@ -1,4 +1,4 @@
-"""The rows of all hosts, and what is at risk now: for the command line, the dashboard, what needs attention, and ``/readyz``."""
+"""The rows of all hosts, and the risks: for the command line, the dashboard, concerns and ``/readyz``."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -30,14 +30,23 @@ HOST_FAILING: Final = "host_failing"
 COPY_FAILING: Final = "copy_failing"
 LOG_UNSAFE: Final = "log_unsafe"
 
-WARNINGS: Final = frozenset({
-    NO_STANDBY, FEW_STANDBYS, COPY_BEHIND, HOST_SILENT, LOG_UNDER_REPLICATED, HOST_FAILING, COPY_FAILING, LOG_UNSAFE,
-})  # fmt: skip
-"""What stops no shard now."""
+WARNINGS: Final = frozenset(
+    {
+        NO_STANDBY,
+        FEW_STANDBYS,
+        COPY_BEHIND,
+        HOST_SILENT,
+        LOG_UNDER_REPLICATED,
+        HOST_FAILING,
+        COPY_FAILING,
+        LOG_UNSAFE,
+    }
+)
+"""Risks that stop no shard now."""
 
 
 def hosts_in(metrics: Metrics | None) -> HostList | None:
-    """Return the hosts in an answer; None: the cluster has no replicated log, or nothing is known."""
+    """Return the hosts in an answer; None: the cluster has no replicated log, or there is no answer."""
     if metrics is None or metrics.status is None:
         return None
     workers = [host_worker(worker.host) for worker in metrics.workers if worker.host is not None]
@@ -51,7 +60,7 @@ def hosts_in(metrics: Metrics | None) -> HostList | None:
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """A host. ``behind``: of the copy that is furthest behind; None: it follows nothing, or that is not known."""
+    """A host. ``behind``: of the copy that is furthest behind; None: it follows nothing, or that is unknown."""
 
     host: str
     address: str
@@ -92,11 +101,11 @@ def _host_row(host: str, workers: list[HostWorker], led: dict[int, HeldCopy | No
     )
 
 
-# --- what is at risk --------------------------------------------------------------------------------------------------
+# --- risks ------------------------------------------------------------------------------------------------------------
 
 
 def risks(hosts: HostList) -> list[Risk]:
-    """Return what is at risk now, the most urgent first."""
+    """Return the risks, the most urgent first."""
     shards = shard_copies(hosts)
     found = [risk for state in SENTENCES if (risk := troubled(state, [each for each in shards if each.state == state]))]
     found += _unsafe(hosts)
@@ -142,14 +151,14 @@ def _under_replicated(led: Sequence[ShardCopies]) -> Iterator[Risk]:
 
 
 def _unsafe(hosts: HostList) -> Iterator[Risk]:
-    """Yield what of the log's settings may lose confirmed messages."""
+    """Yield settings of the log that may lose confirmed messages."""
     problems = sorted({worker.log_problem for worker in hosts.workers if worker.log_problem})
     for problem in problems[:1]:  # all hosts look at the same topic
         yield Risk(LOG_UNSAFE, f"confirmed messages may be lost: {problem}", "correct the topic now, then see who changed it")
 
 
 def _failing(hosts: HostList, led: Sequence[ShardCopies]) -> Iterator[Risk]:
-    """Yield the hosts whose disks are full or fail, and copies that do not go on for another reason."""
+    """Yield the hosts whose disks are full or fail, and copies that are stuck for another reason."""
     failing = {worker.host: worker.problem for worker in hosts.workers if worker.problem}
     for host, problem in sorted(failing.items()):
         leads = sorted(each.shard for each in led if each.leader is not None and each.leader.host == host)

@@ -1,4 +1,4 @@
-"""What happened between two snapshots of a cluster: rates per second, and how long things took."""
+"""Changes between two snapshots of a cluster: rates per second, and durations."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -68,7 +68,7 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRates:
-    """The rates between two snapshots. What is missing is not known.
+    """The rates between two snapshots. Missing ones are unknown.
 
     ``total``: of all queues but those of dead letters; None if a worker that answers now was started in between.
     """
@@ -79,7 +79,7 @@ class ClusterRates:
 
 
 def rates(now: Metrics, before: Metrics | None, seconds: float) -> ClusterRates:
-    """Return the rates; ``seconds`` passed between the snapshots. Without an earlier one, nothing is known."""
+    """Return the rates; ``seconds`` passed between the snapshots. Without an earlier one they are unknown."""
     if before is None or seconds <= 0:
         return ClusterRates(None, {}, {})
     earlier = {worker.name: worker for worker in before.workers}

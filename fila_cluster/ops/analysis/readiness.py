@@ -10,16 +10,17 @@ from fila_proto_zmq.commands import ClusterStatus, Metrics
 from fila_proto_zmq.outages import FOLLOWING, NO_QUORUM
 
 _FOLDERS: Final = re.compile(r"(?<![\w.:/])(?:/[^\s/'\",:;()]+)+/")
-"""Of an absolute path, up to its last part. What follows a colon is a URL."""
+"""Of an absolute path, up to its last part. Text after a colon is a URL."""
 
 
 class Obstacle(TypedDict):
     """One reason why the cluster is not ready. ``shard`` is None if it is not about one shard.
 
     ``state``: ``down``, ``silent`` (its worker does not answer), or that of a shard's outage: ``opening``, ``waiting``,
-    ``quarantined``. On a replicated log: ``no_quorum`` (the log does not confirm), ``no_leader`` (a standby takes over), ``catching_up`` (a
-    copy has to, before it can lead), ``no_copy``, ``recovering``; of a warning: ``no_standby``, ``few_standbys``,
-    ``copy_behind``, ``host_silent``, ``log_under_replicated``, ``host_failing``, ``copy_failing``, ``log_unsafe``.
+    ``quarantined``. On a replicated log: ``no_quorum`` (the log does not confirm), ``no_leader`` (a standby takes over),
+    ``catching_up`` (a copy has to, before it can lead), ``no_copy``, ``recovering``; of a warning: ``no_standby``,
+    ``few_standbys``, ``copy_behind``, ``host_silent``, ``log_under_replicated``, ``host_failing``, ``copy_failing``,
+    ``log_unsafe``.
     """
 
     shard: int | None
@@ -28,7 +29,7 @@ class Obstacle(TypedDict):
 
 
 def obstacles(latest: Metrics | None, why_not: str) -> list[Obstacle]:
-    """Return the obstacles that the router knows; none: every shard has a worker that serves it, and can confirm what it writes.
+    """Return the obstacles by the router's status; empty: every shard is served, and can confirm its writes.
 
     ``why_not``: why there is no answer, if so.
     """
@@ -46,14 +47,14 @@ def obstacles(latest: Metrics | None, why_not: str) -> list[Obstacle]:
 
 
 def warnings(latest: Metrics | None) -> list[Obstacle]:
-    """Return what does not stop any shard now, and would make the loss of another host worse."""
+    """Return the risks that stop no shard now, and would make the loss of another host worse."""
     hosts = hosts_in(latest)
     found = [] if hosts is None else risks(hosts)
     return [Obstacle(shard=risk.shard, state=risk.code, text=risk.text) for risk in found if risk.code in WARNINGS]
 
 
 def without_folders(found: Iterable[Obstacle]) -> list[Obstacle]:
-    """Return obstacles whose texts name files without their folders, for those who need no key to read them."""
+    """Return obstacles whose texts name files without their folders, for readers without a key."""
     return [Obstacle(shard=each["shard"], state=each["state"], text=_FOLDERS.sub("", each["text"])) for each in found]
 
 
@@ -63,13 +64,13 @@ def _copies(latest: Metrics | None) -> dict[int, ShardCopies]:
 
 
 def _hosts_obstacle(copies: ShardCopies | None) -> Obstacle | None:
-    """Return why no host serves a shard as its copies show it; None: they do not show it."""
+    """Return why no host serves a shard, by its copies; None: they do not show a reason."""
     trouble = None if copies is None else shard_trouble(copies)
     return None if copies is None or trouble is None else Obstacle(shard=copies.shard, state=trouble.code, text=trouble.text)
 
 
 def silences(latest: Metrics | None) -> list[Obstacle]:
-    """Return the shards of workers that are up by the router's knowledge, and did not answer."""
+    """Return the shards of workers that are up by the router's status, and did not answer."""
     if latest is None or latest.status is None:
         return []
     heard = {shard.shard for worker in latest.workers for shard in worker.shards}
@@ -86,7 +87,7 @@ def silences(latest: Metrics | None) -> list[Obstacle]:
 
 
 def shards_served(status: ClusterStatus | None) -> set[int]:
-    """Return the shards whose workers are up; none if nothing is known."""
+    """Return the shards whose workers are up; empty without a status."""
     return {shard for worker in status.workers if worker.state == "up" for shard in worker.shards} if status else set()
 
 
@@ -103,7 +104,7 @@ def _obstacle(status: ClusterStatus, shard: int) -> Obstacle:
         for outage in worker.outages:
             if outage.shard == shard and worker.state == "up":
                 if outage.state == FOLLOWING:
-                    text = f"no host leads shard {shard} now, as far as the router knows"
+                    text = f"no host leads shard {shard} now, by the router's status"
                     return Obstacle(shard=shard, state=NO_LEADER, text=text)
                 return Obstacle(shard=shard, state=outage.state, text=f"shard {shard} is {outage.state}: {outage.reason}")
     return Obstacle(shard=shard, state="down", text=f"shard {shard} has no worker yet")

@@ -1,18 +1,61 @@
 """The rows of tables: each queue, worker and fairness key, by two snapshots, and the sums of all."""
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
 from fila_cluster.figures import quantile
-from fila_cluster.ops.analysis.known_queues import KnownQueues
 from fila_cluster.ops.analysis.rates import ClusterRates, Rates, WorkerLoad, all_queues, per_second
 from fila_cluster.ops.analysis.readiness import shards_served
 from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, WorkerStatus
 from fila_proto_zmq.commands import QueueInfo as WireQueueInfo
 from fila_proto_zmq.names import dead_letter_name
+
+DEPTHS_KEPT: Final = 60
+
+
+class _Kept(NamedTuple):
+    shard: int
+    depths: "deque[int]"
+
+
+class KnownQueues:
+    """Queues of earlier snapshots by name, with their shards and last depths.
+
+    A queue that is missing from its shard's answer was deleted and is forgotten, so memory has the size of the cluster.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[str, _Kept] = {}
+
+    def note(self, metrics: Metrics, left_out: Iterable[QueueInfo]) -> None:
+        """Take in a snapshot: the queues that shards showed, and those that they left out."""
+        seen = {queue.info.name: queue.info for queue in all_queues(metrics)}
+        for info in seen.values():
+            self._keep(info.name, info.shard, info.depth)
+        for row in left_out:
+            self._keep(row.name, row.shard, row.depth)
+        present = seen.keys() | {row.name for row in left_out}
+        answered = {shard.shard for worker in metrics.workers for shard in worker.shards}
+        self._queues = {name: kept for name, kept in self._queues.items() if name in present or kept.shard not in answered}
+
+    def _keep(self, name: str, shard: int, depth: int) -> None:
+        kept = self._queues.get(name)
+        if kept is None:
+            kept = self._queues[name] = _Kept(shard, deque(maxlen=DEPTHS_KEPT))
+        kept.depths.append(depth)
+
+    def depths(self, queue: str) -> Sequence[int]:
+        """Return its last depths, the latest last."""
+        kept = self._queues.get(queue)
+        return tuple(kept.depths) if kept else ()
+
+    def missing(self, present: Collection[str]) -> list[tuple[str, int]]:
+        """Return the queues, with their shards, that should be there and are not among ``present``."""
+        return [(name, kept.shard) for name, kept in self._queues.items() if name not in present]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +99,7 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker. ``cpu``: of one core; the times are nanoseconds, between the snapshots. ``queues`` None: it does not answer."""
+    """A worker. ``cpu``: of one core; times in nanoseconds, between the snapshots. ``queues`` None: it does not answer."""
 
     name: str
     pid: int
@@ -76,8 +119,7 @@ class WorkerRow:
 def queue_rows(
     now: Metrics, left_out: Sequence[QueueInfo], cluster_rates: ClusterRates, known: KnownQueues
 ) -> list[QueueRow]:
-    """Return a row for each queue, by name: queues that shards showed, queues left out, and queues of shards that do not
-    answer."""
+    """Return a row for each queue, by name: shown by its shard, left out, or of a shard that does not answer."""
     shown = list(all_queues(now))
     depths = {row.name: row.depth for row in left_out} | {each.info.name: each.info.depth for each in shown}
     rows = [_shown(queue, cluster_rates, depths, known) for queue in shown]
@@ -124,7 +166,7 @@ def plain_state(queue: WireQueueInfo | QueueInfo | QueueStats, rates: Rates | No
 
 
 def _listed(info: QueueInfo, depths: Mapping[str, int], known: KnownQueues) -> QueueRow:
-    """Return the row of a queue that is known from a list only."""
+    """Return the row of a queue that is in a list only."""
     return QueueRow(
         name=info.name,
         state=plain_state(info, rates=None),
@@ -150,7 +192,7 @@ def _unknown(missing: Iterable[tuple[str, int]], served: Collection[int]) -> Ite
 
 
 def worker_rows(now: Metrics, cluster_rates: ClusterRates) -> list[WorkerRow]:
-    """Return a row for each worker that the router knows."""
+    """Return a row for each worker in the router's status."""
     workers = now.status.workers if now.status else ()
     return [_worker(worker, cluster_rates.workers.get(worker.name)) for worker in workers]
 
@@ -198,7 +240,7 @@ def _competes(key: KeyStats) -> bool:
     return key.pending > 0 and not key.paused
 
 
-class Totals(NamedTuple):
+class ClusterTotals(NamedTuple):
     """Sums over the queues that are shown; those of dead letters count as ``dead_letters`` only.
 
     ``oldest``: the queue with the oldest message, if any.
@@ -212,7 +254,7 @@ class Totals(NamedTuple):
 
 
 def missing_shards(metrics: Metrics) -> list[int]:
-    """Return the shards that have not answered: nothing is known of their queues."""
+    """Return the shards that have not answered: their queues are unknown."""
     answered = {shard.shard for worker in metrics.workers for shard in worker.shards}
     return sorted(set(range(metrics.status.shards)) - answered) if metrics.status else []
 
@@ -223,11 +265,11 @@ def coverage(metrics: Metrics) -> str:
     return f"{total - len(missing)} of {total} shards" if missing else ""
 
 
-def totals(metrics: Metrics) -> Totals:
+def totals(metrics: Metrics) -> ClusterTotals:
     """Return the sums of one snapshot."""
     ordinary = [queue for queue in all_queues(metrics) if not queue.info.is_dead_letter]
     waiting = (queue for queue in ordinary if queue.oldest_pending_ms)
-    return Totals(
+    return ClusterTotals(
         sum(queue.info.pending for queue in ordinary),
         sum(queue.info.in_flight for queue in ordinary),
         sum(queue.info.delayed for queue in ordinary),

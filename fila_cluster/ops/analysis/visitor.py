@@ -1,9 +1,16 @@
-"""Who looks at a page: an API key with its rights, and the client that acts with them. Without authentication there is none."""
+"""Visitors of pages, and the part of a cluster's counters that they may see.
 
+A visitor is an API key with its rights, and the client that acts with them. Without authentication there are no visitors.
+"""
+
+from collections.abc import Callable
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from fila_admission.permissions import Permissions
 from fila_cluster import AsyncClient
+from fila_proto_zmq.commands import Metrics, ShardMetrics, WorkerMetrics
 
 SCOPE_KEY: Final = "fila_visitor"
 """Where a request's ASGI scope has its :class:`Visitor`."""
@@ -28,11 +35,11 @@ class KeyInUse(Protocol):
 
     @property
     def permissions(self) -> Permissions:
-        """What it may do, as the router said last."""
+        """Its permissions by the router's last answer."""
         ...
 
     holds: int
-    """How much its client holds for others, and must not be closed for: leases and requests of the HTTP door."""
+    """Leases and requests of the HTTP door: its client must not be closed while there are any."""
 
     @property
     def ended(self) -> bool:
@@ -51,3 +58,21 @@ class Visitor(Protocol):
     async def check(self) -> None:
         """Raise :class:`UnauthenticatedError` once the login or its key has ended."""
         ...
+
+
+MaySee = Callable[[str], bool]
+"""Whether somebody may see the queue of this name."""
+
+
+def visible(metrics: Metrics, may_see: MaySee) -> Metrics:
+    """Return the counters of the queues that may be seen, without the others' number, throttle keys and traffic."""
+    return Metrics([_of_worker(worker, may_see) for worker in metrics.workers], metrics.status)
+
+
+def _of_worker(worker: WorkerMetrics, may_see: MaySee) -> WorkerMetrics:
+    return replace(worker, shards=[_of_shard(shard, may_see) for shard in worker.shards])
+
+
+def _of_shard(shard: ShardMetrics, may_see: MaySee) -> ShardMetrics:
+    queues = [queue for queue in shard.queues if may_see(queue.info.name)]
+    return replace(shard, queues=queues, queues_left_out=0, throttles=[], refused={}, schedules=None)

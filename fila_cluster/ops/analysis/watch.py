@@ -1,8 +1,7 @@
-"""The last answer of the cluster to a question for all counters, and whether it is recent enough to be shown.
+"""The cluster's last answer to a request for all counters. Without an answer nothing is shown, never old numbers.
 
-Old numbers are worse than none: without an answer there is nothing to show. A caller that needs the state of this moment has
-the cluster asked again: callers that come together share one question, and none gets the answer to a question that was asked
-before it came.
+A caller that needs the present state starts another request. Callers that come together share it, and no caller gets the
+answer to a request that was sent before it came.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from fila_proto_zmq.errors import FilaError
 ASK_EVERY_S: Final = 1.0
 
 ASK_AGAIN_S: Final = 0.1
-"""While something is down: its return should be known at once."""
+"""While something is down: its return should show at once."""
 
 ANSWER_S_MAX: Final = 1.5
 """How long to wait for an answer: the router gives the workers a second."""
@@ -73,11 +72,11 @@ class Watch:
         await self.look()
 
     def obstacles(self) -> list[Obstacle]:
-        """Return why the cluster is not ready; none: it is."""
+        """Return why the cluster is not ready; empty: it is."""
         return obstacles(self.latest, self.why_not) + silences(self.latest)
 
     def warnings(self) -> list[Obstacle]:
-        """Return what stops nothing now, and would make the loss of a host worse."""
+        """Return the risks that stop nothing now, and would make the loss of a host worse."""
         return warnings(self.latest)
 
 

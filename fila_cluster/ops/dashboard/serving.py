@@ -12,14 +12,11 @@ from fila_cluster import AsyncClient
 from fila_cluster.ops.analysis.history import History
 from fila_cluster.ops.analysis.visitor import CLICK_S_MAX
 from fila_cluster.ops.analysis.watch import Watch
-from fila_cluster.ops.dashboard.audit import page as audit
+from fila_cluster.ops.dashboard import connections, hosts, overview
 from fila_cluster.ops.dashboard.config import page as config
-from fila_cluster.ops.dashboard.connections import page as connections
 from fila_cluster.ops.dashboard.dead_letters import page as dead_letters
 from fila_cluster.ops.dashboard.hooks import page as hooks
-from fila_cluster.ops.dashboard.hosts import page as hosts
 from fila_cluster.ops.dashboard.messages import page as messages
-from fila_cluster.ops.dashboard.overview import page as overview
 from fila_cluster.ops.dashboard.queues import list_page as queues
 from fila_cluster.ops.dashboard.queues import page as queue
 from fila_cluster.ops.dashboard.schedules import page as schedules
@@ -38,13 +35,13 @@ PAGES: tuple[Callable[[Visits], None], ...] = (
     schedules.register,
     hooks.register,
     config.register,
-    connections.register,
-    audit.register,
+    connections.register_connections,
+    connections.register_audit,
     why.register,
 )
 
 
-class Broker(Protocol):
+class WatchedBroker(Protocol):
     """The broker that it shows, by the observer's settings."""
 
     @property
@@ -59,7 +56,7 @@ class Broker(Protocol):
 
 
 @asynccontextmanager
-async def dashboard(app: Starlette, watch: Watch, history: History, broker: Broker) -> AsyncIterator[None]:
+async def dashboard(app: Starlette, watch: Watch, history: History, broker: WatchedBroker) -> AsyncIterator[None]:
     """Add all pages to ``app`` as long as the context is open. Once a process: NiceGUI has one set of pages.
 
     The caller feeds ``history`` from ``watch``.

@@ -1,5 +1,4 @@
-"""``python -P -m fila_cluster.ops.observer``: standard input gives the settings as one line of JSON; the end of that input means
-stop."""
+"""``python -P -m fila_cluster.ops.observer``: standard input has the settings as a line of JSON; its end stops the process."""
 
 import sys
 import time
@@ -7,7 +6,7 @@ import time
 import msgspec
 
 from fila_cluster.client.io.reactor import run
-from fila_cluster.ops.observer.serving import CannotListenError, listen_to_libraries, serve
+from fila_cluster.ops.observer.serving import CannotServeError, listen_to_libraries, serve
 from fila_cluster.ops.observer.settings import ObserverSettings
 from fila_cluster.ops.observer.tls import BadCertificateError
 from fila_process.journal import Journal
@@ -19,7 +18,7 @@ def main() -> int:
     """Run until asked to stop; the exit code is 1, with one line on standard error, if it can't start."""
     try:
         return _observe(read_settings(ObserverSettings))
-    except (CannotListenError, BadCertificateError, msgspec.MsgspecError) as error:
+    except (CannotServeError, BadCertificateError, msgspec.MsgspecError) as error:
         print(f"fila observer: {error}", file=sys.stderr)
         return 1
 
@@ -30,7 +29,7 @@ def _observe(settings: ObserverSettings) -> int:
     listen_to_libraries(journal)
     try:
         run(serve(settings, STDIN, journal))
-    except (CannotListenError, BadCertificateError):
+    except (CannotServeError, BadCertificateError):
         raise
     except Exception as error:  # a bug: log it and end; the parent starts the process again
         journal.tell([ProcessFailed.of(error)])

@@ -17,11 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fila_cluster.ops.analysis.history import History
 from fila_cluster.ops.analysis.readiness import without_folders
 from fila_cluster.ops.analysis.watch import Watch
+from fila_cluster.ops.observer.catalogue import families
 from fila_cluster.ops.observer.half_hour import half_hour, nothing_known
 from fila_cluster.ops.observer.http_api.answers import denied, is_of_the_door
-from fila_cluster.ops.observer.http_api.routes import Door
+from fila_cluster.ops.observer.http_api.routes import HttpApi
 from fila_cluster.ops.observer.prometheus import CONTENT_TYPE, exposition
-from fila_cluster.ops.observer.samples import families
 
 _POLICY_VIOLATION: Final = 1008
 _REASON_MAX: Final = 120
@@ -63,7 +63,8 @@ class Guard:
             return f"requests from {origin} are refused: open the dashboard under its own address, {scheme}://{host}/"
         if host and not self._answers_to(_name_in(host), path):
             other = "" if self._loopback_only else ", as the address it has, or name it in [dashboard] allowed_hosts"
-            return f"this address is not served as {host!r}: open it as {scheme}://127.0.0.1 or {scheme}://localhost, with its port{other}"
+            local = f"{scheme}://127.0.0.1 or {scheme}://localhost"
+            return f"this address is not served as {host!r}: open it as {local}, with its port{other}"
         return None
 
     def _answers_to(self, name: str, path: str) -> bool:
@@ -73,7 +74,7 @@ class Guard:
 
 
 def _never_framed(send: Send) -> Send:
-    """Let no page of others show these pages within itself: clicks there could be meant for something else."""
+    """Forbid other pages to show these pages within themselves: clicks there could be meant for something else."""
 
     async def framed_by_nobody(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -87,10 +88,10 @@ def _never_framed(send: Send) -> Send:
 
 
 def _as_read(send: Send) -> Send:
-    """Send a body piece by piece, each when the client has read what came before.
+    """Send a body piece by piece, each when the client has read the one before.
 
-    The server would take a whole body into its own buffer, of which nobody knows how many there are. :class:`ClientDisconnect` if the client
-    takes too long.
+    The server would take whole bodies into buffers of its own, without a bound. :class:`ClientDisconnect` if the client takes
+    too long.
     """
 
     async def in_pieces(message: Message) -> None:
@@ -158,15 +159,15 @@ NOT_LOADED: Final = (
     "The dashboard is installed, and can't be loaded; the log says why (<code>dashboard.left_out</code>). "
     "<code>pip install --upgrade 'fila-cluster[dashboard]'</code>, and start again."
 )
-"""Why there is no dashboard, as HTML."""
+"""Why the dashboard is missing, as HTML."""
 
 
 def application(
-    watch: Watch, history: History, no_dashboard: str | None = NOT_INSTALLED, door: Door | None = None
+    watch: Watch, history: History, no_dashboard: str | None = NOT_INSTALLED, door: HttpApi | None = None
 ) -> Starlette:
     """Return the pages of the last answer and the history, and the HTTP door.
 
-    ``no_dashboard``: why there is none, for the page ``/``; None: there is a dashboard, which has that page.
+    ``no_dashboard``: why it is missing, for the page ``/``; None: the dashboard has that page.
     """
 
     async def index(_: Request) -> Response:

@@ -4,13 +4,13 @@ Names have dots, as in OpenTelemetry; in Prometheus the dots are underscores, an
 A *scope* is a set of labels with its sources: all its metrics have one number for each source.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from fila_cluster.ops.observer import sources
 from fila_cluster.ops.observer.sources import Sources
-from fila_proto_zmq.commands import Histogram
+from fila_proto_zmq.commands import Histogram, Metrics
 from fila_proto_zmq.commands.hosts import LEADS
 
 COUNTER: Final = "counter"
@@ -20,7 +20,7 @@ HISTOGRAM: Final = "histogram"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``read`` takes the number out of a source of its scope; None: it has none.
+    """``read`` takes the number out of a source of its scope; None: the source lacks it.
 
     ``scale`` is the factor from the number to the metric's unit.
     """
@@ -229,7 +229,7 @@ SCOPES: Final = (
             Metric(
                 "fila.throttle.tokens_remaining",
                 GAUGE,
-                "Tokens in the cluster's bucket, as the shard knows.",
+                "Tokens in the cluster's bucket, by the shard's state.",
                 lambda it: it.tokens,
             ),
             Metric("fila.throttle.rate", GAUGE, "Tokens a second that it gets.", lambda it: it.rate),
@@ -327,3 +327,45 @@ SCOPES: Final = (
 )
 
 UP: Final = Metric("fila.up", GAUGE, "1 while the router answers; else there is no other metric.", float)
+
+
+Number: TypeAlias = float | Histogram
+
+
+@dataclass(slots=True)
+class MetricSample:
+    """A number of one source; unscaled. ``since_ms``: the start of its counting, Unix ms (0: not known)."""
+
+    labels: tuple[str, ...]
+    number: Number
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All samples of a metric."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    samples: Sequence[MetricSample]
+
+
+def families(metrics: Metrics | None) -> list[Family]:
+    """Return all samples; for ``None`` only that of a missing answer."""
+    up = Family(UP, (), [MetricSample((), float(metrics is not None), 0)])
+    if metrics is None:
+        return [up]
+    return [up, *families_of(SCOPES, metrics)]
+
+
+def families_of(scopes: Iterable[Scope], told: Any) -> list[Family]:
+    """Return the samples of some scopes; their sources take the numbers from ``told``."""
+    known = []
+    for scope in scopes:
+        sources = list(scope.sources(told))
+        for metric in scope.metrics:
+            numbers = ((source, metric.read(source.counts)) for source in sources)
+            samples = [MetricSample(each.labels, number, each.since_ms) for each, number in numbers if number is not None]
+            if samples:
+                known.append(Family(metric, scope.labels, samples))
+    return known

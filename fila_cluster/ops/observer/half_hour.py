@@ -13,11 +13,11 @@ from fila_cluster.ops.analysis.history import History
 from fila_proto_zmq.commands import Metrics
 
 DIGITS = 3
-"""The digits of a thousandth of a second; more are of no use."""
+"""The digits of a thousandth of a second."""
 
 
 class KeyShare(msgspec.Struct, frozen=True):
-    """A fairness key's last minute, as :class:`fila_cluster.ops.analysis.history.Share`."""
+    """A fairness key's last minute, as :class:`fila_cluster.ops.analysis.history.LastMinuteShare`."""
 
     fairness_key: str
     weight: int
@@ -30,8 +30,8 @@ class KeyShare(msgspec.Struct, frozen=True):
 class HalfHour(msgspec.Struct, frozen=True):
     """The answer. ``series`` are along ``times``, Unix seconds, oldest first; ``queue`` None: of all queues together.
 
-    ``workers``: the workers that answer now, with their process ids, by which a reader can tell whose half hour this is;
-    empty while the broker is down.
+    ``workers``: the workers that answer now, with their process ids, which identify the cluster; empty while the broker is
+    down.
     """
 
     queue: str | None
@@ -42,7 +42,7 @@ class HalfHour(msgspec.Struct, frozen=True):
 
 
 def half_hour(history: History, queue: str | None, seen: Metrics | None) -> HalfHour | None:
-    """Return the half hour of a queue (None: of all together); None if the queue is not known. ``seen``: the last answer."""
+    """Return the half hour of a queue (None: of all together); None if the queue is unknown. ``seen``: the last answer."""
     series = history.of_all() if queue is None else history.of_queue(queue)
     if not series:
         return None
@@ -56,7 +56,7 @@ def half_hour(history: History, queue: str | None, seen: Metrics | None) -> Half
 
 
 def nothing_known(queue: str) -> str:
-    """Return why there is no half hour of a queue, for people."""
+    """Return why a queue has no half hour, for people."""
     return (
         f"no history of the queue {queue!r}: it does not exist, or was made in the last seconds, "
         "or its shard has a thousand busier ones"

@@ -1,10 +1,10 @@
-"""Who may see the pages of a cluster with authentication: everybody who has a valid API key, with the rights of that key.
+"""Logins to the pages of a cluster with authentication: with any valid API key, and its rights.
 
-People log in with the key and get a cookie for 12 hours; programs send it as ``Authorization: Bearer KEY``. The cookie names a session, the
-key stays in this process. Each key has a client of its own, so the broker decides what its pages may ask and do. The router is asked about
-each key at least once a second while it is used, so a key that has ended takes its sessions and their open pages along. ``/metrics`` needs
-a permission on all queues. ``/healthz``, ``/readyz`` and the descriptions of the HTTP door are open. The door itself takes keys only, no
-cookies.
+People log in with the key and get a cookie for 12 hours; programs send it as ``Authorization: Bearer KEY``. The cookie names
+a session, the key stays in this process. Each key has a client of its own, so the broker decides about its rights. The router
+is asked about each key at least once a second while it is used: the end of a key ends its sessions and their open pages.
+``/metrics`` needs a permission on all queues. ``/healthz``, ``/readyz`` and the descriptions of the HTTP door are open. The
+door itself takes keys only, no cookies.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ from fila_proto_zmq.commands import KeyView
 COOKIE: Final = "fila_session"
 SESSION_S: Final = 12 * 3600
 CHECK_S: Final = 0.25
-"""How long the router's word about a key holds."""
+"""How long the router's answer about a key holds."""
 ANSWER_S_MAX: Final = 2.0
-"""How long a request waits for the router's word."""
+"""How long a request waits for the router's answer."""
 CUT_S: Final = 3.0
-"""How often a connection of an open page is checked. The page itself looks more often, and leads to the login."""
+"""How often a connection of an open page is checked. The page itself checks more often, and opens the login."""
 KEYS_MAX: Final = 100
 """Keys in use at a time, each with a connection to the router. Beyond, the one that was idle longest logs in again."""
 SESSIONS_MAX: Final = 1000
@@ -51,7 +51,7 @@ ADMITTED_AT_ONCE: Final = 16
 """Unknown keys that the router is asked about at a time."""
 FORM_BYTES_MAX: Final = 4096
 FORM_S_MAX: Final = 10.0
-"""How long the form of a login may take to come: whoever sends it is not known yet."""
+"""How long the form of a login may take to come: its sender is still unknown."""
 METRICS: Final = "/metrics"
 HISTORY: Final = "/history"
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/api"})
@@ -59,7 +59,8 @@ _POLICY_VIOLATION: Final = 1008
 
 _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Log in · fila-cluster</title>
-<style>:root{{color-scheme:light dark}}body{{font-family:system-ui,sans-serif;max-width:26rem;margin:15vh auto;padding:0 1rem}}
+<style>:root{{color-scheme:light dark}}
+body{{font-family:system-ui,sans-serif;max-width:26rem;margin:15vh auto;padding:0 1rem}}
 input,button{{font:inherit;width:100%;box-sizing:border-box;padding:.6rem;margin:.4rem 0}}
 button{{background:#0d9488;color:#fff;border:0;border-radius:4px;cursor:pointer}}
 p{{opacity:.75}}p.wrong{{color:#dc2626;opacity:1}}</style>
@@ -72,7 +73,7 @@ p{{opacity:.75}}p.wrong{{color:#dc2626;opacity:1}}</style>
 
 
 class Holder:
-    """An API key in use: a client that has it, what the router last said of it, and when."""
+    """An API key in use: its client, the router's last answer about it, and the time of that."""
 
     def __init__(self, digest: bytes, client: AsyncClient, view: KeyView, now: float) -> None:
         self.digest = digest
@@ -81,14 +82,14 @@ class Holder:
         self.holds = 0
         """Leases and requests of the HTTP door: while there are any, the client stays open."""
         self.trouble = ""
-        """Why the router did not say anything; empty if it did."""
+        """Why the router did not answer; empty if it did."""
         self.used_at = self.checked_at = now
         self.asking = asyncio.Lock()
         self.name = view.name
         self.learn(view)
 
     def learn(self, view: KeyView) -> None:
-        """Note what the router says."""
+        """Note the router's answer."""
         self.trouble = ""
         self.permissions = Permissions(view.allow)
 
@@ -105,7 +106,7 @@ class Keys:
         self._attempts = LoginAttempts(FAILURES_MAX, int(1000 * FAILURE_S), ADDRESSES_MAX)
 
     async def find(self, digest: bytes) -> Holder:
-        """Return a key that was admitted before. Raise :class:`UnauthenticatedError` if it has ended, or is not known here any more."""
+        """Return a key that was admitted before. Raise :class:`UnauthenticatedError` if it has ended, or was dropped here."""
         holder = self._holders.get(digest)
         if holder is None:
             raise UnauthenticatedError("this session has ended: log in again")
@@ -183,13 +184,13 @@ async def _own_key(client: AsyncClient) -> KeyView:
     try:
         view = await asyncio.wait_for(ask_own_key(client), ANSWER_S_MAX)
     except TimeoutError:
-        raise RequestTimeoutError("the router does not answer: nobody can say whose key this is") from None
+        raise RequestTimeoutError("the router does not answer, so this key cannot be checked") from None
     if view is None:
         raise UnauthenticatedError("this cluster has no authentication any more: start the dashboard again")
     return view
 
 
-class Visitor:
+class LoggedInVisitor:
     """One login: its key, and when it ends."""
 
     def __init__(self, keys: Keys, key: Holder, ends_at: float, clock: Callable[[], float]) -> None:
@@ -210,13 +211,13 @@ class Visitor:
 
 
 class Login:
-    """An ASGI application that passes on only requests of those that have a key. What a page needs of it is in the scope."""
+    """An ASGI application that passes on only requests with a key. Pages find the visitor in the scope."""
 
     def __init__(self, app: ASGIApp, keys: Keys, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._keys = keys
         self._clock = clock
-        self._sessions: OrderedDict[str, Visitor] = OrderedDict()
+        self._sessions: OrderedDict[str, LoggedInVisitor] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, ask for a key, or refuse."""
@@ -227,7 +228,7 @@ class Login:
             await (await self._own_pages[scope["path"]](Request(scope, receive)))(scope, receive, send)
             return
         visitor = await self._visitor(HTTPConnection(scope))
-        if isinstance(visitor, Visitor):
+        if isinstance(visitor, LoggedInVisitor):
             await self._pass_on(visitor, {**scope, SCOPE_KEY: visitor}, receive, send)
         elif scope["type"] == "websocket":
             await receive()
@@ -235,7 +236,7 @@ class Login:
         else:
             await visitor(scope, receive, send)
 
-    async def _pass_on(self, visitor: Visitor, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass_on(self, visitor: LoggedInVisitor, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
             await self._app(scope, receive, send)
             return
@@ -249,13 +250,13 @@ class Login:
     def _own_pages(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
         return {"/login": self._log_in, "/logout": self._log_out}
 
-    async def _visitor(self, connection: HTTPConnection) -> Visitor | Response:
-        """Return who makes a request, or what to answer if nobody knows."""
+    async def _visitor(self, connection: HTTPConnection) -> LoggedInVisitor | Response:
+        """Return the visitor of a request, or the answer for an unknown one."""
         kind, _, secret = connection.headers.get("authorization", "").partition(" ")
         try:
             if kind.lower() == "bearer":
                 key = await self._keys.admit(secret.strip(), _address(connection))
-                visitor = Visitor(self._keys, key, self._clock() + SESSION_S, self._clock)
+                visitor = LoggedInVisitor(self._keys, key, self._clock() + SESSION_S, self._clock)
             elif is_of_the_door(connection.scope):  # a cookie is not enough: browsers send it by themselves
                 raise UnauthenticatedError("send an API key: Authorization: Bearer KEY")
             else:
@@ -268,7 +269,7 @@ class Login:
             return _refused(error, connection)
         return visitor
 
-    def _visitor_of_session(self, connection: HTTPConnection) -> Visitor:
+    def _visitor_of_session(self, connection: HTTPConnection) -> LoggedInVisitor:
         name = connection.cookies.get(COOKIE, "")
         visitor = self._sessions.get(name)
         if visitor is None or visitor.ends_at <= self._clock():
@@ -291,7 +292,7 @@ class Login:
         except FilaError as error:
             return _page(str(error), {UnauthenticatedError: 401, OverloadedError: 429}.get(type(error), 503))
         name = secrets.token_urlsafe(32)
-        self._sessions[name] = Visitor(self._keys, key, self._clock() + SESSION_S, self._clock)
+        self._sessions[name] = LoggedInVisitor(self._keys, key, self._clock() + SESSION_S, self._clock)
         if len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)[1].end()
         answer = RedirectResponse("/", status_code=303)
@@ -312,7 +313,7 @@ class Login:
 
 
 async def _form_of(request: Request) -> bytes:
-    """Return the form of a login; of one that is too large its beginning."""
+    """Return the form of a login, cut if it is too large."""
     body = b""
     async with asyncio.timeout(FORM_S_MAX):
         async for piece in request.stream():
@@ -327,7 +328,7 @@ def _page(wrong: str, status: int = 200) -> Response:
 
 
 def _refused(error: FilaError, connection: HTTPConnection) -> Response:
-    """Return what a page answers to somebody that it does not show itself to."""
+    """Return the answer of a page to a refused visitor."""
     match error:
         case UnauthenticatedError():
             if "text/html" in connection.headers.get("accept", "") and "authorization" not in connection.headers:
@@ -337,7 +338,7 @@ def _refused(error: FilaError, connection: HTTPConnection) -> Response:
             return PlainTextResponse(f"{error}\n", status_code=403)
         case OverloadedError():
             return PlainTextResponse(f"{error}\n", status_code=429)
-        case _:  # the router is away: nobody can say who this is
+        case _:  # the router is away: the visitor is unknown
             return PlainTextResponse(f"{error}\n", status_code=503)
 
 
@@ -346,7 +347,7 @@ def _address(connection: HTTPConnection) -> str:
 
 
 def _check_reader(key: Holder, connection: HTTPConnection) -> None:
-    """Raise :class:`PermissionDeniedError` unless a key may read what a program asks for. Existence does not show."""
+    """Raise :class:`PermissionDeniedError` unless a key may read the answer for a program. Existence does not show."""
     path, queue = connection.scope["path"], connection.query_params.get("queue")
     if path == METRICS or (path == HISTORY and queue is None):
         if not key.permissions.know_all():
@@ -357,7 +358,7 @@ def _check_reader(key: Holder, connection: HTTPConnection) -> None:
         raise PermissionDeniedError(f"the API key {key.name!r} does not have any permission on {queue!r}")
 
 
-async def _end(visitor: Visitor) -> None:
+async def _end(visitor: LoggedInVisitor) -> None:
     """Return when a login has ended, or its key."""
     while True:
         await asyncio.sleep(CUT_S)
@@ -365,12 +366,12 @@ async def _end(visitor: Visitor) -> None:
             await visitor.check()
         except UnauthenticatedError:
             return
-        except FilaError:  # the router is away: the pages say so
+        except FilaError:  # the router is away: the pages show it
             continue
 
 
 def _until(end: "asyncio.Future[Any]", receive: Receive) -> Receive:
-    """Return what gives the messages of a connection until the end, and then that it is closed."""
+    """Return a receiver of a connection's messages until the end, and then of its close."""
     coming: asyncio.Future[Any] | None = None
 
     async def next_message() -> Message:

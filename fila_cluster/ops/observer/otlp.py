@@ -1,7 +1,7 @@
 """Samples for OpenTelemetry collectors: OTLP over HTTP, cumulative.
 
-The SDK's instruments would count again what is counted already, and have only their own histograms. So its data types are
-filled directly, and only its exporter is used.
+The SDK's instruments would count a second time, and have only their own histograms. So its data types are filled directly,
+and only its exporter is used.
 """
 
 import asyncio
@@ -28,9 +28,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from fila_cluster.ops.analysis.watch import Watch
-from fila_cluster.ops.observer.catalogue import COUNTER, HISTOGRAM
+from fila_cluster.ops.observer.catalogue import COUNTER, HISTOGRAM, Family, MetricSample, families
 from fila_cluster.ops.observer.prometheus import scaled
-from fila_cluster.ops.observer.samples import Family, Sample, families
 from fila_cluster.ops.observer.settings import without_password
 from fila_process.journal import Journal
 from fila_proto_zmq.commands import Histogram
@@ -88,7 +87,7 @@ class OtlpExport:
 
 
 def metrics_endpoint(endpoint: str) -> str:
-    """Return where metrics go: the endpoint names the collector, or the full path."""
+    """Return the address for metrics: the endpoint names the collector, or the full path."""
     return endpoint if endpoint.endswith(METRICS_PATH) else endpoint.rstrip("/") + METRICS_PATH
 
 
@@ -112,13 +111,13 @@ def _metric(family: Family, now_ns: int) -> Metric:
     return Metric(metric.name, metric.meaning, unit, data)
 
 
-def _point(family: Family, sample: Sample, now_ns: int) -> NumberDataPoint:
+def _point(family: Family, sample: MetricSample, now_ns: int) -> NumberDataPoint:
     assert not isinstance(sample.number, Histogram)
     number = sample.number * family.metric.scale
     return NumberDataPoint(_attributes(family, sample), sample.since_ms * 1_000_000, now_ns, number)
 
 
-def _histogram(family: Family, sample: Sample, now_ns: int) -> HistogramDataPoint:
+def _histogram(family: Family, sample: MetricSample, now_ns: int) -> HistogramDataPoint:
     counted, scale = sample.number, family.metric.scale
     assert isinstance(counted, Histogram)
     bounds = [scaled(bound, scale) for bound in counted.bounds]
@@ -135,5 +134,5 @@ def _histogram(family: Family, sample: Sample, now_ns: int) -> HistogramDataPoin
     )
 
 
-def _attributes(family: Family, sample: Sample) -> dict[str, str]:
+def _attributes(family: Family, sample: MetricSample) -> dict[str, str]:
     return dict(zip(family.labels, sample.labels, strict=True))

@@ -9,8 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as TextFamily
 from prometheus_client.registry import Collector
 
-from fila_cluster.ops.observer.catalogue import COUNTER, HISTOGRAM
-from fila_cluster.ops.observer.samples import Family
+from fila_cluster.ops.observer.catalogue import COUNTER, HISTOGRAM, Family
 from fila_proto_zmq.commands import Histogram
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4

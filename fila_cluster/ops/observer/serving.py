@@ -1,7 +1,6 @@
 """The process: the watch, HTTP, exports, and the log lines of libraries.
 
-The texts of libraries' log calls are logged, with the place of an error; an error's own text is not, because it may quote
-data.
+Texts of libraries' log calls are logged, with the place of an error, but not the error's text, because it may quote data.
 """
 
 import asyncio
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fila_cluster import AsyncClient
 from fila_cluster.client.calls.cluster import ask_metrics
@@ -24,14 +24,71 @@ from fila_cluster.ops.analysis.history import History
 from fila_cluster.ops.analysis.visitor import CLICK_S_MAX
 from fila_cluster.ops.analysis.watch import ANSWER_S_MAX, Watch, remember
 from fila_cluster.ops.observer.app import NOT_LOADED, Guard, application, is_loopback
-from fila_cluster.ops.observer.connections import HEAD_BYTES_MAX, Connection
-from fila_cluster.ops.observer.http_api.routes import Door
+from fila_cluster.ops.observer.http_api.routes import HttpApi
 from fila_cluster.ops.observer.login import Keys, Login
 from fila_cluster.ops.observer.settings import ObserverSettings, without_password
 from fila_cluster.ops.observer.tls import follow, tls_context
 from fila_process.journal import Journal
 from fila_process.parent import BEAT_S, Heartbeat
 from fila_proto_zmq.events import DashboardLeftOut, LibraryFailed, LibraryWarned, ObserverServing, ProcessStopping, where
+
+HEAD_BYTES_MAX: Final = 64 * 1024
+"""Of a request's first line and headers."""
+HEAD_S_MAX: Final = 10.0
+"""How long a connection may be without a request, and how long the head of one may take."""
+CONNECTIONS_MAX: Final = 2000
+"""At a time: twice the requests that the HTTP door carries out, and room for open pages."""
+
+
+class BoundedConnection(H11Protocol):
+    """A connection to the observer's address. It is closed when there are too many, or when no request comes in time.
+
+    These bounds come before authentication. The server's other parser, httptools, keeps headers of any size, and the server
+    itself never ends the wait for a connection's first request.
+    """
+
+    head_s_max = HEAD_S_MAX
+    connections_max = CONNECTIONS_MAX
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the class above
+        """Begin, unless there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.connections_max:
+            transport.close()
+        else:
+            self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take received bytes. Single bytes are not a request."""
+        super().data_received(data)
+        self._watch()
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        """Leave the connection to the WebSocket, which has heartbeats."""
+        self._unwatch()
+        super().handle_websocket_upgrade(event)
+
+    def _watch(self) -> None:
+        """Limit the wait for a request. Between two requests the server's own limit for idle connections counts, too."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unwatch()
+        elif self._late is None and not self.transport.is_closing():
+            self._late = self.loop.call_later(self.head_s_max, self._close_late)
+
+    def _unwatch(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _close_late(self) -> None:
+        self._late = None
+        self.transport.close()
 
 
 class LibraryLines(logging.Handler):
@@ -42,7 +99,7 @@ class LibraryLines(logging.Handler):
         self._journal = journal
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record down."""
+        """Write a record to the journal."""
         text = record.getMessage().strip()
         if record.levelno < logging.ERROR:
             self._journal.tell([LibraryWarned(record.name, text)])
@@ -68,7 +125,7 @@ STOP_S_MAX: Final = 1
 Part = Coroutine[Any, Any, None]
 
 
-class CannotListenError(Exception):
+class CannotServeError(Exception):
     """The address can't be listened on; the text has the remedy."""
 
 
@@ -82,7 +139,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> None:
-    """Watch and publish until a signal comes, or ``stdin`` ends. Raises :class:`CannotListenError`."""
+    """Watch and publish until a signal comes, or ``stdin`` ends. Raises :class:`CannotServeError`."""
     stop = _stop_event(stdin)
     context = None
     if settings.certificate is not None and settings.private_key is not None:
@@ -108,11 +165,11 @@ async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> Non
         await _run_until(stop, parts, journal)
 
 
-async def _door(stack: contextlib.AsyncExitStack, settings: ObserverSettings) -> Door:
+async def _door(stack: contextlib.AsyncExitStack, settings: ObserverSettings) -> HttpApi:
     """Return the HTTP door. Without authentication it has a client of its own, and is open to this machine only."""
     if settings.api_key is not None or not is_loopback(settings.host or ""):
-        return Door(None)
-    return Door(await stack.enter_async_context(AsyncClient(settings.endpoint, timeout=CLICK_S_MAX)))
+        return HttpApi(None)
+    return HttpApi(await stack.enter_async_context(AsyncClient(settings.endpoint, timeout=CLICK_S_MAX)))
 
 
 async def _beat(heartbeat: Heartbeat) -> None:
@@ -150,7 +207,7 @@ def _stop_event(stdin: int) -> asyncio.Event:
     return stop
 
 
-async def _export(settings: ObserverSettings, endpoint: str, watch: Watch, door: Door | None, journal: Journal) -> None:
+async def _export(settings: ObserverSettings, endpoint: str, watch: Watch, door: HttpApi | None, journal: Journal) -> None:
     from fila_cluster.ops.observer.otlp import OtlpExport  # noqa: PLC0415  # 0.3 s and 20 MiB, which most clusters do without
 
     own = door.counts.families if door else list
@@ -158,20 +215,20 @@ async def _export(settings: ObserverSettings, endpoint: str, watch: Watch, door:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket on the address; raises :class:`CannotListenError`."""
+    """Return a socket on the address; raises :class:`CannotServeError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host.strip("[]"), port), family=family, backlog=100)
     except OSError as error:
         reason = f"{os.strerror(error.errno) if error.errno else error}; stop the other process or choose another --dashboard"
-        raise CannotListenError(f"cannot listen on {host}:{port}: {reason}") from None
+        raise CannotServeError(f"cannot listen on {host}:{port}: {reason}") from None
 
 
 async def _show(
     settings: ObserverSettings,
     watch: Watch,
     history: History,
-    door: Door,
+    door: HttpApi,
     listener: socket.socket,
     context: ssl.SSLContext | None,
     journal: Journal,
@@ -193,7 +250,12 @@ async def _show(
 
 
 async def _pages(
-    stack: contextlib.AsyncExitStack, settings: ObserverSettings, watch: Watch, history: History, door: Door, journal: Journal
+    stack: contextlib.AsyncExitStack,
+    settings: ObserverSettings,
+    watch: Watch,
+    history: History,
+    door: HttpApi,
+    journal: Journal,
 ) -> ASGIApp:
     if importlib.util.find_spec("nicegui") is None:
         return application(watch, history, door=door)
@@ -202,7 +264,7 @@ async def _pages(
 
         app = application(watch, history, None, door)
         await stack.enter_async_context(dashboard(app, watch, history, settings))
-    except Exception as error:  # a library of another version: /metrics, let alone the broker, must go on
+    except Exception as error:  # a library of another version: /metrics and the broker must not end
         journal.tell([DashboardLeftOut(type(error).__name__, where(error))])
         return application(watch, history, NOT_LOADED, door)
     else:
@@ -213,7 +275,7 @@ async def _answer(pages: ASGIApp, listener: socket.socket, context: ssl.SSLConte
     """Serve until cancelled; open requests are finished. ``context``: of TLS; None: in the clear."""
     config = uvicorn.Config(
         pages,
-        http=Connection,
+        http=BoundedConnection,
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         log_level="warning",
         access_log=False,

@@ -21,7 +21,7 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     service_name: str
     metrics_interval_ms: int
     allowed_hosts: tuple[str, ...] = ()
-    """Host names of the dashboard, besides those that it has by itself."""
+    """Host names of the dashboard, besides its own."""
     certificate: str | None = None
     """A PEM file: HTTP is served over TLS; None: in the clear."""
     private_key: str | None = None

@@ -53,7 +53,7 @@ def doors(metrics: Metrics) -> Iterator[Source]:
 
 
 def known_workers(metrics: Metrics) -> Iterator[Source]:
-    """Yield every worker that the router knows, up or down."""
+    """Yield every worker in the router's status, up or down."""
     for worker in metrics.status.workers if metrics.status else ():
         yield Source((worker.name,), worker)
 
@@ -73,7 +73,7 @@ def workers(metrics: Metrics) -> Iterator[Source]:
 
 
 def shards(metrics: Metrics) -> Iterator[Source]:
-    """Yield the shards of these workers."""
+    """Yield the shards of the workers that answered."""
     for worker in metrics.workers:
         for shard in worker.shards:
             yield Source((str(shard.shard),), shard, worker.started_ms)

@@ -40,7 +40,7 @@ def _no_password() -> str:
 
 
 async def follow(context: ssl.SSLContext, certificate: str, key: str, journal: Journal) -> None:
-    """Load the files again whenever they have changed, for new connections. A bad pair is noted, and the last good one stays."""
+    """Load the files again after changes, for new connections. A bad pair is logged, and the last good one stays."""
     known = _stamps(certificate, key)
     while True:
         await asyncio.sleep(LOOK_S)

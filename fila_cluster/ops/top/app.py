@@ -12,12 +12,11 @@ from textual.binding import Binding, BindingType
 
 from fila_cluster.client import AsyncClient
 from fila_cluster.figures import counted
-from fila_cluster.ops.top import actions
-from fila_cluster.ops.top.actions import Target
+from fila_cluster.ops.top import dialogs
 from fila_cluster.ops.top.banner import banner
 from fila_cluster.ops.top.board import Board
-from fila_cluster.ops.top.dialogs import HELP, Question, TextPage
-from fila_cluster.ops.top.formats import printable
+from fila_cluster.ops.top.columns import printable
+from fila_cluster.ops.top.dialogs import HELP, ActionTarget, Question, TextPage
 from fila_cluster.ops.top.poller import ANSWER_S_MAX, Poller, snapshot
 from fila_proto_zmq.errors import FilaError
 
@@ -102,29 +101,29 @@ class Top(App[None]):
         if target := self._target():
             question = f"Pause {target}? Nothing more of it is delivered until it is resumed."
             if await self.push_screen_wait(Question(question)):
-                await self._answered(actions.pause(self.client, target))
+                await self._answered(dialogs.pause(self.client, target))
 
     @work
     async def action_resume(self) -> None:
         """Resume the chosen queue or key."""
         if target := self._target():
-            await self._answered(actions.resume(self.client, target))
+            await self._answered(dialogs.resume(self.client, target))
 
     @work
     async def action_redrive(self) -> None:
         """Send the dead letters of the queue back, after a question."""
         if target := self._target():
-            await self._answered(self._redrive(actions.dead_letters_of(target.queue)))
+            await self._answered(self._redrive(dialogs.dead_letters_of(target.queue)))
 
     async def _redrive(self, dead_letters: str) -> str:
-        count = await actions.redrivable(self.client, dead_letters)
+        count = await dialogs.redrivable(self.client, dead_letters)
         if not count:
             return f"{dead_letters} has nothing to send back"
         question = f"Send {counted(count, 'dead letter')} of {dead_letters} back to the queues they came from?"
         if not await self.push_screen_wait(Question(question)):
             return ""
         self.board.say(f"sending back {counted(count, 'dead letter')} of {dead_letters} …")
-        return await actions.redrive(self.client, dead_letters)
+        return await dialogs.redrive(self.client, dead_letters)
 
     @work
     async def action_why(self) -> None:
@@ -132,12 +131,12 @@ class Top(App[None]):
         if target := self._target():
             await self._answered(self._why(target))
 
-    async def _why(self, target: Target) -> str:
-        lines = (await actions.why(self.client, target)).split("\n")
+    async def _why(self, target: ActionTarget) -> str:
+        lines = (await dialogs.why(self.client, target)).split("\n")
         self.push_screen(TextPage(f"why {target} waits", "\n".join(map(printable, lines))))
         return ""
 
-    def _target(self) -> Target | None:
+    def _target(self) -> ActionTarget | None:
         """Return the target of the keys; without one, show a line that asks for a choice."""
         target = self.board.target()
         if target is None:

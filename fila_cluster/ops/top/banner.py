@@ -7,17 +7,15 @@ from rich.text import Text
 
 from fila_cluster.client.views import ThrottleStats
 from fila_cluster.ops.analysis.attention import Concern
-from fila_cluster.ops.top.columns import BAD, FAINT, GOOD, SEVERITY_STYLES
-from fila_cluster.ops.top.formats import aged, counted, printable, rated
-from fila_cluster.ops.top.poller import Picture
-from fila_cluster.ops.top.summary import Summary
+from fila_cluster.ops.top.columns import BAD, FAINT, GOOD, SEVERITY_STYLES, aged, counted, printable, rated
+from fila_cluster.ops.top.poller import Picture, Summary
 
 KEYS_LINE: Final = "⏎ open  / filter  ←→ sort  p pause  r resume  d redrive  w why  ? help  q quit"
 THROTTLES_SHOWN: Final = 4
 
 
 def banner(picture: Picture | None, why_not: str, endpoint: str, interval_s: float) -> Text:
-    """Return four lines; without a picture, why there is none."""
+    """Return four lines; without a picture, the reason."""
     if picture is None:
         down = Text(f"‼ broker is down: {printable(why_not)}", BAD)
         return Text("\n").join([_first(None, endpoint, interval_s), down])

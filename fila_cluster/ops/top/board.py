@@ -12,10 +12,9 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input, Static
 
 from fila_cluster.ops.analysis.attention import Concern
-from fila_cluster.ops.top.actions import Target
 from fila_cluster.ops.top.banner import KEYS_LINE, throttled
-from fila_cluster.ops.top.columns import BAD, CONCERNS, KEYS, QUEUES, WORKERS
-from fila_cluster.ops.top.formats import printable
+from fila_cluster.ops.top.columns import BAD, CONCERNS, KEYS, QUEUES, WORKERS, printable
+from fila_cluster.ops.top.dialogs import ActionTarget
 from fila_cluster.ops.top.grid import Grid
 from fila_cluster.ops.top.listing import Listing
 from fila_cluster.ops.top.poller import Close, Picture
@@ -26,7 +25,7 @@ NAME_CELLS_MAX: Final = 20
 
 
 def _name(concern: Concern) -> str:
-    """Return the name of a concern, which stays the same: its text changes with its numbers."""
+    """Return the constant name of a concern: its text changes with its numbers."""
     return f"{concern.code} {concern.queue} {concern.shard}"
 
 
@@ -153,15 +152,15 @@ class Board(Screen[None]):
 
     # --- going about --------------------------------------------------------------------------------------------------
 
-    def target(self) -> Target | None:
+    def target(self) -> ActionTarget | None:
         """Return the chosen queue, or one of its keys."""
         row = self.grid.listing.chosen
         if row is None or self.view == "workers":
             return None
         if self.view == "keys":
-            return Target(self.queue, row.fairness_key) if self.queue is not None else None
+            return ActionTarget(self.queue, row.fairness_key) if self.queue is not None else None
         name = row.name if self.view == "queues" else row.queue
-        return Target(name) if name is not None else None
+        return ActionTarget(name) if name is not None else None
 
     def action_view(self, view: str) -> None:
         """Show another list; the keys are those of the queue that was chosen in the list before."""

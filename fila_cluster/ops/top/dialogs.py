@@ -1,12 +1,16 @@
 """The dialogs over the lists: a question, a page to read, the meaning of keys and columns."""
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
+
+from fila_cluster.client import AsyncClient
+from fila_cluster.ops.top.columns import printable
+from fila_proto_zmq.names import dead_letter_name, is_dead_letter
 
 HELP: Final = """\
 1 2 3 4   queues · keys of the chosen queue · workers · attention
@@ -38,7 +42,7 @@ _BOX = """
 
 
 class Question(ModalScreen[bool]):
-    """Asks before something is done. Only ``y`` does it: enter is pressed too easily."""
+    """Asks before an action. Only ``y`` confirms: enter is pressed too easily."""
 
     DEFAULT_CSS = f"Question {{ {_BOX} }}"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -51,7 +55,7 @@ class Question(ModalScreen[bool]):
         self.text = text
 
     def compose(self) -> ComposeResult:
-        """Lay out the question, and how to answer it."""
+        """Lay out the question, and the keys of the answers."""
         with Vertical(id="box"):
             yield Static(self.text, markup=False)
             yield Static("\ny: yes   n: no", id="keys", markup=False)
@@ -80,3 +84,48 @@ class TextPage(ModalScreen[None]):
     def action_scroll(self, by: int) -> None:
         """Scroll by lines."""
         self.query_one("#box").scroll_relative(y=by, animate=False)
+
+
+class ActionTarget(NamedTuple):
+    """A queue, or one of its fairness keys."""
+
+    queue: str
+    fairness_key: str | None = None
+
+    def __str__(self) -> str:
+        key = "" if self.fairness_key is None else f"fairness key {printable(self.fairness_key)!r} of "
+        return f"{key}{printable(self.queue)}"
+
+
+async def pause(client: AsyncClient, target: ActionTarget) -> str:
+    """Stop deliveries."""
+    await client.pause(target.queue, fairness_key=target.fairness_key)
+    return f"{target} is paused: r resumes it"
+
+
+async def resume(client: AsyncClient, target: ActionTarget) -> str:
+    """Resume deliveries."""
+    await client.resume(target.queue, fairness_key=target.fairness_key)
+    return f"{target} goes on"
+
+
+def dead_letters_of(queue: str) -> str:
+    """Return the name of a queue's dead letter queue; its own, if it is one."""
+    return queue if is_dead_letter(queue) else dead_letter_name(queue)
+
+
+async def redrivable(client: AsyncClient, dead_letters: str) -> int:
+    """Return how many dead letters could go back: the pending ones. 0 without such a queue."""
+    rows = await client.list_queues(dead_letters)
+    return next((row.pending for row in rows if row.name == dead_letters), 0)
+
+
+async def redrive(client: AsyncClient, dead_letters: str) -> str:
+    """Send all dead letters back to the queues they came from."""
+    count = await client.redrive(dead_letters)
+    return f"redriven: {count:,} of {dead_letters} went back to where they came from"
+
+
+async def why(client: AsyncClient, target: ActionTarget) -> str:
+    """Return the explanation of why it waits."""
+    return str(await client.why(target.queue, fairness_key=target.fairness_key))

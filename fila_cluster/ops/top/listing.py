@@ -1,8 +1,7 @@
-"""A list that is sorted, filtered and walked through, without a screen: the visible rows, and the chosen one.
+"""A list that is sorted and filtered, without a screen: the visible rows, and the chosen one.
 
-The cursor stays with its row when others overtake it: a key acts on the row that the user saw. Only on the first line the
-cursor stays on the line, because a list is watched from there. Ordering costs a sort of all rows for each picture (a few ms
-for 10,000).
+The cursor stays with its row when the order changes, because a key acts on the row that the user saw. Only on the first line
+it stays on the line, because a list is watched from there. A sort of all rows for each picture takes a few ms for 10,000.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,7 @@ R = TypeVar("R")
 
 
 class Listing(Generic[R]):
-    """Rows in order, ``height`` of which are visible. ``name_of`` tells rows apart; filters search it, or ``text_of``.
+    """Rows in order, ``height`` of which are visible. ``name_of`` identifies rows; filters search it, or ``text_of``.
 
     Rows that are equal by the column keep their order.
     """
@@ -54,7 +53,7 @@ class Listing(Generic[R]):
         """Return the columns that there is room for."""
         return [column for column in self.columns if column.screen_cells <= self.width]
 
-    # --- what is in it ------------------------------------------------------------------------------------------------
+    # --- contents -----------------------------------------------------------------------------------------------------
 
     def fill(self, rows: Iterable[R]) -> None:
         """Take in new rows."""
@@ -91,7 +90,7 @@ class Listing(Generic[R]):
             self.cursor = next((place for place, row in enumerate(self.rows) if self._name_of(row) == name), self.cursor)
         self.go(self.cursor)
 
-    # --- where one is -------------------------------------------------------------------------------------------------
+    # --- position -----------------------------------------------------------------------------------------------------
 
     def resize(self, width: int, height: int) -> None:
         """Set the room in cells and rows."""

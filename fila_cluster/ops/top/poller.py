@@ -1,4 +1,4 @@
-"""Ask a cluster again and again: the last picture, for the screen and for programs, or why there is none."""
+"""Ask a cluster repeatedly: the last picture, for the screen and for programs, or why it is missing."""
 
 import asyncio
 import time
@@ -11,12 +11,52 @@ from fila_cluster.client import AsyncClient
 from fila_cluster.client.calls.cluster import ask_metrics
 from fila_cluster.client.views import QueueInfo, QueueStats, ThrottleStats
 from fila_cluster.ops.analysis.attention import LOOK_BACK_S, Concern, attention
-from fila_cluster.ops.analysis.known_queues import KnownQueues
-from fila_cluster.ops.analysis.rates import all_queues, rates
-from fila_cluster.ops.analysis.rows import KeyRow, QueueRow, WorkerRow, key_rows, queue_rows, worker_rows
-from fila_cluster.ops.top.summary import Summary, summary
+from fila_cluster.ops.analysis.rates import ClusterRates, Rates, all_queues, rates
+from fila_cluster.ops.analysis.readiness import shards_served
+from fila_cluster.ops.analysis.rows import KeyRow, KnownQueues, QueueRow, WorkerRow, key_rows, queue_rows, worker_rows
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.errors import FilaError
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The cluster. Sums are over the known queues without those of dead letters; ``rates`` None: unknown."""
+
+    version: str
+    uptime_s: float | None
+    workers: int
+    workers_up: int
+    shards: int
+    shards_up: int
+    queues: int
+    pending: int
+    in_flight: int
+    delayed: int
+    depth: int
+    dead_letters: int
+    rates: Rates | None
+
+
+def summary(now: Metrics, cluster_rates: ClusterRates, rows: list[QueueRow], now_ms: int) -> Summary:
+    """Return the numbers at Unix time ``now_ms``."""
+    workers = now.status.workers if now.status else []
+    queues = [row for row in rows if not row.is_dead_letter]
+    return Summary(
+        version=now.status.version if now.status else "",
+        uptime_s=max(0, now_ms - now.router.started_ms) / 1000 if now.router else None,
+        workers=len(workers),
+        workers_up=sum(worker.state == "up" for worker in workers),
+        shards=now.status.shards if now.status else 0,
+        shards_up=len(shards_served(now.status)),
+        queues=len(queues),
+        pending=sum(row.pending or 0 for row in queues),
+        in_flight=sum(row.in_flight or 0 for row in queues),
+        delayed=sum(row.delayed or 0 for row in queues),
+        depth=sum(row.depth or 0 for row in queues),
+        dead_letters=sum(row.depth or 0 for row in rows if row.is_dead_letter),
+        rates=cluster_rates.total,
+    )
+
 
 ANSWER_S_MAX: Final = 3.0
 """How long to wait for an answer: the router gives the workers a second."""
@@ -83,8 +123,7 @@ class Poller:
         self.close = None if queue is None else await self._look_closely(queue)
 
     async def _left_out(self, metrics: Metrics) -> list[QueueInfo]:
-        """Return the queues that shards do not show; none, if they can't be listed now: the rest should be shown all the
-        same."""
+        """Return the queues that shards do not show; empty if they can't be listed now, so that the rest is shown."""
         if not any(shard.queues_left_out for worker in metrics.workers for shard in worker.shards):
             return []
         shown = {queue.info.name for queue in all_queues(metrics)}
@@ -125,7 +164,7 @@ class Poller:
 
 
 async def snapshot(poller: Poller, interval_s: float, queue: str | None) -> dict[str, Any]:
-    """Ask twice, ``interval_s`` apart, so that there are rates. Raises :class:`FilaError` if the cluster does not answer."""
+    """Ask twice, ``interval_s`` apart, for rates. Raises :class:`FilaError` if the cluster does not answer."""
     await poller.look(queue)
     _checked(poller)
     await asyncio.sleep(interval_s)

@@ -1,4 +1,4 @@
-"""What a backup consists of: a JSON file, written when all files are at the target."""
+"""The manifest of a backup: a JSON file, written when all files are at the target."""
 
 import re
 import secrets
@@ -34,7 +34,7 @@ class ShardPart(msgspec.Struct, frozen=True):
     files: list[StoredFile]
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     """A whole backup. ``files``: of the data directory itself."""
 
     format: int = FORMAT
@@ -68,15 +68,15 @@ def new_id(now: datetime) -> str:
     return f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}Z-{secrets.token_hex(3)}"
 
 
-def encode(manifest: Manifest) -> bytes:
+def encode(manifest: BackupManifest) -> bytes:
     """Return the JSON text."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
-def decode(content: bytes, name: str) -> Manifest:
-    """Return the manifest in a JSON text; :class:`StorageError` if it is none, or of a later version, or names a foreign place."""
+def decode(content: bytes, name: str) -> BackupManifest:
+    """Return the manifest in a JSON text; :class:`StorageError` if it is damaged, newer, or names a foreign place."""
     try:
-        manifest = msgspec.json.decode(content, type=Manifest)
+        manifest = msgspec.json.decode(content, type=BackupManifest)
     except msgspec.MsgspecError as cause:
         raise StorageError(f"the manifest {name} is damaged: {cause}; use another backup") from None
     if manifest.format != FORMAT:
@@ -92,7 +92,7 @@ def decode(content: bytes, name: str) -> Manifest:
 
 
 def refuse_foreign(files: list[StoredFile], name: str) -> None:
-    """Raise :class:`StorageError` for a file whose path leads out of its directory, or that has no hash. ``name``: of the manifest."""
+    """Raise :class:`StorageError` if a file of the manifest ``name`` has a path out of its directory, or no hash."""
     for file in files:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts or not path.parts or not re.fullmatch("[0-9a-f]{64}", file.sha256):

@@ -1,4 +1,7 @@
-"""What both processes of this package are made of: settings from their parent, work in threads, and an end that does not wait for it."""
+"""The frame of this package's processes: settings from their parent, work in threads, and an end that does not wait for it.
+
+The parent writes the settings as one line of JSON to their standard input.
+"""
 
 import os
 import select
@@ -9,17 +12,41 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from fila_cluster.run.backup.settings import KeeperSettings, ScheduleSettings
 from fila_process.journal import Journal
 from fila_process.parent import STDIN, StopRequests, read_settings
 from fila_proto_zmq.errors import FilaError
-from fila_proto_zmq.events import ProcessStopped
+from fila_proto_zmq.events import LogSettings, ProcessStopped
+
+
+class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A backup to ``target`` every so often, of which the last ``keep`` stay."""
+
+    endpoint: str
+    """The router's endpoint."""
+    api_key: str | None = None
+    """With authentication: the key of the cluster's own processes."""
+    server_key: str | None = None
+    target: str
+    every_ms: int
+    keep: int
+    log: LogSettings = LogSettings()
+
+
+class KeeperSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Checkpoints of the replicated shards of a host, to ``target`` and back."""
+
+    data_dir: str
+    """Of the host's workers."""
+    target: str
+    """A folder or a URL that all hosts of the cluster reach."""
+    log: LogSettings = LogSettings()
+
 
 S = TypeVar("S", ScheduleSettings, KeeperSettings)
 
 
 def run(name: str, kind: type[S], begin: Callable[[S, Journal], None]) -> NoReturn:
-    """Read the settings, have the work begun in threads, and end when asked to. What is under way then is not waited for.
+    """Read the settings, begin the work in threads, and end when asked to, without a wait for the work.
 
     The exit code is 1, with one line on standard error, if the settings are wrong.
     """
@@ -43,6 +70,6 @@ def run(name: str, kind: type[S], begin: Callable[[S, Journal], None]) -> NoRetu
 
 
 def cause(error: Exception) -> tuple[str, str]:
-    """Return the code of a failure and its reason. Of a bug the name is all that is told."""
+    """Return the code of a failure and its reason; of a bug only the name."""
     reason = str(error) if isinstance(error, (FilaError, OSError)) else ""
     return error.code if isinstance(error, FilaError) else type(error).__name__, reason

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class Remote:
-    """What fsspec reaches at a URL."""
+    """A target at a URL of fsspec."""
 
     def __init__(self, url: str) -> None:
         self.name = url.rstrip("/")
@@ -82,7 +82,7 @@ class Remote:
         return f"{self._root}/{name}" if self._root else name
 
     def _do(self, what: str, action: Callable[[], _T]) -> _T:
-        """Do something. Libraries for object stores raise exceptions of their own kinds."""
+        """Translate errors: libraries for object stores raise exceptions of their own kinds."""
         try:
             return action()
         except StorageError:

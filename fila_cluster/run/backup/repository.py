@@ -7,9 +7,9 @@
     writing/ID.json      the process that writes now: a backup or a prune
 
 Files are never changed. A file without a manifest that names it belongs to an interrupted backup, or to one that was pruned.
-``prune`` removes such files, and must not run beside a backup, which may be about to name them. So each of the two first puts a mark
-into ``writing``, then looks for other marks, and gives way. That needs no lock, which object stores do not have. A mark is renewed
-while its process lives, and a dead one is ignored.
+``prune`` removes such files, and must not run beside a backup, which may be about to name them. So each of the two first puts
+a mark into ``writing``, then looks for other marks, and gives way. That needs no lock, which object stores do not have. A
+mark is renewed while its process lives, and a dead one is ignored.
 """
 
 import os
@@ -26,7 +26,7 @@ from typing import BinaryIO, ClassVar, Final, Generic, Protocol, TypeVar
 import msgspec
 import psutil
 
-from fila_cluster.run.backup.manifest import NAME, Manifest, StoredFile, decode, encode
+from fila_cluster.run.backup.manifest import NAME, BackupManifest, StoredFile, decode, encode
 from fila_cluster.run.backup.target import PIECE_BYTES, Target
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedError, StorageError
 
@@ -40,7 +40,7 @@ DEAD_S: Final = 900.0
 """A mark of another machine that was not renewed for so long is of a dead process. The clocks of both must agree that far."""
 
 
-class Mark(msgspec.Struct):
+class WriterMark(msgspec.Struct):
     """A process that writes to the target. Times are Unix seconds."""
 
     host: str
@@ -79,11 +79,11 @@ class Whole(Protocol):
 _M = TypeVar("_M", bound=Whole)
 
 
-class Store(Generic[_M]):
+class ManifestStore(Generic[_M]):
     """Manifests of one kind at a target, and the files that they name."""
 
     what: ClassVar[str]
-    """What a manifest is of, for people."""
+    """The kind of a manifest's content, for people."""
     folder: ClassVar[str]
     """Of the manifests."""
     names: ClassVar[Pattern[str]]
@@ -92,7 +92,7 @@ class Store(Generic[_M]):
         self.target = target
 
     def _decode(self, content: bytes, name: str) -> _M:
-        """Return the manifest in a file; raise :class:`StorageError` if it is none."""
+        """Return the manifest in a file; raise :class:`StorageError` if it is damaged."""
         raise NotImplementedError
 
     def _encode(self, manifest: _M) -> bytes:
@@ -101,12 +101,12 @@ class Store(Generic[_M]):
     # --- manifests ----------------------------------------------------------------------------------------------------
 
     def ids(self) -> list[str]:
-        """Return the names of what is whole, the oldest first."""
+        """Return the names of all manifests, the oldest first."""
         names = (name.removeprefix(f"{self.folder}/").removesuffix(".json") for name in self.target.sizes(self.folder))
         return sorted(name for name in names if self.names.fullmatch(name))
 
     def manifest(self, name: str) -> _M:
-        """Return a manifest. Raise :class:`InvalidArgumentError` if there is no such one."""
+        """Return a manifest. Raise :class:`InvalidArgumentError` if it does not exist."""
         content = self.target.read(self._path(name)) if self.names.fullmatch(name) else None
         if content is None:
             last = ", ".join(self.ids()[-3:]) or "none"
@@ -153,7 +153,7 @@ class Store(Generic[_M]):
             )
 
     def verify(self, manifests: Iterable[_M]) -> dict[str, list[str]]:
-        """Read all files of some manifests, each once; return what is wrong, by their names."""
+        """Read all files of some manifests, each once; return the errors by manifest."""
         faults: dict[str, str] = {}
         checked: set[str] = set()
         wrong: dict[str, list[str]] = {}
@@ -210,7 +210,7 @@ class Store(Generic[_M]):
 
     def _renew(self, name: str) -> None:
         process = psutil.Process()
-        mark = Mark(socket.gethostname(), process.pid, process.create_time(), time.time())
+        mark = WriterMark(socket.gethostname(), process.pid, process.create_time(), time.time())
         self.target.write(name, msgspec.json.encode(mark))
 
     def _renew_until(self, name: str, ended: Event) -> None:
@@ -226,7 +226,7 @@ class Store(Generic[_M]):
             if content is None:
                 continue  # its own, or one that has just ended
             try:
-                mark = msgspec.json.decode(content, type=Mark)
+                mark = msgspec.json.decode(content, type=WriterMark)
             except msgspec.MsgspecError:
                 continue  # a draft that was left behind
             if mark.lives:
@@ -236,15 +236,15 @@ class Store(Generic[_M]):
             self.target.delete(name)
 
 
-class Repository(Store[Manifest]):
+class Repository(ManifestStore[BackupManifest]):
     """The backups at one target."""
 
     what, folder, names = "backup", BACKUPS, NAME
 
-    def _decode(self, content: bytes, name: str) -> Manifest:
+    def _decode(self, content: bytes, name: str) -> BackupManifest:
         return decode(content, name)
 
-    def _encode(self, manifest: Manifest) -> bytes:
+    def _encode(self, manifest: BackupManifest) -> bytes:
         return encode(manifest)
 
 

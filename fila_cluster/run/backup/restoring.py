@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from fila_cluster.run.backup.manifest import Manifest, ShardPart, StoredFile
-from fila_cluster.run.backup.repository import Repository, Store, Whole
+from fila_cluster.run.backup.manifest import BackupManifest, ShardPart, StoredFile
+from fila_cluster.run.backup.repository import ManifestStore, Repository, Whole
 from fila_cluster.run.backup.target import explained
 from fila_process.files import sync_names
 from fila_proto_zmq.errors import InvalidArgumentError, StorageError
@@ -20,11 +20,11 @@ from fila_worker.storage.rocks import RocksStore
 DRAFT_SUFFIX: Final = ".restoring"
 
 
-def restore(repository: Repository, data_dir: Path, backup: str | None = None) -> Manifest:
+def restore(repository: Repository, data_dir: Path, backup: str | None = None) -> BackupManifest:
     """Restore a backup, the last one by default, to a directory that is empty or does not exist. Return its manifest.
 
-    Each shard begins a new epoch and a new stream of transfers, so what belongs to the cluster that was copied (leases, fences,
-    messages between shards) is not taken for its own. Raise :class:`FilaError`; the directory is as it was then.
+    Each shard begins a new epoch and a new stream of transfers, so what belongs to the cluster that was copied (leases,
+    fences, messages between shards) is not taken for its own. Raise :class:`FilaError`; the directory is as it was then.
     """
     path = data_dir.expanduser().absolute()
     _refuse_content(path)
@@ -45,7 +45,7 @@ def restore(repository: Repository, data_dir: Path, backup: str | None = None) -
     return manifest
 
 
-def _refuse_other_number(manifest: Manifest, data_dir: Path) -> None:
+def _refuse_other_number(manifest: BackupManifest, data_dir: Path) -> None:
     """Raise :class:`StorageError` if the data directory does not say that it has the shards of a backup."""
     found = identity_in(data_dir).get("shards")
     if found != manifest.shards:
@@ -62,7 +62,7 @@ def _refuse_content(path: Path) -> None:
 
 
 def refuse_lack_of_space(draft: Path, manifest: Whole) -> None:
-    """Raise :class:`StorageError` if what a manifest names does not fit to where a draft is."""
+    """Raise :class:`StorageError` if the files of a manifest do not fit on the disk of a draft."""
     free_bytes = shutil.disk_usage(draft).free
     if free_bytes < manifest.size_bytes:
         raise StorageError(f"{manifest.id} has {manifest.size_bytes:,} bytes, and {draft.parent} has {free_bytes:,} free")
@@ -70,7 +70,7 @@ def refuse_lack_of_space(draft: Path, manifest: Whole) -> None:
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
-    """Make a directory beside another one, for a block; what an interrupted restore left there is removed."""
+    """Make a directory beside another one, for a block; remove the rest of an interrupted restore."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(path.name + DRAFT_SUFFIX)
     draft.mkdir(mode=0o700, exist_ok=True)
@@ -100,7 +100,7 @@ def _empty(folder: Path) -> None:
             os.unlink(entry.path)
 
 
-def _restore_shard(repository: Repository, manifest: Manifest, part: ShardPart, draft: Path) -> None:
+def _restore_shard(repository: Repository, manifest: BackupManifest, part: ShardPart, draft: Path) -> None:
     folder = draft / f"shard-{part.shard:04d}"
     folder.mkdir(mode=0o700)
     restore_files(repository, part.files, folder)
@@ -114,13 +114,13 @@ def _restore_shard(repository: Repository, manifest: Manifest, part: ShardPart, 
     mark_made(folder)
 
 
-def restore_files(store: Store[Any], files: Iterable[StoredFile], folder: Path) -> None:
+def restore_files(store: ManifestStore[Any], files: Iterable[StoredFile], folder: Path) -> None:
     """Copy files from a target to a folder, and check them."""
     for file in files:
         _restore_file(store, file, folder)
 
 
-def _restore_file(store: Store[Any], file: StoredFile, folder: Path) -> None:
+def _restore_file(store: ManifestStore[Any], file: StoredFile, folder: Path) -> None:
     path = folder / file.path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:

@@ -1,7 +1,7 @@
 """Make backups on schedule, in a process of their own beside the cluster.
 
-The next backup is due some time after the last one at the target, so restarts change nothing. It runs in a thread: a stop does not
-wait for it. What an interrupted backup has copied is used by the next one.
+The next backup is due some time after the last one at the target, so restarts change nothing. It runs in a thread: a stop
+does not wait for it. The next backup uses the files that an interrupted one has copied.
 """
 
 import time
@@ -10,9 +10,8 @@ from threading import Thread
 from typing import Final
 
 from fila_cluster import Client
-from fila_cluster.run.backup.process import cause
+from fila_cluster.run.backup.process import ScheduleSettings, cause
 from fila_cluster.run.backup.repository import Repository
-from fila_cluster.run.backup.settings import ScheduleSettings
 from fila_cluster.run.backup.taking import take
 from fila_cluster.run.backup.target import target_at
 from fila_process.journal import Journal
@@ -37,7 +36,7 @@ def _work(settings: ScheduleSettings, journal: Journal) -> None:
             repository = Repository(target_at(settings.target))
             _wait_until_due(repository, settings)
             journal.tell([_take(repository, settings)])
-        except Exception as error:  # a bug, too, is logged: backups go on
+        except Exception as error:  # a bug, too, is logged: the next backup must come
             journal.tell([BackupFailed(settings.target, *cause(error))])
             time.sleep(min(RETRY_S, settings.every_ms / 1000))
 

@@ -1,7 +1,7 @@
-"""Where backups are kept: a folder, or any URL that fsspec knows. Names are relative, with ``/`` between their parts.
+"""Where backups are kept: a folder, or any URL of fsspec. Names are relative, with ``/`` between their parts.
 
-What appears under a name is whole: folders get a draft that is renamed, object stores show an object when all of it is there. A
-store that does neither may keep a part of an interrupted copy. It has another size, so the next backup copies it again.
+A file under a name is whole: folders get a draft that is renamed, object stores show an object when all of it is there.
+A store that does neither may keep a part of an interrupted copy. It has another size, so the next backup copies it again.
 """
 
 import os
@@ -15,7 +15,7 @@ from fila_process.files import sync_names, write_whole
 from fila_proto_zmq.errors import InvalidArgumentError, StorageError
 
 PIECE_BYTES: Final = 1 << 20
-"""What is read and written at once."""
+"""The bytes that are read and written at once."""
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
@@ -45,7 +45,7 @@ class Target(Protocol):
 
 
 def target_at(place: str) -> Target:
-    """Return the target at a path or URL. Raise :class:`InvalidArgumentError` if what its kind needs is not installed."""
+    """Return the target at a path or URL. Raise :class:`InvalidArgumentError` if a library for its kind is missing."""
     found = _URL.match(place)
     if not place:
         raise InvalidArgumentError("the target of a backup is empty: name a folder, or a URL like s3://bucket/folder")
@@ -62,7 +62,7 @@ def target_at(place: str) -> Target:
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Turn what a file system or a library raises into a :class:`StorageError` that names the place."""
+    """Turn errors of a file system or a library into a :class:`StorageError` that names the place."""
     try:
         yield
     except StorageError:

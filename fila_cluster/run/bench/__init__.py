@@ -3,8 +3,8 @@
 Producers and consumers are child processes, because one Python process is slower than the broker. All of them read the
 machine's monotonic clock, so a payload's time stamp shows how long its message was on its way.
 
-- ``workload``: the options, and what is sent. ``payloads``: how a message proves that it is whole.
-- ``seen`` and ``latencies``: what a child finds, in memory with a bound.
-- ``producing``, ``consuming``, ``__main__``: the children. ``crew`` runs them, ``running`` does the steps of a run.
-- ``outcome``: the figures and the verdict. ``report``: how they look.
+- ``workload``: the options, and payloads that prove that they are whole.
+- ``latencies``: durations and numbers that a child counts, in bounded memory.
+- ``clients``, ``__main__``: the children. ``running`` starts them, and does the steps of a run.
+- ``outcome``: the figures, the verdict, and their look in a terminal.
 """

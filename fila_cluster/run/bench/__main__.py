@@ -16,9 +16,8 @@ import msgspec
 from fila_cluster import AsyncClient
 from fila_cluster.client.io.reactor import run
 from fila_cluster.errors import FilaError
-from fila_cluster.run.bench.consuming import Consumer
-from fila_cluster.run.bench.producing import Producer
-from fila_cluster.run.bench.workload import Consumed, Done, Failed, Line, Produced, Progress, Task
+from fila_cluster.run.bench.clients import BenchConsumer, BenchProducer
+from fila_cluster.run.bench.workload import ChildDone, ChildFailed, ChildProgress, Consumed, Line, Produced, Task
 
 REQUEST_S_MAX: Final = 30.0
 """An overloaded broker answers late: that is a figure, not a failure."""
@@ -41,10 +40,10 @@ async def main(role: str) -> None:
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer)
     task = msgspec.json.decode(await lines.readline(), type=Task)
-    worker: Producer | Consumer = Producer(task) if role == "producer" else Consumer(task)
+    worker: BenchProducer | BenchConsumer = BenchProducer(task) if role == "producer" else BenchConsumer(task)
     async with AsyncClient(task.endpoint, timeout=REQUEST_S_MAX) as client:
         await client.queue_stats(task.queue)  # connected before the clock starts
-        write(Progress(0))
+        write(ChildProgress(0))
         begin = await lines.readline()
         last = await _work(worker, client, int(begin), lines) if begin.strip().isdigit() else begin
         if not last:
@@ -52,16 +51,18 @@ async def main(role: str) -> None:
                 await client.delete_queue(task.queue, force=True)
 
 
-async def _work(worker: Producer | Consumer, client: AsyncClient, start_ns: int, lines: asyncio.StreamReader) -> bytes:
-    """Let a worker work, and report its progress and result. Return the last line of input, empty if there is none."""
+async def _work(
+    worker: BenchProducer | BenchConsumer, client: AsyncClient, start_ns: int, lines: asyncio.StreamReader
+) -> bytes:
+    """Run a worker, and report its progress and result. Return the last line of input, or an empty one."""
     stopping = asyncio.create_task(lines.readline())
     work: asyncio.Task[Produced | Consumed] = asyncio.create_task(worker.run(client, start_ns))
     while not work.done():
         await asyncio.wait({work} if stopping.done() else {work, stopping}, timeout=_REPORT_S, return_when="FIRST_COMPLETED")
         if stopping.done():
             worker.stop()
-        write(Progress(worker.count))
-    write(Done(await work))
+        write(ChildProgress(worker.count))
+    write(ChildDone(await work))
     return await stopping
 
 
@@ -69,5 +70,5 @@ if __name__ == "__main__":
     try:
         run(main(sys.argv[1]))
     except* FilaError as errors:
-        write(Failed(str(errors.exceptions[0])))
+        write(ChildFailed(str(errors.exceptions[0])))
         sys.exit(1)

@@ -2,26 +2,116 @@
 
 import asyncio
 import signal
+import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from itertools import chain
 from secrets import randbits
-from typing import Any, Final
+from typing import Any, Final, Generic, Self, TypeVar
 from uuid import uuid4
+
+import msgspec
 
 from fila_cluster import Client
 from fila_cluster.errors import FilaError, QueueNotFoundError
-from fila_cluster.run.bench.crew import BenchError, Child, children
-from fila_cluster.run.bench.outcome import Outcome, outcome_of
-from fila_cluster.run.bench.workload import Consumed, Produced, Task, Workload
+from fila_cluster.run.bench.outcome import BenchOutcome, outcome_of
+from fila_cluster.run.bench.workload import ChildDone, ChildFailed, ChildProgress, Consumed, Produced, Task, Workload
 from fila_process.signals import handling
+
+_MODULE: Final = "fila_cluster.run.bench"
+_LENGTH_BYTES: Final = 4
+ROLES: Final[dict[type, str]] = {Produced: "producer", Consumed: "consumer"}
+
+Result = TypeVar("Result", bound=Produced | Consumed)
+"""The result of a child decides its kind."""
+
+
+class BenchError(Exception):
+    """A run that did not come to its end; the text is for people."""
+
+
+class BenchProcess(Generic[Result]):
+    """One producer or consumer. ``count``: its messages so far."""
+
+    def __init__(self, kind: type[Result], process: asyncio.subprocess.Process) -> None:
+        self.count = 0
+        self._kind: type[Result] = kind
+        self._process = process
+        self._decoder = msgspec.msgpack.Decoder(ChildFailed | ChildProgress | ChildDone)
+
+    @classmethod
+    async def start(cls, kind: type[Result], task: Task) -> Self:
+        """Start a child. Ctrl-C in the terminal does not reach it: the parent ends it."""
+        pipe = asyncio.subprocess.PIPE
+        command = [sys.executable, "-P", "-m", _MODULE, ROLES[kind]]
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, process_group=0)
+        child = cls(kind, process)
+        child.write(msgspec.json.encode(task))
+        return child
+
+    def write(self, line: bytes) -> None:
+        """Send a line. A child that is dead does not get it: its output shows that."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + b"\n")
+
+    async def ready(self) -> None:
+        """Wait until it is connected. :class:`BenchError` if that fails."""
+        await self._read()
+
+    async def result(self) -> Result:
+        """Wait for its result, and note its progress until then. :class:`BenchError` if its work fails."""
+        while (found := await self._read()) is None:
+            pass
+        assert isinstance(found, self._kind)
+        return found
+
+    async def end(self) -> None:
+        """Wait for its end."""
+        await self._process.communicate()
+
+    async def kill(self) -> None:
+        """End it at once. Its leases go back when its client is missed."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.communicate()
+
+    async def _read(self) -> Produced | Consumed | None:
+        assert self._process.stdout is not None
+        try:
+            length = int.from_bytes(await self._process.stdout.readexactly(_LENGTH_BYTES), "big")
+            line = self._decoder.decode(await self._process.stdout.readexactly(length))
+        except asyncio.IncompleteReadError:
+            raise BenchError(f"a {ROLES[self._kind]} ended before its work was done") from None
+        if isinstance(line, ChildFailed):
+            raise BenchError(line.error)
+        if isinstance(line, ChildDone):
+            return line.result
+        self.count = line.count
+        return None
+
+
+@asynccontextmanager
+async def children(kind: type[Result], number: int, task: Callable[[int], Task]) -> AsyncIterator[list[BenchProcess[Result]]]:
+    """Start children and wait until all are connected; kill those that are left when the context ends."""
+    started: list[BenchProcess[Result]] = []
+    try:
+        for each in range(number):
+            started.append(await BenchProcess.start(kind, task(each)))  # noqa: PERF401 # those that started are killed
+        for child in started:
+            await child.ready()
+        yield started
+    finally:
+        for child in started:
+            await child.kill()
+
 
 QUEUE_PREFIX: Final = "fila-bench."
 IDLE_EXPIRY_S: Final = 600.0
 """If everything here is killed before the first message, the broker itself removes the queue after so long."""
 STILL_S_MAX: Final = 45.0
-"""What is missing when nothing came for so long is lost. The lease of a consumer that is gone ends before."""
+"""Messages that have not come after so long without any are lost. The lease of a consumer that is gone ends before."""
 _QUIET_S: Final = 1.0
 """After so long without a message the broker is asked whether there are more."""
 _LOOK_S: Final = 0.05
@@ -56,11 +146,11 @@ def _remove(client: Client, name: str) -> None:
 
 
 def interruptible() -> AbstractContextManager[None]:
-    """Let SIGTERM do what Ctrl-C does: raise KeyboardInterrupt."""
+    """Raise KeyboardInterrupt at a SIGTERM, as at Ctrl-C."""
     return handling(signal.default_int_handler, signal.SIGTERM)
 
 
-def run(client: Client, queue: str, workload: Workload, watch: Watch) -> Outcome:
+def run(client: Client, queue: str, workload: Workload, watch: Watch) -> BenchOutcome:
     """Run a workload through a queue that is empty, and judge it. The children have clients of their own.
 
     :class:`BenchError` if it could not be run to its end. KeyboardInterrupt leaves no child behind.
@@ -71,7 +161,7 @@ def run(client: Client, queue: str, workload: Workload, watch: Watch) -> Outcome
         raise KeyboardInterrupt from None
 
 
-async def _run(client: Client, queue: str, workload: Workload, watch: Watch) -> Outcome:
+async def _run(client: Client, queue: str, workload: Workload, watch: Watch) -> BenchOutcome:
     if (this := asyncio.current_task()) is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     seed = randbits(128)
@@ -103,7 +193,7 @@ async def _run(client: Client, queue: str, workload: Workload, watch: Watch) -> 
             await all_received(consumers, sum(each.sent for each in produced), consuming, depth)
             _write(b"stop", producers, consumers)
             outcome = outcome_of(workload, produced, await consuming)
-            for child in chain[Child[Any]](producers, consumers):
+            for child in chain[BenchProcess[Any]](producers, consumers):
                 await child.end()
             return outcome
         finally:
@@ -112,13 +202,13 @@ async def _run(client: Client, queue: str, workload: Workload, watch: Watch) -> 
             await asyncio.gather(watching, producing, consuming, return_exceptions=True)
 
 
-def _write(line: bytes, *groups: Iterable[Child[Any]]) -> None:
+def _write(line: bytes, *groups: Iterable[BenchProcess[Any]]) -> None:
     for child in chain(*groups):
         child.write(line)
 
 
 async def all_received(
-    consumers: Iterable[Child[Consumed]],
+    consumers: Iterable[BenchProcess[Consumed]],
     sent: int,
     consuming: "asyncio.Future[list[Consumed]]",
     depth: Callable[[], Awaitable[int]],
@@ -140,7 +230,7 @@ async def all_received(
         await asyncio.sleep(_LOOK_S)
 
 
-async def _watch(producers: list[Child[Produced]], consumers: list[Child[Consumed]], watch: Watch) -> None:
+async def _watch(producers: list[BenchProcess[Produced]], consumers: list[BenchProcess[Consumed]], watch: Watch) -> None:
     while True:
         watch(sum(child.count for child in producers), sum(child.count for child in consumers))
         await asyncio.sleep(_LOOK_S)

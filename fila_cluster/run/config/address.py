@@ -69,8 +69,7 @@ def checked_address(text: str, flag: str) -> Address:
 
 
 def refuse_exposure(addresses: Iterable[Address], *, insecure: bool, auth: bool) -> None:
-    """Raise :class:`InvalidConfigError` for an address that other machines can reach, unless ``auth`` protects it, or ``insecure``
-    allows it."""
+    """Raise :class:`InvalidConfigError` for an address that other machines can reach, without ``auth`` or ``insecure``."""
     for address in addresses:
         if not (auth or insecure or address.is_loopback):
             raise InvalidConfigError(

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
-from fila_cluster.run.config.section import Section
-from fila_cluster.run.config.settings import ENV_DELIMITER, ENV_PREFIX, Settings
+from fila_cluster.run.config.settings import ENV_DELIMITER, ENV_PREFIX, Section, Settings
 from fila_proto_zmq.errors import InvalidConfigError
 
 LOCAL_FILE = Path("fila.toml")

@@ -1,4 +1,4 @@
-"""The authentication of a cluster as its supervisor sees it: the stored key pairs, and a key for the cluster's own processes."""
+"""A cluster's authentication, for its supervisor: the stored key pairs, and a key for the cluster's own processes."""
 
 import base64
 import hmac
@@ -39,7 +39,7 @@ FIRST_KEY = "admin"
 
 @dataclass(frozen=True)
 class ClusterAuth:
-    """What the processes of a cluster with authentication need. ``api_key``: the secret of their own key."""
+    """Keys for the processes of a cluster with authentication. ``api_key``: the secret of their own key."""
 
     stored: ServerFile
     api_key: str
@@ -53,7 +53,7 @@ class ClusterAuth:
 
     @property
     def of_workers(self) -> JoinKeys:
-        """Return what workers that join over TCP need."""
+        """Return the keys of workers that join over TCP."""
         return JoinKeys(_for_workers(self.stored).public_key, *_both(self.stored.workers))
 
     def of_router(self) -> AuthSettings:
@@ -64,10 +64,11 @@ class ClusterAuth:
 
 
 def open_auth(data_dir: Path, *, of_several: bool = False) -> ClusterAuth:
-    """Return the authentication of the cluster in a data directory. Raise :class:`CannotStartError` if it has none.
+    """Return the authentication of the cluster in a data directory. Raise :class:`CannotStartError` if it has no keys.
 
-    The key of the cluster's own processes ends with the cluster. ``of_several``: on several hosts it has to be the same everywhere, because
-    workers have one list of keys; it follows from the secret key of workers, with which one can do all that it allows.
+    The key of the cluster's own processes ends with the cluster. ``of_several``: on several hosts it has to be the same
+    everywhere, because workers have one list of keys; it is derived from the secret key of workers, which has the same
+    rights.
     """
     try:
         load_keys(data_dir / AUTH_DIR)
@@ -81,13 +82,13 @@ def open_auth(data_dir: Path, *, of_several: bool = False) -> ClusterAuth:
 
 
 def fingerprint_of(auth: ClusterAuth | None) -> str:
-    """Return by what a cluster's hosts know that they have the same keys. The keys of workers stay when the server's are exchanged."""
+    """Return a fingerprint of the keys, equal on all hosts of a cluster. It stays when the server's keys are exchanged."""
     return "none" if auth is None else sha256(auth.stored.workers.public_key.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Initialized:
-    """What ``auth init`` shows once."""
+    """The output of ``auth init``."""
 
     api_key: str
     server_key: str
@@ -108,20 +109,20 @@ def init_auth(data_dir: Path) -> Initialized:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         first = ApiKey(FIRST_KEY, ALGORITHM, digest_of(secret), list(EVERYTHING), _now_ms())
         save_keys(directory, [first])
-        save_server(directory, ServerFile(format=FORMAT, server=server, workers=workers))  # last: it says that all is there
+        save_server(directory, ServerFile(format=FORMAT, server=server, workers=workers))  # last, because it completes them
     except OSError as error:
         raise CannotStartError(f"cannot write {directory}: {error.strerror}; choose another --data-dir") from None
     return Initialized(secret, server.public_key, worker_token(server, workers))
 
 
 def prepare_server_key(data_dir: Path) -> ServerFile:
-    """Make the pair that the server is to have next, unless there is one. Raise :class:`CannotStartError`."""
+    """Make the server's next pair, unless there is one. Raise :class:`CannotStartError`."""
     stored = _stored(data_dir)
     return stored if stored.next_server else _replaced(data_dir, stored, next_server=_pair())
 
 
 def switch_server_key(data_dir: Path) -> ServerFile:
-    """Have the server use the next pair: a running cluster sees it within a second. Raise :class:`CannotStartError`."""
+    """Switch the server to the next pair: a running cluster uses it within a second. Raise :class:`CannotStartError`."""
     stored = _stored(data_dir)
     if stored.next_server is None:
         raise CannotStartError("there is no next server key: make one without --switch, and give it to all clients first")
@@ -150,7 +151,7 @@ def _for_workers(stored: ServerFile) -> Pair:
 
 
 class AuthWatch:
-    """Sees that the server's keys have changed on disk."""
+    """Detects changes of the server's keys on disk."""
 
     def __init__(self, data_dir: Path, auth: ClusterAuth) -> None:
         self._data_dir = data_dir
@@ -165,7 +166,7 @@ class AuthWatch:
         self._stamp = stamp
         try:
             self._auth = replace(self._auth, stored=load_server(self._data_dir / AUTH_DIR))
-        except AuthFileError:  # the keys that are in use go on to hold
+        except AuthFileError:  # keep the keys that are in use
             return None
         return self._auth
 
@@ -178,12 +179,12 @@ class AuthWatch:
 
 
 def worker_token(server: Pair, workers: Pair) -> str:
-    """Return what a worker on another host needs to join: the server's public key, and the workers' pair."""
+    """Return the token for a worker on another host: the server's public key, and the workers' pair."""
     return TOKEN_PREFIX + base64.urlsafe_b64encode("".join((server.public_key, *_both(workers))).encode()).decode()
 
 
 def read_token(token: str) -> JoinKeys:
-    """Return the keys in a token. Raise :class:`InvalidConfigError` if it is none."""
+    """Return the keys in a token. Raise :class:`InvalidConfigError` if it is not a token."""
     try:
         text = base64.b64decode(token.removeprefix(TOKEN_PREFIX), altchars=b"-_", validate=True).decode("ascii")
         keys = JoinKeys(*(text[start : start + KEY_LENGTH] for start in range(0, len(text), KEY_LENGTH)))
@@ -191,7 +192,9 @@ def read_token(token: str) -> JoinKeys:
     except (ValueError, TypeError, zmq.ZMQError):
         whole = False
     if not whole:
-        raise InvalidConfigError(f"--token: that is no token of `fila-cluster auth init`, which begins with {TOKEN_PREFIX}")
+        raise InvalidConfigError(
+            f"--token: that is not a token of `fila-cluster auth init`, which begins with {TOKEN_PREFIX}"
+        )
     return keys
 
 

@@ -1,4 +1,4 @@
-"""One child process: how it is started, whether it lives, and when it is started again."""
+"""One child process: its start, its heartbeats and its restarts."""
 
 import os
 import signal
@@ -15,10 +15,10 @@ FIRST_S = 0.1
 """The first pause; the first restart has none."""
 LONGEST_S = 5.0
 HEALTHY_S = 2.0
-"""A child that served this long was well: the next restart has no pause."""
+"""After serving for so long a child restarts without a pause."""
 
 
-class Backoff:
+class RestartBackoff:
     """The delays of one child's restarts."""
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class Backoff:
 
 
 HUNG_S: Final = 10.0
-"""A child that is silent this long hangs. Its turns take milliseconds; a slow disk may hold up a commit for seconds."""
+"""A child that is silent for so long hangs. Its turns take milliseconds; a slow disk may delay a commit for seconds."""
 
 GRACE_S: Final = 2.0
-"""How long a hanging child may take to end by itself before it is killed."""
+"""How long a hanging child may take to end before it is killed."""
 
 PAUSE_S: Final = 3.0
-"""The supervisor turns once a second; a longer pause was its own."""
+"""The supervisor turns once a second; after a longer pause the silence was its own."""
 
 
 class Liveness:
@@ -54,7 +54,7 @@ class Liveness:
         self._beats += beats
 
     def excuse(self, now: float) -> None:
-        """Count no silence before now: it may have written while the supervisor did not read."""
+        """Ignore silence before now: it may have written while the supervisor did not read."""
         if self._heard_at is not None:
             self._heard_at = now
 
@@ -76,11 +76,11 @@ PRIVATE = 0o077
 
 
 SECRET_VARIABLES = ("FILA_API_KEY", "FILA_WORKER_TOKEN", "FILA_REPLICATION__PROPERTIES")
-"""What a user's environment may hold for clients and commands. Parts of a cluster get their secrets on their standard input."""
+"""Secrets of clients and commands in a user's environment. Parts of a cluster get theirs on their standard input."""
 
 
 def without_secrets() -> dict[str, str]:
-    """Return this process's environment as its parts may have it."""
+    """Return this process's environment without secrets, for its children."""
     return {name: value for name, value in os.environ.items() if name.upper() not in SECRET_VARIABLES}
 
 
@@ -94,10 +94,10 @@ class Child:
         self.starts = 0
         self._module = module
         self.settings = settings
-        """What it is told at its next start."""
+        """The settings of its next start."""
         self._cwd = cwd
         self._lock_fd = lock_fd
-        self._backoff = Backoff()
+        self._backoff = RestartBackoff()
         self._started_at = 0.0
         self._running: subprocess.Popen[bytes] | None = None
         self._input: socket.socket | None = None
@@ -156,7 +156,8 @@ class Child:
         return None if self._running is None or self.restart_at is not None else self._running.poll()
 
     def schedule_restart(self, now: float, *, deposed: bool = False) -> float:
-        """Schedule its next start after its end; return the seconds until then. ``deposed``: it has ended as it should, and was well."""
+        """Schedule its next start after its end; return the seconds until then. ``deposed``: it has ended in a regular
+        way."""
         delay_s = 0.0 if deposed else self._backoff.delay_s(self.liveness.served_s)
         self.restart_at = now + delay_s
         return delay_s

@@ -1,8 +1,8 @@
-"""The data directory: its lock, and what is fixed when it is made.
+"""The data directory: its lock, and the facts that are fixed when it is made.
 
-``fila.json`` is its identity. ``lock`` keeps a second cluster out; it is an open file description that the supervisor
-shares with its children, so it is held until the *last* of them is gone. Killed supervisors leave orphans for a moment; the
-next process waits for those, and finds ports and storage free.
+``fila.json`` is its identity. ``lock`` is an open file description that the supervisor shares with its children, so it is
+held until the *last* of them is gone. Killed supervisors leave orphans for a moment; the next process waits for those, so
+that ports and storage are free.
 """
 
 import fcntl
@@ -30,14 +30,14 @@ ORPHANS_S_MAX = 10.0
 _LOOK_AGAIN_S = 0.02
 
 
-class Identity(NamedTuple):
-    """What ``fila.json`` says. Of a new directory nothing is known."""
+class DirectoryIdentity(NamedTuple):
+    """The content of ``fila.json``; empty for a new directory."""
 
     shards: int | None = None
     host: str | None = None
     """The name of the host whose copies it holds; None: it holds the only ones."""
     log: str = ""
-    """The name of the log that the host's copies are of; empty: not known."""
+    """The name of the log of the host's copies; empty: unknown."""
     keys: str = ""
     """The fingerprint of the keys with which the host was last in that log."""
     made: list[int] | None = None
@@ -75,18 +75,17 @@ class DataDir:
     ) -> None:
         """Take the lock if there is one; ``shared``: beside other holders of single shards.
 
-        ``damaged``: open it also if ``fila.json`` is missing or cannot be read. ``problem`` is then what is wrong with it.
-
-        ``of_host``: this process is a host of several, and nothing else may open what such a host has.
+        ``damaged``: open it also if ``fila.json`` is missing or cannot be read; ``problem`` is the reason then. ``of_host``:
+        this process is a host of several, and only such a process may open its directory.
 
         Raises :class:`CannotStartError` if another process has it (:class:`DirectoryInUseError`), if it is of the other kind
-        (:class:`HostDirectoryError`), if this is no data directory of fila-cluster, or if the change of its number of shards is not
-        finished and this process is not ``resharding``.
+        (:class:`HostDirectoryError`), if this is not a data directory of fila-cluster, or if the change of its number of
+        shards is not finished and this process is not ``resharding``.
         """
         self.path = path.expanduser().absolute()
         self._lock_fd: int | None = None
         self._shared, self._of_host = shared, of_host
-        self.identity = Identity()
+        self.identity = DirectoryIdentity()
         self.problem: str | None = None
         try:
             if self._lock_file.exists():
@@ -120,7 +119,7 @@ class DataDir:
         return self.identity.shards
 
     def claim(self, shards: int, replication: Replication | None = None) -> None:
-        """Make the directory if it is new, with ``shards``, and put this process's name on the lock. ``replication``: of a host of several."""
+        """Make the directory if it is new, with ``shards``, and note this process in the lock. ``replication``: of a host."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # messages are private
             if self._lock_fd is None:
@@ -138,15 +137,15 @@ class DataDir:
         if found[:2] != self.identity[:2]:
             raise CannotStartError(f"another process made {self.path} at the same moment: start again")
         if replication is not None:
-            wanted = Identity(shards, replication.host, replication.log, replication.keys)
+            wanted = DirectoryIdentity(shards, replication.host, replication.log, replication.keys)
         else:
-            wanted = Identity(shards, made=found.made if found.made is not None else self._made_before(shards))
+            wanted = DirectoryIdentity(shards, made=found.made if found.made is not None else self._made_before(shards))
         if wanted != found:
             write_identity(self.path, wanted.plain())
         self.identity = wanted
 
     def _made_before(self, shards: int) -> list[int]:
-        """Return what was made in a directory that has no list: it is new, or of an earlier version.
+        """Return the shards that were made in a directory without a list: it is new, or of an earlier version.
 
         Then all shards were made by the first start, unless their workers may have directories of their own.
         """
@@ -154,9 +153,9 @@ class DataDir:
         return list(range(shards)) if there and not self._shared else there
 
     def restore_identity(self, shards: int) -> None:
-        """Write ``fila.json`` again, where it is lost and the shards say how many they are."""
+        """Write a lost ``fila.json`` again, by the number in the shards."""
         try:
-            self._write_identity(Identity(shards, made=shards_there(self.path)))
+            self._write_identity(DirectoryIdentity(shards, made=shards_there(self.path)))
         except OSError as error:
             raise self._unusable(error) from None
 
@@ -184,7 +183,7 @@ class DataDir:
             return False
         return True
 
-    def _read_identity(self) -> Identity:
+    def _read_identity(self) -> DirectoryIdentity:
         identity = self.path / IDENTITY_FILE
         try:
             content = json.loads(identity.read_text())
@@ -194,7 +193,7 @@ class DataDir:
             made = None if host is not None or content.get(MADE) is None else [int(index) for index in content[MADE]]
         except FileNotFoundError:
             self._refuse_lost_identity()
-            return Identity()
+            return DirectoryIdentity()
         except (ValueError, KeyError, TypeError):
             raise CannotStartError(f"{identity} is damaged: restore it from a backup") from None
         if known not in {FORMAT, FORMAT_OF_A_HOST} or not isinstance(shards, int):
@@ -202,13 +201,13 @@ class DataDir:
                 f"{identity} has format {known}, this version reads {FORMAT} and {FORMAT_OF_A_HOST}: use a matching version"
             )
         self._refuse_other_kind(host)
-        return Identity(shards, host, log, keys, made)
+        return DirectoryIdentity(shards, host, log, keys, made)
 
     def _refuse_other_kind(self, host: str | None) -> None:
         if host is not None and not self._of_host:
             raise HostDirectoryError(
-                f"{self.path} holds the copies of host {host!r} of a cluster on several hosts, which only `fila-cluster node` may open; "
-                "a copy that is damaged may be removed, the node makes it anew"
+                f"{self.path} holds the copies of host {host!r} of a cluster on several hosts, which only `fila-cluster "
+                "node` may open; a copy that is damaged may be removed, the node makes it anew"
             )
         if host is None and self._of_host:
             raise HostDirectoryError(
@@ -227,9 +226,9 @@ class DataDir:
 
     def renumber(self, shards: int) -> None:
         """Set the number of shards, after they were exchanged. Raises :class:`OSError`."""
-        self._write_identity(Identity(shards, made=list(range(shards))))
+        self._write_identity(DirectoryIdentity(shards, made=list(range(shards))))
 
-    def _write_identity(self, identity: Identity) -> None:
+    def _write_identity(self, identity: DirectoryIdentity) -> None:
         with writing_identity(self.path):
             write_identity(self.path, identity.plain())
         self.identity = identity

@@ -1,4 +1,4 @@
-"""Where a cluster listens: its ports, and the socket where its router and workers meet."""
+"""The ports of a cluster, and the socket of its router for workers."""
 
 import errno
 import os
@@ -27,9 +27,7 @@ class Ports(ExitStack):
     """A context that keeps the ports that were reserved in it."""
 
     def reserve(self, address: Address, flag: str) -> Address:
-        """Check that ``address`` can be listened on, and replace port 0 by a free one.
-
-        ``flag`` is the flag that sets the address.
+        """Check that ``address``, which ``flag`` sets, can be listened on, and replace port 0 by a free one.
 
         Raises :class:`CannotStartError`.
         """
@@ -85,7 +83,7 @@ def _obstacle(path: Path, data_dir: Path | None) -> str:
 
 
 def _answers(path: Path) -> bool:
-    """Return whether a process listens there: a socket's file outlives its process."""
+    """Return whether a process listens there: a socket's file stays after its process."""
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(_CONNECT_S_MAX)
         try:

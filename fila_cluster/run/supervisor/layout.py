@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from fila_cluster.ops.observer.settings import ObserverSettings
-from fila_cluster.run.backup.settings import KeeperSettings, ScheduleSettings
+from fila_cluster.run.backup.process import KeeperSettings, ScheduleSettings
 from fila_cluster.run.config.address import Address
 from fila_cluster.run.config.settings import Settings
 from fila_cluster.run.supervisor import CannotStartError
@@ -81,8 +81,8 @@ def worker_settings(
 ) -> WorkerSettings:
     """Return a worker's settings.
 
-    ``door``: where clients on other hosts may reach it directly, ``tcp://HOST:PORT``, if at all; ``keys``: for a router with
-    authentication that is not reached through a socket file.
+    ``door``: its ``tcp://HOST:PORT`` for clients on other hosts, if at all; ``keys``: for a router with authentication that
+    is not reached through a socket file.
     """
     return WorkerSettings(
         name=name,
@@ -166,5 +166,5 @@ def keeper_settings(settings: Settings, data_dir: Path, target: str) -> KeeperSe
 
 
 def one_line(settings: msgspec.Struct) -> bytes:
-    """Return settings as a child reads them from its standard input."""
+    """Return settings as the line on a child's standard input."""
     return msgspec.json.encode(settings) + b"\n"

@@ -1,4 +1,4 @@
-"""This host as one of several that serve a cluster together: its name, and where it and the others are."""
+"""This host as one of several that serve a cluster: its name, and the addresses of all."""
 
 import secrets
 import socket
@@ -10,9 +10,7 @@ import msgspec
 
 from fila_cluster.run.backup.target import target_at
 from fila_cluster.run.config.address import Address
-from fila_cluster.run.config.replication import Replication as ReplicationSettings
-from fila_cluster.run.config.replication import check_host_name
-from fila_cluster.run.config.settings import PORT, Settings
+from fila_cluster.run.config.settings import PORT, ReplicationSettings, Settings, check_host_name
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor.data_dir import DataDir
 from fila_cluster.run.supervisor.layout import cores
@@ -24,9 +22,9 @@ from fila_worker.settings import Replication
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One host of several. ``replication``: what its workers are to know of the log; ``others``: where the routers of others listen for
-    workers, as far as the settings say; ``checkpoints``: where they are kept, if at all."""
+class HostMember:
+    """One host of several. ``replication``: its workers' settings of the log; ``others``: endpoints for workers of other
+    routers in the settings; ``checkpoints``: their target, if any."""
 
     replication: Replication
     others: tuple[str, ...]
@@ -34,27 +32,27 @@ class Member:
 
     @property
     def name(self) -> str:
-        """By which the cluster tells its hosts apart."""
+        """The name that identifies the host in its cluster."""
         return self.replication.host
 
-    def joining(self, data_dir: DataDir, keys: str) -> "Member":
+    def joining(self, data_dir: DataDir, keys: str) -> "HostMember":
         """Return this host with the log that it joins, which is made if the host is new and there is none.
 
-        ``keys``: a fingerprint of the cluster's keys. Waits for the brokers. Raise :class:`CannotStartError` or ``StorageError`` if the log is
-        another one than that of the copies in the data directory, or another cluster's.
+        ``keys``: a fingerprint of the cluster's keys. Waits for the brokers. Raise :class:`CannotStartError` or
+        ``StorageError`` if the log is another one than that of the copies in the data directory, or another cluster's.
         """
         kafka = self.replication.kafka
         log = _kafka_module("topic").prepare_topic(kafka, data_dir.identity.log)
         refuse_other_keys(kafka.topic, keys, data_dir.identity.keys, _kafka_module("joining").keys_of_log(kafka))
         return replace(self, replication=msgspec.structs.replace(self.replication, log=log, keys=keys))
 
-    def listening(self, worker_listen: Address) -> "Member":
+    def listening(self, worker_listen: Address) -> "HostMember":
         """Return this host with the port where its router listens for workers: port 0 was a free one."""
         router = Address(self.replication.address, worker_listen.port).endpoint
         return replace(self, replication=msgspec.structs.replace(self.replication, router=router))
 
 
-def member(settings: Settings, data_dir: DataDir, shards: int) -> Member:
+def member(settings: Settings, data_dir: DataDir, shards: int) -> HostMember:
     """Return this host. Raise :class:`CannotStartError` if its data directory is another host's."""
     given, hosts = settings.replication, settings.hosts
     name = _name(settings, data_dir)
@@ -71,7 +69,7 @@ def member(settings: Settings, data_dir: DataDir, shards: int) -> Member:
         checkpoints=None if given.checkpoint is None else cutting,
     )
     others = tuple(endpoint for endpoint in hosts.join if endpoint != own)
-    return Member(replication, others, None if given.checkpoint is None else target_at(given.checkpoint).name)
+    return HostMember(replication, others, None if given.checkpoint is None else target_at(given.checkpoint).name)
 
 
 def worker_listen(settings: Settings) -> Address:
@@ -90,7 +88,7 @@ def refuse_membership(settings: Settings) -> None:
 
 
 def check_membership(settings: Settings) -> None:
-    """Raise :class:`InvalidConfigError` if these are no settings for one host of several."""
+    """Raise :class:`InvalidConfigError` unless these are settings for one host of several."""
     if settings.replication.log is None:
         raise InvalidConfigError(
             "a host of several needs their log: add --log kafka://HOST:PORT,HOST:PORT, or set [replication] log; "
@@ -98,35 +96,38 @@ def check_membership(settings: Settings) -> None:
         )
     if settings.storage.durability != "os":
         raise InvalidConfigError(
-            "[storage] durability is for a cluster on one host: remove it. What a node confirms is on [replication] in_sync brokers; "
-            "have them sync each record with flush.messages=1 on the topic"
+            "[storage] durability is for a cluster on one host: remove it. What a node confirms is on [replication] in_sync "
+            "brokers; have them sync each record with flush.messages=1 on the topic"
         )
     if settings.backup.target is not None:
         raise InvalidConfigError("[backup] target is for a cluster on one host, a node makes no backups: remove it")
 
 
 def refuse_other_keys(topic: str, own: str, before: str, found: str) -> None:
-    """Raise :class:`CannotStartError` for a log of hosts with other keys. ``before``: those of this host when it was last in the log.
+    """Raise :class:`CannotStartError` for a log of hosts with other keys. ``before``: this host's keys when it was last in
+    it.
 
     New keys are taken from a host that had those of the log: its operator has changed them, on all hosts.
     """
     if found not in {"", own, before}:
         raise CannotStartError(
-            f"the topic {topic} is the log of a cluster with other keys: give this cluster a name of its own in [replication] cluster; or if "
-            "this is a host of that one, copy DATA_DIR/auth from another host, and set [auth] enabled as it is there"
+            f"the topic {topic} is the log of a cluster with other keys: give this cluster a name of its own in "
+            "[replication] cluster; or if this is a host of that one, copy DATA_DIR/auth from another host, and set [auth] "
+            "enabled as it is there"
         )
 
 
 def shards_of_cluster(settings: Settings, data_dir: DataDir) -> int:
-    """Return the number of shards, which all hosts share: as fixed here or asked, else as the log has them, else one for each worker.
+    """Return the number of shards of all hosts: as fixed here or asked, else the log's, else one for each worker.
 
-    Wait for the log's brokers if only they can know. Raise :class:`CannotStartError` or ``UnfitStoreError``.
+    Wait for the log's brokers if they have it. Raise :class:`CannotStartError` or ``UnfitStoreError``.
     """
     asked, fixed = settings.server.shards, data_dir.shards
     if fixed is not None and asked not in {None, fixed}:
         raise CannotStartError(
-            f"this host's cluster has {fixed} shards, not {asked}: leave the number out. The topic {settings.replication.topic} fixes it; "
-            "a cluster with another number needs another [replication] cluster, and new data directories"
+            f"this host's cluster has {fixed} shards, not {asked}: leave the number out. The topic "
+            f"{settings.replication.topic} fixes it; a cluster with another number needs another [replication] cluster, and "
+            "new data directories"
         )
     if (shards := fixed or asked) is not None:
         return shards
@@ -157,13 +158,13 @@ def _name(settings: Settings, data_dir: DataDir) -> str:
 
 
 def _machine(port: int) -> str:
-    """Return the name of this machine. There may be more than one host on it: their ports differ."""
+    """Return the name of this machine, with the port if that is not the usual one: it may have several hosts."""
     own = {PORT: "", 0: f"-{secrets.token_hex(3)}"}.get(port, f"-{port}")
     return f"{socket.gethostname()}{own}"
 
 
 def _address(listen: Address, name: str) -> str:
-    """Return where others reach this host: where it listens, or by its name, which may be the machine's with a port behind."""
+    """Return the address of this host for others: its own, or by its name, which may be the machine's with a port."""
     if listen.reachable == listen:
         return listen.host
     machine = socket.gethostname()
@@ -171,7 +172,7 @@ def _address(listen: Address, name: str) -> str:
 
 
 def kafka_of(replication: ReplicationSettings, shards: int) -> KafkaSettings:
-    """Return how to reach the log of a cluster with so many shards, and what it must be like."""
+    """Return the address and the required settings of the log of a cluster with so many shards."""
     return KafkaSettings(
         bootstrap_servers=replication.brokers,
         topic=replication.topic,

@@ -1,7 +1,7 @@
-"""Whether the cluster serves, as a client sees it: through the router's endpoint for clients, and the dashboard's.
+"""Whether the cluster serves, for a client: by the router's endpoint for clients, and the dashboard's.
 
-A quarantined shard does not keep the others from serving, and only a person can repair it. A host of several is ready when its router
-answers and its workers have their copies open: whether a shard has a leader, and which host that is, depends on the others.
+A cluster is ready with a quarantined shard, which only a person can repair. A host of several is ready when its router
+answers and its workers have their copies open: the leaders of shards depend on other hosts, too.
 """
 
 import json
@@ -62,7 +62,7 @@ class OwnWorkers:
         return all(states.get(shard, OPENING) in {"", FOLLOWING, NO_QUORUM, QUARANTINED} for shard in shards)
 
     def excuses(self, state: str) -> bool:
-        """Return True: what has no leader yet waits for other hosts."""
+        """Return True: a shard without a leader waits for other hosts."""
         return True
 
 

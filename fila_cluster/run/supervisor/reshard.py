@@ -1,49 +1,96 @@
 """Change the number of shards of a data directory, while its cluster is stopped.
 
 The new shards are built beside the old ones (:mod:`fila_worker.reshard`), then the names are exchanged, then the old ones are
-removed. The plan says which of these is under way, and each can be repeated::
+removed. The plan has the present phase, and each phase can be repeated::
 
     reshard.json       the plan
     reshard/new/       the new shards, while they are built
     reshard/old/       the old shards, after the exchange
 
-The exchange first moves all old shards away, and then the new ones to their places. So a directory ``shard-0000`` is an old one
-as long as ``reshard/old`` lacks it.
+The exchange first moves all old shards away, and then the new ones to their places. So a directory ``shard-0000`` is an old
+one as long as ``reshard/old`` lacks it.
 """
 
+import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor.data_dir import DataDir
-from fila_cluster.run.supervisor.reshard_copy import Progress, run_copy
-from fila_cluster.run.supervisor.reshard_plan import Phase, Plan, read_plan, remove_plan, write_plan
+from fila_cluster.run.supervisor.reshard_plan import ReshardPhase, ReshardPlan, read_plan, remove_plan, write_plan
 from fila_process.files import move, remove, sync_names
 from fila_worker.storage.made import mark_made, mark_of
 from fila_worker.storage.residence import forget_moves
 
+
+@dataclass(frozen=True, slots=True)
+class CopyProgress:
+    """Callbacks during a reshard.
+
+    ``shard(index, messages)``: the copy of an old shard begins, which has so many messages. ``copied(messages)``: so many
+    more were copied, or had been. ``step(name)``: before or after a change on disk; tests end the process there.
+    """
+
+    shard: Callable[[int, int], None] = lambda index, messages: None
+    copied: Callable[[int], None] = lambda messages: None
+    step: Callable[[str], None] = lambda name: None
+
+
+def run_copy(job: dict[str, Any], lock: int, progress: CopyProgress) -> dict[str, int]:
+    """Copy shards in a process that ends with this one; return the totals. ``lock``: the data directory's, which it shares.
+
+    Raise :class:`CannotStartError` if a shard can't be read or written.
+    """
+    command = [sys.executable, "-P", "-m", "fila_worker.reshard"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[lock]) as child:
+        assert child.stdin
+        assert child.stdout
+        child.stdin.write(json.dumps(job).encode() + b"\n")
+        child.stdin.close()
+        last: list[Any] = []
+        try:
+            for line in child.stdout:
+                last = json.loads(line)
+                if last[0] == "shard":
+                    progress.shard(last[1], last[2])
+                elif last[0] == "copied":
+                    progress.copied(last[1])
+        except BaseException:
+            child.kill()
+            raise
+    match last:
+        case ["done", dict(totals)] if child.returncode == 0:
+            return totals
+        case ["failed", str(text)]:
+            raise CannotStartError(f"{text}; the old shards are as they were, and the same command continues")
+    raise CannotStartError(f"the copy ended with exit code {child.returncode}: run the same command again")
+
+
 SHARDS_MAX = 4096
 SHARD_BYTES = 4 * 1024 * 1024
-"""What an empty shard may take on disk."""
+"""The bytes that an empty shard may take on disk."""
 LOG_BYTES = 128 * 1024 * 1024
-"""What the log of a shard may take beside its tables (``LOG_BYTES_MAX`` of the storage)."""
+"""The bytes that the log of a shard may take beside its tables (``LOG_BYTES_MAX`` of the storage)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Bytes on disk. ``needed``: what the new shards take beside the old ones; ``free``: what is free for them."""
+    """Bytes on disk. ``needed``: for the new shards beside the old ones; ``free``: of the disk."""
 
     needed: int
     free: int
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What was done. ``seconds``: of this run."""
+class ReshardOutcome:
+    """The result. ``seconds``: of this run."""
 
     before: int
     after: int
@@ -66,10 +113,10 @@ def size_of(directory: Path) -> int:
 def reshard(
     path: Path,
     shards: int,
-    announce: Callable[[Plan, Space], None],
-    progress: Progress,
+    announce: Callable[[ReshardPlan, Space], None],
+    progress: CopyProgress,
     measure_free: Callable[[Path], int] = free_bytes,
-) -> Outcome | None:
+) -> ReshardOutcome | None:
     """Give a data directory another number of shards, or finish what an earlier run began; None: it has that number.
 
     ``announce`` is called before shards are copied. Raise :class:`CannotStartError`, also if a shard can't be read or
@@ -84,16 +131,16 @@ def reshard(
         if plan is not None and plan.after != shards:
             raise CannotStartError(
                 f"{directory.path} is being changed to {plan.after} shards: finish that first with --shards {plan.after}"
-                + (", or cancel it with --cancel" if plan.phase == Phase.COPY else "")
+                + (", or cancel it with --cancel" if plan.phase == ReshardPhase.COPY else "")
             )
-        work = _Work(directory, plan or Plan(directory.shards or 0, shards), progress)
+        work = _Work(directory, plan or ReshardPlan(directory.shards or 0, shards), progress)
         if plan is None:
             work.begin(measure_free)
         work.copy(announce, measure_free)
         work.switch()
         work.clean()
     done = work.plan
-    return Outcome(done.before, done.after, done.queues, done.messages, done.size_bytes, time.monotonic() - began)
+    return ReshardOutcome(done.before, done.after, done.queues, done.messages, done.size_bytes, time.monotonic() - began)
 
 
 def cancel(path: Path) -> bool:
@@ -101,7 +148,7 @@ def cancel(path: Path) -> bool:
     with _opened(path) as (directory, plan):
         if plan is None:
             return False
-        if plan.phase != Phase.COPY:
+        if plan.phase != ReshardPhase.COPY:
             raise CannotStartError(
                 f"the {plan.after} new shards of {directory.path} are complete: finish with "
                 f"`fila-cluster reshard --data-dir {directory.path} --shards {plan.after}`"
@@ -112,7 +159,7 @@ def cancel(path: Path) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[DataDir, Plan | None]]:
+def _opened(path: Path) -> Iterator[tuple[DataDir, ReshardPlan | None]]:
     """Hold the lock of a data directory; yield it with the plan of an unfinished reshard."""
     directory = DataDir(path, resharding=True)
     try:
@@ -129,7 +176,7 @@ def _opened(path: Path) -> Iterator[tuple[DataDir, Plan | None]]:
 class _Work:
     """The steps of a reshard. ``plan`` says which are done."""
 
-    def __init__(self, directory: DataDir, plan: Plan, progress: Progress) -> None:
+    def __init__(self, directory: DataDir, plan: ReshardPlan, progress: CopyProgress) -> None:
         self.plan = plan
         self._directory, self._progress = directory, progress
         self._path = directory.path
@@ -141,13 +188,14 @@ class _Work:
             shard = _shard(self._path, index)
             if not (shard.is_dir() and any(shard.iterdir())):
                 raise CannotStartError(
-                    f"{shard} is missing: bring all {self.plan.before} shards into {self._path}, or start the cluster once if it is new"
+                    f"{shard} is missing: bring all {self.plan.before} shards into {self._path}, or start the cluster once "
+                    "if it is new"
                 )
         _remove_tree(self._work)  # of a run that was cancelled
         self._refuse_full(self._space(measure_free))
         self._note(self.plan)
 
-    def _note(self, plan: Plan) -> None:
+    def _note(self, plan: ReshardPlan) -> None:
         self._progress.step(f"plan to {plan.phase}")
         write_plan(self._path, plan)
         self.plan = plan
@@ -155,9 +203,9 @@ class _Work:
 
     # --- copy ---------------------------------------------------------------------------------------------------------
 
-    def copy(self, announce: Callable[[Plan, Space], None], measure_free: Callable[[Path], int]) -> None:
+    def copy(self, announce: Callable[[ReshardPlan, Space], None], measure_free: Callable[[Path], int]) -> None:
         """Build the new shards."""
-        if self.plan.phase != Phase.COPY:
+        if self.plan.phase != ReshardPhase.COPY:
             return
         space = self._space(measure_free)
         announce(self.plan, space)
@@ -172,13 +220,13 @@ class _Work:
         self._note(
             replace(
                 self.plan,
-                phase=Phase.SWITCH,
+                phase=ReshardPhase.SWITCH,
                 **totals,
             )
         )
 
     def _space(self, measure_free: Callable[[Path], int]) -> Space:
-        """Return what the copy takes: the messages once more, and RocksDB's logs for as long as they are not in tables."""
+        """Return the space for the copy: the messages once more, and RocksDB's logs until they are in tables."""
         old = sum(size_of(_shard(self._path, index)) for index in range(self.plan.before))
         logs = min(old, self.plan.after * LOG_BYTES)
         return Space(old + logs + self.plan.after * SHARD_BYTES, measure_free(self._path) + size_of(self._work / "new"))
@@ -186,15 +234,15 @@ class _Work:
     def _refuse_full(self, space: Space) -> None:
         if space.free < space.needed:
             raise CannotStartError(
-                f"{self.plan.after} shards beside the old ones may need {_mebibytes(space.needed)}, and the disk of {self._path} "
-                f"has {_mebibytes(space.free)} free: make room; the old shards are as they were"
+                f"{self.plan.after} shards beside the old ones may need {_mebibytes(space.needed)}, and the disk of "
+                f"{self._path} has {_mebibytes(space.free)} free: make room; the old shards are as they were"
             )
 
     # --- exchange -----------------------------------------------------------------------------------------------------
 
     def switch(self) -> None:
         """Exchange the names."""
-        if self.plan.phase != Phase.SWITCH:
+        if self.plan.phase != ReshardPhase.SWITCH:
             return
         forget_moves(self._path)  # they are about the old shards
         for index in range(self.plan.before):
@@ -206,7 +254,7 @@ class _Work:
             remove(mark_of(_shard(self._path, index)))
         self._progress.step("renumber")
         self._directory.renumber(self.plan.after)
-        self._note(replace(self.plan, phase=Phase.CLEAN))
+        self._note(replace(self.plan, phase=ReshardPhase.CLEAN))
 
     def _move(self, source: Path, target: Path, *, once: bool = False) -> None:
         """Move a shard, unless an earlier run did. ``once``: then another shard may have its name."""

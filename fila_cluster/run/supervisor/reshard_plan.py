@@ -1,4 +1,4 @@
-"""The plan of an unfinished reshard: a file in the data directory, so that the next run goes on where the last one ended."""
+"""The plan of an unfinished reshard: a file in the data directory, from which the next run continues."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -12,8 +12,8 @@ PLAN_FILE = "reshard.json"
 FORMAT = 1
 
 
-class Phase(StrEnum):
-    """What is under way. The old shards are whole until ``SWITCH``, and the new ones from ``SWITCH`` on."""
+class ReshardPhase(StrEnum):
+    """The present phase. The old shards are whole until ``SWITCH``, and the new ones from ``SWITCH`` on."""
 
     COPY = "copy"
     """The new shards are built beside the old ones."""
@@ -24,24 +24,24 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """From how many shards to how many. ``queues``, ``messages`` and ``size_bytes``: what the new shards have, once complete."""
+class ReshardPlan:
+    """The numbers of shards. ``queues``, ``messages`` and ``size_bytes``: of the new shards, once complete."""
 
     before: int
     after: int
-    phase: Phase = Phase.COPY
+    phase: ReshardPhase = ReshardPhase.COPY
     queues: int = 0
     messages: int = 0
     size_bytes: int = 0
 
 
-def read_plan(data_dir: Path) -> Plan | None:
+def read_plan(data_dir: Path) -> ReshardPlan | None:
     """Return the plan of an unfinished reshard, or None. Raise :class:`CannotStartError` if it can't be read."""
     file = data_dir / PLAN_FILE
     try:
         content = json.loads(file.read_text())
         found = content.pop("format")
-        plan = Plan(**content | {"phase": Phase(content["phase"])}) if found == FORMAT else None
+        plan = ReshardPlan(**content | {"phase": ReshardPhase(content["phase"])}) if found == FORMAT else None
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -51,7 +51,7 @@ def read_plan(data_dir: Path) -> Plan | None:
     return plan
 
 
-def write_plan(data_dir: Path, plan: Plan) -> None:
+def write_plan(data_dir: Path, plan: ReshardPlan) -> None:
     """Make a plan durable. Raise :class:`OSError`."""
     write_whole(data_dir / PLAN_FILE, [json.dumps({"format": FORMAT, **asdict(plan)}).encode()])
 
@@ -65,7 +65,7 @@ def refuse_unfinished(data_dir: Path) -> None:
     """Raise :class:`CannotStartError` if a reshard of a data directory is not finished."""
     plan = read_plan(data_dir)
     if plan is not None:
-        cancel = ", or cancel it with --cancel" if plan.phase == Phase.COPY else ""
+        cancel = ", or cancel it with --cancel" if plan.phase == ReshardPhase.COPY else ""
         raise CannotStartError(
             f"the change of {data_dir} from {plan.before} to {plan.after} shards is not finished: run "
             f"`fila-cluster reshard --data-dir {data_dir} --shards {plan.after}` again{cancel}"

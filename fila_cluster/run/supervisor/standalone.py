@@ -1,7 +1,7 @@
 """One part of a cluster without a supervisor, in the foreground: for containers and several hosts.
 
-The part takes the place of this process, with the same standard input as under a supervisor: its settings on a pipe that
-stays open. Here it holds the pipe's other end itself, so that input never ends, and signals reach it directly.
+The part replaces this process, with the same standard input as under a supervisor: its settings on a pipe that stays open. It
+holds the pipe's other end itself, so that input never ends, and signals reach it directly.
 """
 
 import os
@@ -28,7 +28,7 @@ def router(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: boo
     addresses = [listen, *([worker_endpoint.address] if worker_endpoint.address else [])]
     refuse_exposure(addresses, insecure=insecure, auth=settings.auth.enabled)
     if shards is None:
-        raise CannotStartError("a router alone cannot know how many shards the cluster has: add --shards N")
+        raise CannotStartError("a router alone needs the number of shards of the cluster: add --shards N")
     worker_endpoint.check_path("--worker-listen")
     data_dir = settings.server.data_dir.expanduser().absolute()
     auth = open_auth(data_dir) if settings.auth.enabled else None
@@ -59,7 +59,7 @@ def worker(
     data_dir = DataDir(settings.server.data_dir, shared=True)
     total = settings.server.shards or data_dir.shards
     if total is None:
-        raise CannotStartError(f"{data_dir.path} is new, and does not say how many shards the cluster has: add --shards N")
+        raise CannotStartError(f"{data_dir.path} is new, without the number of shards of the cluster: add --shards N")
     if data_dir.shards not in {None, total}:
         raise CannotStartError(f"{data_dir.path} is part of a cluster of {data_dir.shards} shards, not {total}")
     if outside := [shard for shard in shards if not 0 <= shard < total]:

@@ -46,7 +46,7 @@ class Signals:
         return signal.SIGTERM in numbers or signal.SIGINT in numbers
 
     def close(self) -> None:
-        """Let no signal disturb the end of this process."""
+        """Ignore signals at the end of this process."""
         shut_out_signals()
 
 
@@ -61,8 +61,7 @@ TURN_S = 1.0
 """The longest sleep: how often the supervisor checks whether children live."""
 
 ROUTER_STOP_S = 2.0
-"""The router has nothing to commit; together with the workers' time this is less than the ten seconds that a stop may take.
-"""
+"""The router commits nothing; with the workers' time this is less than the ten seconds that a stop may take."""
 
 
 class Supervisor:
@@ -144,7 +143,7 @@ class Supervisor:
             self._journal.tell([ChildUnstartable(child.name, str(error.strerror), restart_ms)])
 
     def _renew(self, child: Child, settings: bytes) -> None:
-        """Have a child start again, if its settings have changed."""
+        """Restart a child if its settings have changed."""
         if settings != child.settings:
             child.settings = settings
             self._journal.tell([ChildRenewed(child.name, child.pid)])

@@ -25,7 +25,14 @@ from fila_cluster.run.supervisor.layout import (
     schedule_settings,
     worker_settings,
 )
-from fila_cluster.run.supervisor.member import Member, refuse_membership
+from fila_cluster.run.supervisor.member import (
+    HostMember,
+    check_membership,
+    member,
+    refuse_membership,
+    shards_of_cluster,
+    worker_listen,
+)
 from fila_cluster.run.supervisor.ready_probe import OwnWorkers, ReadyProbe, WholeCluster
 from fila_cluster.run.supervisor.supervisor import Supervisor
 from fila_process.journal import Journal
@@ -35,8 +42,7 @@ from fila_proto_zmq.version import VERSION
 from fila_worker.storage.residence import forget_moves
 
 Announce: TypeAlias = Callable[[Address, str | None, int], None]
-"""Called once, when all parts serve: with the clients' address, the dashboard's URL if there is one, and the number of workers.
-"""
+"""Called once, when all parts serve: with the clients' address, the dashboard's URL, if any, and the number of workers."""
 
 
 def up(settings: Settings, worker_endpoint: WorkerEndpoint, *, insecure: bool, announce: Announce) -> int:
@@ -64,7 +70,7 @@ def serve(
     data_dir: DataDir,
     layout: Layout,
     announce: Announce,
-    member: Member | None = None,
+    member: HostMember | None = None,
 ) -> int:
     """Run all parts of a cluster, or of one host if it is a ``member`` of a cluster of several; return the exit code."""
     began = time.monotonic()
@@ -93,7 +99,7 @@ def serve(
     watch = None if auth is None else AuthWatch(data_dir.path, auth)
 
     def renewed() -> dict[str, bytes]:
-        """Return new settings for those that have the server's keys, once these have changed."""
+        """Return new settings for the children with the server's keys, once these have changed."""
         changed = None if watch is None else watch.changed()
         if changed is None:
             return {}
@@ -147,8 +153,7 @@ def _refuse_plain_login(settings: Settings, *, insecure: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Children:
-    """How the processes of one cluster, or of one host of several, are started. ``listen`` and ``worker_endpoint`` are addresses that are
-    reserved already."""
+    """Makes the processes of a cluster, or of one host. ``listen`` and ``worker_endpoint`` are reserved addresses."""
 
     settings: Settings
     data_dir: DataDir
@@ -156,7 +161,7 @@ class _Children:
     listen: Address
     worker_endpoint: WorkerEndpoint
     auth: ClusterAuth | None
-    member: Member | None
+    member: HostMember | None
 
     def router(self) -> Child:
         """Return the router."""
@@ -185,15 +190,15 @@ class _Children:
         return self._child(name, "fila_worker", settings)
 
     def expected(self) -> WholeCluster | OwnWorkers:
-        """Return what has to serve before the start is complete."""
+        """Return the condition of a complete start."""
         layout = self.layout
         if self.member is None:
             return WholeCluster(layout)
         return OwnWorkers({self._name(index): layout.shards_of(index) for index in range(layout.workers)})
 
     def helpers(self, dashboard: Address | None, backup_target: str | None) -> list[Child]:
-        """Return the observer, if there is a dashboard or an export, and the processes that make backups or keep checkpoints, if they have a
-        target."""
+        """Return the observer, if it has a dashboard or an export, and the processes for backups and checkpoints with
+        targets."""
         settings, endpoint, auth = self.settings, self.listen.reachable.endpoint, self.auth
         found = []
         if dashboard is not None or settings.telemetry.otlp_endpoint is not None:
@@ -211,3 +216,16 @@ class _Children:
 
     def _child(self, name: str, module: str, settings: msgspec.Struct) -> Child:
         return Child(name, module, one_line(settings), self.data_dir.path, self.data_dir.lock)
+
+
+def node(settings: Settings, *, insecure: bool, announce: Announce) -> int:
+    """Run a host in the foreground; return the exit code. Raises ``CannotStartError`` and ``InvalidConfigError``."""
+    check_membership(settings)
+    address = worker_listen(settings)
+    worker_endpoint = WorkerEndpoint(address.endpoint, address)
+    check_addresses(settings, worker_endpoint, insecure=insecure)
+    with Ports() as ports:
+        data_dir = DataDir(settings.server.data_dir, of_host=True)
+        shards = shards_of_cluster(settings, data_dir)
+        layout = lay_out(settings.server.workers, shards, data_dir.shards)
+        return serve(settings, worker_endpoint, ports, data_dir, layout, announce, member(settings, data_dir, shards))

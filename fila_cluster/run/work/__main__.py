@@ -18,20 +18,20 @@ import msgspec
 
 from fila_cluster.app import App, Stop
 from fila_cluster.app.serving import StuckError
-from fila_cluster.run.work import logs, telemetry
+from fila_cluster.run.work import logs
 from fila_cluster.run.work.loading import CannotLoadError, load
-from fila_cluster.run.work.wire import Counted, Line, ProcessSettings, Serves, encode
+from fila_cluster.run.work.wire import Line, ProcessSettings, Serves, TallyReport, encode
 from fila_proto_zmq.errors import FilaError
 
 FAILED: Final = 1
 STUCK: Final = 4
-"""Exit codes: it could not start or go on; a handler hangs in all its slots."""
+"""Exit codes: it could not start, or failed; a handler hangs in all its slots."""
 
 COUNT_EVERY_S: Final = 1.0
 
 
 def main() -> None:
-    """Run the process; exit with one line about what is wrong, if something is."""
+    """Run the process; exit with one line about an error, if any."""
     settings = msgspec.json.decode(sys.argv.pop(), type=ProcessSettings)  # popped: they are not the application's
     to_supervisor = socket.socket(fileno=settings.fd)
     to_supervisor.set_inheritable(False)  # programs that handlers start outlive this process, and must not keep it open
@@ -44,8 +44,8 @@ def main() -> None:
         _fail(f"cannot import {settings.app}: see above")
     if settings.endpoint is not None:
         app.endpoint = settings.endpoint
-    logs.set_up("handlers", for_people=settings.for_people, pid=os.getpid())
-    flush = telemetry.set_up()
+    logs.set_up_logs("handlers", for_people=settings.for_people, pid=os.getpid())
+    flush = logs.set_up_telemetry()
     try:
         asyncio.run(_work(app, settings, to_supervisor))
     except StuckError as error:
@@ -95,8 +95,8 @@ async def _work(app: App, settings: ProcessSettings, to_supervisor: socket.socke
             await writer.wait_closed()
 
 
-def _counted(app: App) -> Counted:
-    return Counted({handler.queue: handler.tally for handler in app.handlers})
+def _counted(app: App) -> TallyReport:
+    return TallyReport({handler.queue: handler.tally for handler in app.handlers})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from fila_cluster.app import App
 
 
 class CannotLoadError(Exception):
-    """There is no such app; the text says what to write instead."""
+    """The app does not exist; the text has the remedy."""
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -23,7 +23,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def load(name: str, folder: Path) -> App:
-    """Import the module, looking in ``folder`` first, and return the app. What the module itself raises passes through."""
+    """Import the module, looking in ``folder`` first, and return the app. Errors of the module itself pass through."""
     module_name, attribute = split_name(name)
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))

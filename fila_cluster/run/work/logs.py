@@ -1,17 +1,24 @@
-"""Logging of a process that the application has not set up itself: the same fields as the broker's logs, with the message's id."""
+"""Logs and telemetry of a process of handlers, where the application has not set them up itself.
+
+Logs have the same fields as the broker's, with the message's id. Metrics and traces go where OpenTelemetry's own variables
+say.
+"""
 
 import logging
+import os
 import sys
+from collections.abc import Callable
 from typing import Any, Final, TextIO
 
 import structlog
+from opentelemetry import metrics, trace
 from structlog.typing import EventDict, Processor
 
 FIRST: Final = ("timestamp", "level", "event", "process", "pid", "message_id", "queue", "handler")
 
 
-def set_up(process: str, *, for_people: bool, pid: int, stream: TextIO | None = None) -> None:
-    """Log to ``stream`` (standard error): lines for people, or JSON. Leaves alone what the application has configured.
+def set_up_logs(process: str, *, for_people: bool, pid: int, stream: TextIO | None = None) -> None:
+    """Log to ``stream`` (standard error): lines for people, or JSON. Keeps the application's own configuration.
 
     Within a handler each line has ``message_id``, ``queue`` and ``handler``, of structlog and of ``logging`` alike.
     """
@@ -61,3 +68,45 @@ def _last(*, for_people: bool) -> list[Processor]:
 def _in_order(logger: Any, method: str, event: EventDict) -> EventDict:
     """Put the fields that all lines have first, as in the broker's logs."""
     return {name: event[name] for name in FIRST if name in event} | dict(event)
+
+
+ENDPOINTS: Final = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+)
+
+FLUSH_MS_MAX: Final = 3_000
+"""For each of the two, at the end of a process: a collector that does not answer must not delay a restart."""
+
+
+def set_up_telemetry() -> Callable[[], None]:
+    """Set up the SDK if one of the variables is set, and trace this process's clients; return a function that flushes."""
+    if not any(os.environ.get(name) for name in ENDPOINTS):
+        return lambda: None
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415  # slow to import
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    from fila_cluster.tracing import instrument  # noqa: PLC0415
+
+    flushing: list[Callable[[int], object]] = []
+    if not isinstance(metrics.get_meter_provider(), MeterProvider):
+        meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], shutdown_on_exit=False)
+        metrics.set_meter_provider(meters)
+        flushing.append(meters.force_flush)
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):
+        traces = TracerProvider(shutdown_on_exit=False)
+        traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        trace.set_tracer_provider(traces)
+        flushing.append(traces.force_flush)
+    instrument()
+
+    def flush() -> None:
+        for each in flushing:
+            each(FLUSH_MS_MAX)
+
+    return flush

@@ -1,7 +1,7 @@
-"""One process, as its supervisor has it: started, signalled, listened to, until it has ended.
+"""One process for its supervisor: its start, signals, reports and output, until it has ended.
 
-What ends is the process. Programs that a handler has started may go on and keep its output and its socket open, so neither is waited for
-longer than a moment.
+Programs that a handler has started may outlive it and keep its output and its socket open, so neither is awaited for longer
+than a moment.
 """
 
 import asyncio
@@ -22,13 +22,14 @@ OUTPUT_BYTES: Final = 1 << 16
 """Of a process's output that is shown at once; a longer line is shown in pieces."""
 
 LAST_S: Final = 1.0
-"""How long to read what a process has left behind."""
+"""How long to read the rest of an ended process's output."""
 
 _log = logging.getLogger("fila_cluster.run.work")
 
 
 class Process:
-    """A process that runs. ``heard`` gets what it tells; ``write`` its output, line by line, or None: it writes to standard error."""
+    """A process that runs. ``heard`` gets its reports, ``write`` its output, line by line; None: that goes to standard
+    error."""
 
     def __init__(self, running: asyncio.subprocess.Process, ours: socket.socket, output: int | None) -> None:
         self._running = running
@@ -42,13 +43,17 @@ class Process:
         output, end = os.pipe() if piped else (None, sys.stderr.fileno())  # standard output is for the line "ready: …" alone
         try:
             running = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "fila_cluster.run.work", msgspec.json.encode(settings(theirs.fileno())).decode(),
+                sys.executable,
+                "-P",
+                "-m",
+                "fila_cluster.run.work",
+                msgspec.json.encode(settings(theirs.fileno())).decode(),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=end,
                 stderr=end,
                 pass_fds=[theirs.fileno()],
                 process_group=0,  # a terminal's Ctrl-C reaches the supervisor alone
-            )  # fmt: skip
+            )
         except OSError:
             ours.close()
             if output is not None:
@@ -66,7 +71,7 @@ class Process:
             self._running.send_signal(number)
 
     async def ended(self, heard: Callable[[wire.Line], None], write: Write | None) -> int:
-        """Take in what it tells and writes until it has ended; return its exit code, negative after a signal."""
+        """Read its reports and output until it has ended; return its exit code, negative after a signal."""
         reading = [asyncio.create_task(self._listen(heard))]
         if write is not None and self._output is not None:
             reading.append(asyncio.create_task(_show(self._output, write)))
@@ -83,7 +88,7 @@ class Process:
             while line := await reader.readline():
                 heard(wire.decode(line))
         except (OSError, ValueError, msgspec.MsgspecError) as error:
-            _log.error("process with pid %d tells what cannot be read: %s; ending it", self._running.pid, error)
+            _log.error("process with pid %d sends a line that cannot be read: %s; ending it", self._running.pid, error)
             self.send(signal.SIGTERM)
         finally:
             writer.close()

@@ -1,4 +1,4 @@
-"""What all processes have done, and the line in the terminal that says so."""
+"""The counts of all processes, and their line in the terminal."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ from fila_cluster.app.telemetry import Tally
 
 RATE_OVER_S: Final = 5.0
 PASSING: Final = ("in_hand", "overdue")
-"""Counts of what is; the others are sums of what was."""
+"""Present counts; the others are sums."""
 
 ENDS: Final = {
     "nack": "nacked",
@@ -28,7 +28,7 @@ ENDS: Final = {
 }
 
 
-class Board:
+class ProgressBoard:
     """The counts of all processes, past ones included."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Board:
         self._ended: deque[tuple[float, int]] = deque()
 
     def counted(self, number: int, tallies: dict[str, Tally], now: float) -> None:
-        """Note what a process has told."""
+        """Note the report of a process."""
         total: Counter[str] = Counter()
         for tally in tallies.values():
             total.update(asdict(tally))

@@ -1,8 +1,8 @@
 """When a process is started, drained and killed: events and times in, actions out.
 
-There are as many places as processes wanted. A place has one process that serves, and while it is renewed also the next one: this starts
-first, and the old one is drained only when the new one is ready. So a renewal never lowers the number of processes that serve, and a
-change that does not start replaces nothing. Places are renewed one after the other.
+There are as many places as wanted processes. A place has one process that serves, and in a renewal also its successor: the
+old process is drained only when the new one is ready. So a renewal never lowers the number of serving processes, and code
+that does not start replaces nothing. Places are renewed one after the other.
 
 A place's life::
 
@@ -15,10 +15,10 @@ A place's life::
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from fila_cluster.run.supervisor.child import Backoff
+from fila_cluster.run.supervisor.child import RestartBackoff
 
 MARGIN_S: Final = 10.0
-"""How long after its grace time a process may take to give back what it holds and end, before it is killed."""
+"""How long after its grace time a process may take to give back its messages and end, before it is killed."""
 
 HURRY_S: Final = 5.0
 """The same after a second request to stop."""
@@ -43,7 +43,7 @@ class Kill(NamedTuple):
 
 
 class Died(NamedTuple):
-    """Tell: a process ended that nobody had asked to; another one starts in ``restart_s``."""
+    """Report that a process ended without a request; another one starts in ``restart_s``."""
 
     number: int
     code: int
@@ -51,22 +51,22 @@ class Died(NamedTuple):
 
 
 class RenewalFailed(NamedTuple):
-    """Tell: a new process ended before it was ready, so the old ones stay."""
+    """Report that a new process ended before it was ready, so the old ones stay."""
 
     number: int
     code: int
 
 
 class Renewed(NamedTuple):
-    """Tell: all places have new processes."""
+    """Report that all places have new processes."""
 
 
 Action: TypeAlias = Start | Drain | Kill | Died | RenewalFailed | Renewed
 
 
 @dataclass(slots=True, eq=False)
-class Process:
-    """One process. ``ready_at`` None: it starts; ``kill_at`` None: nobody has asked it to end."""
+class ProcessState:
+    """One process. ``ready_at`` None: it starts; ``kill_at`` None: it was not asked to end."""
 
     number: int
     ready_at: float | None = None
@@ -74,12 +74,12 @@ class Process:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class ProcessPlace:
     """Invariant: it has a process, or ``restart_at`` is when it will; or the roster stops."""
 
-    backoff: Backoff = field(default_factory=Backoff)
-    process: Process | None = None
-    successor: Process | None = None
+    backoff: RestartBackoff = field(default_factory=RestartBackoff)
+    process: ProcessState | None = None
+    successor: ProcessState | None = None
     restart_at: float | None = None
 
 
@@ -87,10 +87,10 @@ class Roster:
     """All places. Times are monotonic seconds."""
 
     def __init__(self, processes: int, grace_s: float) -> None:
-        self._places = [Place() for _ in range(processes)]
+        self._places = [ProcessPlace() for _ in range(processes)]
         self._end_s = grace_s + MARGIN_S
         self._started = 0
-        self._to_renew: list[Place] = []
+        self._to_renew: list[ProcessPlace] = []
         """Places that a renewal has still to do; the first one is under way."""
         self._again = False
         """Whether another renewal was asked for while one is under way: it may have started with the older code."""
@@ -101,7 +101,7 @@ class Roster:
         self.was_ready = False
         """Whether all processes of the first start were ready."""
 
-    # --- what there is ------------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     @property
     def finished(self) -> bool:
@@ -114,7 +114,7 @@ class Roster:
         return sum(process.ready_at is not None and process.kill_at is None for process in self._processes())
 
     def due_at(self) -> float | None:
-        """Return when :meth:`tick` has something to do; None: only after an event."""
+        """Return when :meth:`tick` has work; None: only after an event."""
         moments = [process.kill_at for process in self._processes() if process.kill_at is not None]
         moments += [place.restart_at for place in self._places if place.restart_at is not None]
         return min(moments, default=None)
@@ -188,29 +188,29 @@ class Roster:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _processes(self) -> list[Process]:
+    def _processes(self) -> list[ProcessState]:
         return [process for place in self._places for process in (place.process, place.successor) if process is not None]
 
-    def _find(self, number: int) -> tuple[Place | None, Process | None]:
+    def _find(self, number: int) -> tuple[ProcessPlace | None, ProcessState | None]:
         for place in self._places:
             for process in (place.process, place.successor):
                 if process is not None and process.number == number:
                     return place, process
         return None, None
 
-    def _next(self) -> Process:
+    def _next(self) -> ProcessState:
         self._started += 1
-        return Process(self._started)
+        return ProcessState(self._started)
 
-    def _start(self, place: Place) -> Start:
+    def _start(self, place: ProcessPlace) -> Start:
         place.process, place.restart_at = self._next(), None
         return Start(place.process.number)
 
-    def _drain(self, process: Process, now: float, within_s: float | None = None) -> Drain:
+    def _drain(self, process: ProcessState, now: float, within_s: float | None = None) -> Drain:
         process.kill_at = now + (self._end_s if within_s is None else within_s)
         return Drain(process.number)
 
-    def _restart(self, place: Place, process: Process, code: int, now: float) -> Died:
+    def _restart(self, place: ProcessPlace, process: ProcessState, code: int, now: float) -> Died:
         delay_s = place.backoff.delay_s(0.0 if process.ready_at is None else now - process.ready_at)
         place.restart_at = now + delay_s
         return Died(process.number, code, delay_s)
@@ -229,14 +229,14 @@ class Roster:
         place.successor = self._next()
         return [Start(place.successor.number)]
 
-    def _renewed(self, place: Place) -> list[Action]:
-        """Go on with the next place, if it is this one's renewal that has come to its end."""
+    def _renewed(self, place: ProcessPlace) -> list[Action]:
+        """Renew the next place, if this one's renewal has ended."""
         if not self._to_renew or self._to_renew[0] is not place or place.successor is not None:
             return []
         self._to_renew.pop(0)
         return self._renew_next()
 
-    def _successor_ended(self, process: Process, code: int) -> list[Action]:
+    def _successor_ended(self, process: ProcessState, code: int) -> list[Action]:
         """Start over if there was another change since; else leave the old processes in their places."""
         if self._again:
             self._again = False

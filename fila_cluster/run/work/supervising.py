@@ -1,4 +1,4 @@
-"""The shell around the roster: it starts and signals processes, reads what they tell, and shows how it goes."""
+"""The shell around the roster: it starts and signals processes, reads their reports, and shows the progress."""
 
 import asyncio
 import logging
@@ -17,10 +17,27 @@ from rich.console import Console
 
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor.child import describe_exit
-from fila_cluster.run.work import changes, logs, wire
+from fila_cluster.run.work import logs, wire
 from fila_cluster.run.work.process import Process
-from fila_cluster.run.work.progress import Board, Write, shown
+from fila_cluster.run.work.progress import ProgressBoard, Write, shown
 from fila_cluster.run.work.roster import Action, Died, Drain, Kill, RenewalFailed, Renewed, Roster, Start
+
+
+def require_watchfiles() -> None:
+    """Raise :class:`CannotStartError` unless the library for ``--reload`` is installed."""
+    try:
+        import watchfiles  # noqa: F401, PLC0415
+    except ImportError:
+        raise CannotStartError("--reload needs the extra `reload`: pip install 'fila-cluster[reload]'") from None
+
+
+async def watch(folder: Path, changed: Callable[[list[str]], None], stop: asyncio.Event) -> None:
+    """Call ``changed`` with changed Python files below ``folder``, until ``stop``. Changes of a moment come together."""
+    from watchfiles import PythonFilter, awatch  # noqa: PLC0415  # an extra
+
+    async for changes in awatch(folder, watch_filter=PythonFilter(), stop_event=stop, recursive=True):
+        changed(sorted({path for _, path in changes}))
+
 
 DRAW_EVERY_S: Final = 0.5
 
@@ -29,7 +46,7 @@ _log = logging.getLogger("fila_cluster.run.work")
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """What to run. ``serves`` is called once, with the number of processes and the queues, when all of the first start serve."""
+    """The processes to run. ``serves`` is called once, with their number and queues, when all of the first start serve."""
 
     app: str
     folder: Path
@@ -43,17 +60,17 @@ class Crew:
 def supervise(crew: Crew) -> None:
     """Run the processes until asked to stop. :class:`CannotStartError` if one of the first start ends before it serves."""
     if crew.reload:
-        changes.require()
-    asyncio.run(Supervisor(crew).run())
+        require_watchfiles()
+    asyncio.run(HandlerSupervisor(crew).run())
 
 
-class Supervisor:
-    """Carries out what the roster says."""
+class HandlerSupervisor:
+    """Carries out the roster's actions."""
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
         self._roster = Roster(crew.processes, crew.grace_s)
-        self._board = Board()
+        self._board = ProgressBoard()
         self._running: dict[int, Process] = {}
         self._unsent: dict[int, signal.Signals] = {}
         """The last signal to each process that is being started."""
@@ -77,7 +94,7 @@ class Supervisor:
                 self._write, draw = stack.enter_context(shown(console, self._line))
             _log_above(self._write)
             if self._crew.reload:
-                self._task(changes.watch(self._crew.folder, self._changed, self._stopping))
+                self._task(watch(self._crew.folder, self._changed, self._stopping))
             self._do(self._roster.start())
             while not self._roster.finished:
                 await self._until_due()
@@ -86,11 +103,11 @@ class Supervisor:
             self._stopping.set()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._roster.failed:
-            raise CannotStartError(f"{self._crew.app} does not work: a process ended before it served; it says why above")
+            raise CannotStartError(f"{self._crew.app} does not work: a process ended before it served; the reason is above")
 
     @staticmethod
     def _nothing() -> None:
-        """Draw no line: standard error is no terminal."""
+        """Draw no line: standard error is not a terminal."""
 
     def _line(self) -> str:
         return self._board.text(self._roster.serving)
@@ -107,7 +124,7 @@ class Supervisor:
             pass
         self._news.clear()
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def _stop(self) -> None:
         _log.info(("draining", "ending at once", "killing")[min(self._roster.stops, 2)])
@@ -123,7 +140,7 @@ class Supervisor:
 
     def _heard(self, number: int, line: wire.Line) -> None:
         now = time.monotonic()
-        if isinstance(line, wire.Counted):
+        if isinstance(line, wire.TallyReport):
             self._board.counted(number, line.tallies, now)
             return
         self._happened(self._roster.ready(number, now))
@@ -131,10 +148,10 @@ class Supervisor:
             self._announced = True
             self._crew.serves(self._crew.processes, line.queues)
 
-    # --- what is to be done -------------------------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------------------------------
 
     def _happened(self, actions: list[Action]) -> None:
-        """Do what follows from an event, and look at the deadlines again."""
+        """Carry out the actions of an event, and update the deadlines."""
         self._do(actions)
         self._news.set()
 
@@ -218,4 +235,4 @@ class _Lines:
 def _log_above(write: Write | None) -> None:
     """Log the supervisor's events beside the processes' own; above the progress line if there is one."""
     stream = None if write is None else _Lines(write)
-    logs.set_up("supervisor", for_people=write is not None, pid=os.getpid(), stream=stream)  # type: ignore[arg-type]
+    logs.set_up_logs("supervisor", for_people=write is not None, pid=os.getpid(), stream=stream)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a process is told at its start, and what it tells its supervisor: a line of JSON each."""
+"""The settings of a process at its start, and its reports to its supervisor: a line of JSON each."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ LINE_BYTES_MAX = 1 << 24
 
 
 class ProcessSettings(msgspec.Struct):
-    """What a process is told. ``fd``: its end of the socket to the supervisor; ``for_people``: whether its log is read by people."""
+    """The settings of a process. ``fd``: its end of the socket to the supervisor; ``for_people``: the form of its log."""
 
     app: str
     folder: str
@@ -20,18 +20,18 @@ class ProcessSettings(msgspec.Struct):
 
 
 class Serves(msgspec.Struct, tag="serves"):
-    """The broker knows the queues, and the handlers are ready."""
+    """The queues exist, and the handlers are ready."""
 
     queues: list[str]
 
 
-class Counted(msgspec.Struct, tag="counted"):
-    """What became of messages in this process so far, by queue."""
+class TallyReport(msgspec.Struct, tag="counted"):
+    """The outcomes of messages in this process so far, by queue."""
 
     tallies: dict[str, Tally]
 
 
-Line = Serves | Counted
+Line = Serves | TallyReport
 """All lines."""
 
 encode = msgspec.json.Encoder().encode_lines
@@ -39,6 +39,6 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 def decode(line: bytes) -> Line:
-    """Read a line; :class:`msgspec.MsgspecError` if it is none."""
+    """Read a line; :class:`msgspec.MsgspecError` if it is not valid."""
     found: Line = _decoder.decode(line)
     return found

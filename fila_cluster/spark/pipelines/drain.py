@@ -25,7 +25,7 @@ from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.spark.options import COUNT_MAX
 from fila_cluster.spark.pipelines.session import PipelineError, plain_errors
 from fila_cluster.spark.planner import Offset, SupportsTriggerAvailableNow
-from fila_cluster.spark.selection import Selection, meant
+from fila_cluster.spark.pushdown import Selection, meant
 
 _LOG = "_spark_metadata"
 _BATCH = re.compile(r"\d+(\.compact)?")
@@ -83,8 +83,8 @@ def _text() -> Column:
 ROWS_PER_BATCH = 100_000
 """A batch costs the file sink and the checkpoint half a second, whatever its size."""
 RESERVATION_TIMEOUT = "10m"
-"""How long a batch waits for a drain that was killed to run again. Later, its messages are delivered to others, and messages
-that were written but not yet acknowledged come a second time."""
+"""How long a batch waits for a killed drain to run again. Later, its messages are delivered to others, and written ones that
+were not acknowledged come a second time."""
 LOOK_EVERY_S = 1
 ACKNOWLEDGE_FOR_S = 60.0
 """Longer than a killed worker takes to come back."""
@@ -97,7 +97,7 @@ _ENDINGS = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "text": ".txt
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainJob:
     """The input and the output. ``queue`` may be a pattern; ``limit``: rows at most."""
 
     queue: str
@@ -132,7 +132,7 @@ Look = Callable[[int], None]
 """Called now and then with the rows written so far."""
 
 
-def drain(spark: SparkSession, plan: Drain, client: Client, look: Look = lambda _: None) -> Drained:
+def drain(spark: SparkSession, plan: DrainJob, client: Client, look: Look = lambda _: None) -> Drained:
     """Run a drain; ``client`` is of the broker to drain. Raises :class:`PipelineError`."""
     check_output(plan)
     began = time.monotonic()
@@ -152,16 +152,15 @@ def drain(spark: SparkSession, plan: Drain, client: Client, look: Look = lambda 
 
 
 def waiting(client: Client, queue: str) -> int:
-    """Return how many messages could be taken from a queue, or from those that match; :class:`QueueNotFoundError` if there is
-    none."""
+    """Return how many messages could be taken from the queues of a name or pattern. Raises :class:`QueueNotFoundError`."""
     found = meant(client, Selection.of(queue), to_drain=True)
     if not found:
         raise QueueNotFoundError(f"no queue {queue!r}: fila-cluster queue list shows those that there are")
     return sum(info.pending for info in found)
 
 
-def check_output(plan: Drain) -> None:
-    """Refuse a directory that has other files in it: its rows could not be told apart."""
+def check_output(plan: DrainJob) -> None:
+    """Refuse a directory that has other files in it: their rows would be mixed."""
     folder = Path(plan.to)
     if "://" in plan.to or not folder.exists():
         return
@@ -177,7 +176,7 @@ def check_output(plan: Drain) -> None:
         raise PipelineError(f"{plan.to} is not in {plan.format}, it has {mixed}: name another directory, or its --format")
 
 
-def _start(spark: SparkSession, plan: Drain, endpoint: str, rows_left: int) -> StreamingQuery:
+def _start(spark: SparkSession, plan: DrainJob, endpoint: str, rows_left: int) -> StreamingQuery:
     rows = shaped(_stream(spark, plan, endpoint, rows_left), plan.format, plan.partition_by)
     writer = rows.writeStream.format(plan.format).outputMode("append").trigger(availableNow=True)
     if plan.partition_by:
@@ -187,7 +186,7 @@ def _start(spark: SparkSession, plan: Drain, endpoint: str, rows_left: int) -> S
     return writer.start(plan.to, checkpointLocation=plan.checkpoint_path)
 
 
-def _stream(spark: SparkSession, plan: Drain, endpoint: str, rows_left: int) -> DataFrame:
+def _stream(spark: SparkSession, plan: DrainJob, endpoint: str, rows_left: int) -> DataFrame:
     reader = spark.readStream.format("fila").options(endpoint=endpoint, queue=plan.queue)
     rows_per_batch = min(plan.rows_per_batch, plan.limit or COUNT_MAX)
     if not RUNS_TO_THE_END:

@@ -1,6 +1,6 @@
 """Files into a queue: their formats, by the files' names, the job, and its progress.
 
-Names are checked before Spark starts, so that a mistyped path costs no five seconds. A path that is not on this machine
+Names are checked before Spark starts, so that a mistyped path does not cost five seconds. A path that is not on this machine
 (``s3a://…``) is for Spark to find; its format is in its name, or has to be given.
 """
 
@@ -50,7 +50,7 @@ class InputFiles:
 
 
 def source_of(path: str, format_name: str | None = None) -> InputFiles:
-    """Return the files at ``path``; :class:`PipelineError` if there are none, or their format is not known."""
+    """Return the files at ``path``; :class:`PipelineError` if there are none, or their format is unknown."""
     if _ELSEWHERE.match(path) and not path.startswith("file:"):
         return InputFiles(path, format_name or _one_format([PurePosixPath(path).name], path))
     files = list(_files_at(path.removeprefix("file://").removeprefix("file:")))
@@ -98,7 +98,7 @@ LOOK_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadJob:
     """The input and the queue. ``dedup_window_s``: how long the broker remembers the rows; None: its setting."""
 
     source: InputFiles
@@ -126,7 +126,7 @@ Look = Callable[[int, int, int], None]
 """Called now and then: tasks done, tasks in all, rows that the queue took in meanwhile."""
 
 
-def load(spark: SparkSession, plan: Load, client: Client, look: Look = lambda *_: None) -> Loaded:
+def load(spark: SparkSession, plan: LoadJob, client: Client, look: Look = lambda *_: None) -> Loaded:
     """Run a load. ``client`` is of the same broker, for the queue's counters. Raises :class:`PipelineError`."""
     with plain_errors():
         messages = _spread(plan.mapped.messages(plan.source.read(spark), plan.source.format), plan)
@@ -138,14 +138,14 @@ def load(spark: SparkSession, plan: Load, client: Client, look: Look = lambda *_
         return Loaded(int(counted.get["rows"]), time.monotonic() - began)
 
 
-def _spread(messages: DataFrame, plan: Load) -> DataFrame:
+def _spread(messages: DataFrame, plan: LoadJob) -> DataFrame:
     """Return the messages in the number of partitions that was asked for."""
     if plan.job is not None:
         return messages.repartition(plan.partitions or PARTITIONS_OF_JOB, "payload")
     return messages.repartition(plan.partitions) if plan.partitions else messages
 
 
-def _options(plan: Load, client: Client) -> dict[str, str]:
+def _options(plan: LoadJob, client: Client) -> dict[str, str]:
     options = {"endpoint": client.endpoint, "queue": plan.queue}
     if plan.job is not None:
         options["job"] = plan.job

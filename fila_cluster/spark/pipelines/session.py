@@ -1,7 +1,7 @@
 """The Spark session of a command, and the error of a Spark job in one line.
 
-Spark wraps the one sentence that matters in a Python traceback, in a stage failure, in a query failure, in a Java trace. An
-error of fila-cluster in a task arrives as text only, so it is found as the end of the last Python traceback.
+Spark wraps the reason of a failure in a Python traceback, in a stage failure, in a query failure, in a Java trace. An error
+of fila-cluster in a task arrives as text only, so it is found as the end of the last Python traceback.
 """
 
 import logging
@@ -32,7 +32,7 @@ _OURS = ("fila_proto_zmq.errors.", "fila_cluster.errors.")
 
 
 class PipelineError(Exception):
-    """A pipeline can't start or can't go on: one line for a person."""
+    """A pipeline can't start, or has failed: one line for a person."""
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def sentence_of(text: str) -> str:
-    """Return the sentence that matters in an error of Spark."""
+    """Return the reason in an error of Spark."""
     lines = text.splitlines()
     traces = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     if traces and (said := _end_of_traceback(lines[traces[-1] + 1 :])):
@@ -112,7 +112,8 @@ def _started(conf: SparkConf, log: IO[str] | None) -> SparkSession:
     gateway: JavaGateway | None = None
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
-        gateway = launch_gateway(conf, {"stdout": log or sys.stderr, "stderr": log or sys.stderr})  # type: ignore[no-untyped-call]
+        streams = {"stdout": log or sys.stderr, "stderr": log or sys.stderr}
+        gateway = launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
         return SparkSession(SparkContext(gateway=gateway, conf=conf))
     except Exception as error:
         if gateway is not None:

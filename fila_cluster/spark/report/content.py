@@ -90,7 +90,7 @@ class QueueTotals:
 
 @dataclass(frozen=True, slots=True)
 class ReportHistory:
-    """The last half hour, as a dashboard has it: a number for each of ``times``, None where it is not known.
+    """The last half hour of a dashboard: a number for each of ``times``, None where it is unknown.
 
     ``series``: the numbers of pending, in_flight and delayed messages, and the oldest one's age; the others are rates per
     second.
@@ -101,10 +101,10 @@ class ReportHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class QueueReport:
     """All of it. ``dead_letter_queue`` is None without one: dead letters are discarded, or go elsewhere.
 
-    There is either a ``history``, or a line that says why not.
+    There is either a ``history``, or a line with the reason.
     """
 
     queue: str

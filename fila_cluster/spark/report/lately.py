@@ -25,11 +25,11 @@ _SAID_LENGTH: Final = 200
 
 
 class NoHistoryError(Exception):
-    """A dashboard that may be the right one has no history of the queue; the text is the reason."""
+    """A dashboard has no history of the queue; the text is the reason."""
 
 
 class WrongDashboardError(Exception):
-    """Nothing answers there, or not a dashboard of this cluster; the text says which."""
+    """The address does not answer, or is not a dashboard of this cluster; the text is the reason."""
 
 
 class _Refusal(msgspec.Struct):
@@ -45,10 +45,10 @@ def ask_half_hour(dashboard: str, queue: str, workers: Mapping[str, int]) -> Hal
     if status == 404 and (reason := _reason_in(body)):
         raise NoHistoryError(f"{dashboard} has {reason}")
     if status != 200:
-        raise WrongDashboardError(f"{dashboard} is no dashboard of this version: it answers /history with {status}")
+        raise WrongDashboardError(f"{dashboard} is not a dashboard of this version: it answers /history with {status}")
     answer = _decoded(body)
     if answer is None:
-        raise WrongDashboardError(f"{dashboard} is no dashboard of this version: its answer is no history")
+        raise WrongDashboardError(f"{dashboard} is not a dashboard of this version: its answer is not a history")
     if not answer.workers:
         raise NoHistoryError(f"{dashboard} does not reach its broker just now")
     if not workers.items() & answer.workers.items():

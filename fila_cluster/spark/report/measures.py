@@ -2,15 +2,32 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 # its usual name
+from pyspark.sql.types import StructType
 
+from fila_cluster import Client
 from fila_cluster.client.views import KeyStats, QueueStats
-from fila_cluster.ops.observer.half_hour import KeyShare
-from fila_cluster.spark.report.content import ERRORS_SHOWN, SERIES_SHOWN, TENANTS_SHOWN, Count, Dwell, Failures, TenantShare
+from fila_cluster.errors import QueueNotFoundError
+from fila_cluster.ops.observer.half_hour import HalfHour, KeyShare
+from fila_cluster.spark.pipelines.session import plain_errors
+from fila_cluster.spark.report.content import (
+    ERRORS_SHOWN,
+    SERIES_SHOWN,
+    TENANTS_SHOWN,
+    Count,
+    Dwell,
+    Failures,
+    QueueReport,
+    QueueTotals,
+    ReportHistory,
+    TenantShare,
+)
+from fila_cluster.spark.schema import DEAD_LETTER_SCHEMA, READ_SCHEMA
 from fila_proto_zmq.commands import OTHER_KEYS
 
 NO_ERROR = "(none given)"
@@ -103,7 +120,7 @@ def _crossed(kinds: DataFrame, by: Column, part: str, parts: list[str]) -> dict[
 
 
 def _bucket_s(span_s: int) -> int:
-    """Return the finest step that cuts a span into no more bars than a plot has room for."""
+    """Return the finest step with which the bars of a span fit into a plot."""
     return next((step for step in _BUCKETS_S if span_s / step < _BUCKETS_SHOWN), _BUCKETS_S[-1])
 
 
@@ -143,8 +160,7 @@ def _dwell(row: Row) -> Dwell:
 
 
 def shares_of(stats: QueueStats) -> list[TenantShare]:
-    """Return the keys with the most deliveries or the largest entitlement, then the others together; none before the first
-    delivery."""
+    """Return the keys with the most deliveries or entitlement, then the others together; empty before the first delivery."""
     keys = sorted((key for key in stats.keys if key.delivered or key.pending), key=_prominence)
     delivered = max(stats.delivered, sum(key.delivered for key in keys))
     if not keys or not delivered:
@@ -157,7 +173,7 @@ def shares_of(stats: QueueStats) -> list[TenantShare]:
 
 
 def shares_lately(latest: Sequence[KeyShare], stats: QueueStats) -> list[TenantShare]:
-    """Return the shares of the last minute, the others together last; none without deliveries in it."""
+    """Return the shares of the last minute, the others together last; empty without deliveries in it."""
     if not any(share.delivered_per_s for share in latest):
         return []
     named = [share for share in latest if share.fairness_key != OTHER_KEYS][:TENANTS_SHOWN]
@@ -181,7 +197,7 @@ def _share_lately(share: KeyShare, key: KeyStats | None) -> TenantShare:
 
 
 def _others_lately(others: Sequence[KeyShare], shown: Sequence[TenantShare], stats: QueueStats) -> TenantShare:
-    """Return the rest of the entitlements and deliveries; nothing, if no key competes."""
+    """Return the rest of the entitlements and deliveries; 0 if no key competes."""
     names = {share.fairness_key for share in shown}
     keys = [key for key in stats.keys if key.fairness_key not in names]
     due = sum(share.entitled for share in shown)
@@ -211,3 +227,52 @@ def _share(name: str | None, keys: Sequence[KeyStats], delivered: int, weights: 
         own / delivered,
         own_weight / weights,
     )
+
+
+DEAD_LETTERS = ".dlq"
+NOT_ASKED = "no dashboard was asked"
+
+
+def source_queue(queue: str) -> str:
+    """Return the queue of a report: a dead letter queue's name stands for its queue."""
+    return queue.removesuffix(DEAD_LETTERS)
+
+
+def gather(spark: SparkSession, queue: str, client: Client, remembered: HalfHour | str = NOT_ASKED) -> QueueReport:
+    """Count everything as of now. ``remembered``: the last half hour, or why it is missing.
+
+    Raises :class:`PipelineError`, and the client's errors.
+    """
+    queue = source_queue(queue)
+    stats = client.queue_stats(queue)
+    letters = queue + DEAD_LETTERS if _exists(client, queue + DEAD_LETTERS) else None
+    now = datetime.now(UTC)
+    with plain_errors():
+        failures = failures_of(_browsed(spark, letters, client.endpoint, DEAD_LETTER_SCHEMA)) if letters else NONE
+        waiting = waiting_in(_browsed(spark, queue, client.endpoint), now) if stats.pending else []
+    report = QueueReport(queue, letters, now.replace(microsecond=0), _totals(stats), failures, waiting, shares_of(stats))
+    return replace(report, no_history=remembered) if isinstance(remembered, str) else _with_history(report, stats, remembered)
+
+
+def _with_history(report: QueueReport, stats: QueueStats, half_hour: HalfHour) -> QueueReport:
+    report = replace(
+        report, history=ReportHistory([datetime.fromtimestamp(at_s, UTC) for at_s in half_hour.times], half_hour.series)
+    )
+    shares = shares_lately(half_hour.shares, stats)
+    return replace(report, shares=shares, shares_span="last_minute") if shares else report
+
+
+def _exists(client: Client, queue: str) -> bool:
+    try:
+        client.queue_stats(queue)
+    except QueueNotFoundError:
+        return False
+    return True
+
+
+def _browsed(spark: SparkSession, queue: str, endpoint: str, schema: StructType = READ_SCHEMA) -> DataFrame:
+    return spark.read.format("fila").schema(schema).options(endpoint=endpoint, queue=queue).load()
+
+
+def _totals(stats: QueueStats) -> QueueTotals:
+    return QueueTotals(*(getattr(stats, name) for name in QueueTotals.__slots__))

@@ -1,7 +1,6 @@
-"""The report as one HTML file that needs nothing else: no scripts, no fonts, no network.
+"""The report as one HTML file, without scripts, fonts and network.
 
-All texts from outside (queues, tenants, errors) are escaped by Jinja2; only the pictures are markup, made by
-:mod:`.plots`.
+All texts from outside (queues, tenants, errors) are escaped by Jinja2; only the pictures are markup, made by :mod:`.plots`.
 """
 
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from fila_cluster.spark.report import plots
-from fila_cluster.spark.report.content import SERIES_SHOWN, Report, ReportHistory
+from fila_cluster.spark.report.content import SERIES_SHOWN, QueueReport, ReportHistory
 
 
 class Extent(NamedTuple):
@@ -23,7 +22,7 @@ class Extent(NamedTuple):
     highest: float
 
 
-def page(report: Report) -> str:
+def page(report: QueueReport) -> str:
     """Return the HTML."""
     environment = Environment(loader=PackageLoader(__package__, ""), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = "{:,}".format
@@ -41,8 +40,8 @@ def page(report: Report) -> str:
     )
 
 
-def _drawn(report: Report) -> dict[str, str]:
-    """Return the pictures of the numbers that there are."""
+def _drawn(report: QueueReport) -> dict[str, str]:
+    """Return the pictures of the present numbers."""
     failures = report.failures
     drawn = {}
     if report.history and _is_drawable(report.history):

@@ -1,8 +1,7 @@
 """The pictures of a report: SVG to be put into a page, drawn by matplotlib.
 
-Colours are left to the page: pictures have marker colours, which become CSS variables in the SVG, so that one file is
-right on a white page, on a dark screen and in print. Names of tenants and errors are data: matplotlib escapes them, and never
-reads them as its markup (``$…$``).
+Pictures have marker colours, which become CSS variables of the page, for light and dark screens and print. Names of tenants
+and errors are data: matplotlib escapes them, and never reads them as its markup (``$…$``).
 """
 
 import math
@@ -28,12 +27,25 @@ _MARKERS = {"ink": "#0a0001", "muted": "#0a0002", "grid": "#0a0003", "surface": 
     f"series-{number}": f"#0b000{number}" for number in range(1, SERIES + 1)
 }
 _STYLE: Any = {
-    "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.spines.left": False, "axes.edgecolor": _MARKERS["grid"], "axes.labelcolor": _MARKERS["muted"],
-    "text.color": _MARKERS["ink"], "xtick.color": _MARKERS["grid"], "ytick.color": _MARKERS["grid"],
-    "xtick.labelcolor": _MARKERS["muted"], "ytick.labelcolor": _MARKERS["ink"], "grid.color": _MARKERS["grid"],
-    "axes.grid": True, "axes.axisbelow": True, "text.parse_math": False, "legend.frameon": False,
-}  # fmt: skip
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.edgecolor": _MARKERS["grid"],
+    "axes.labelcolor": _MARKERS["muted"],
+    "text.color": _MARKERS["ink"],
+    "xtick.color": _MARKERS["grid"],
+    "ytick.color": _MARKERS["grid"],
+    "xtick.labelcolor": _MARKERS["muted"],
+    "ytick.labelcolor": _MARKERS["ink"],
+    "grid.color": _MARKERS["grid"],
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "text.parse_math": False,
+    "legend.frameon": False,
+}
 _TICKS_S = (1, 5, 15, 60, 300, 900, 1_800, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _MAGNITUDES_S = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _BETWEEN_S = (0.002, 0.005, 0.02, 0.05, 0.2, 0.5, 2, 5, 20, 30, 120, 300, 1_200, 1_800, 2 * 3_600, 12 * 3_600, 2 * 86_400)
@@ -60,9 +72,21 @@ def failures_over_time(failures: Failures) -> str:
         axes = _axes(2.6)
         axes.grid(visible=False, axis="x")
         at, width = [start.timestamp() for start in starts], failures.bucket_s * 0.86
-        _stack(kinds, failures.by_time, lambda bottom, heights, colour, label: axes.bar(
-            at, heights, width, bottom, align="edge", color=colour, label=label, edgecolor=_MARKERS["surface"], linewidth=0.5
-        ))  # fmt: skip
+        _stack(
+            kinds,
+            failures.by_time,
+            lambda bottom, heights, colour, label: axes.bar(
+                at,
+                heights,
+                width,
+                bottom,
+                align="edge",
+                color=colour,
+                label=label,
+                edgecolor=_MARKERS["surface"],
+                linewidth=0.5,
+            ),
+        )
         tick_s = _tick_s(at[-1] - at[0])
         axes.xaxis.set_major_locator(MultipleLocator(tick_s))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda second, _: _moment(second, tick_s)))
@@ -170,7 +194,7 @@ def duration(seconds: float) -> str:
     return f"{number:.1f}".removesuffix(".0") + f" {unit}" if number < 10 else f"{number:.0f} {unit}"
 
 
-# --- what they have in common -----------------------------------------------------------------------------------------
+# --- shared parts -----------------------------------------------------------------------------------------------------
 
 
 def _axes(height_in: float) -> Axes:
@@ -183,8 +207,7 @@ def _axes(height_in: float) -> Axes:
 
 
 def _along_time(history: ReportHistory, names: Mapping[str, object]) -> tuple[Axes, list[float], list[list[float]]]:
-    """Return axes over the history's time, that time in seconds, and the named series; unknown numbers are NaN, and leave a
-    gap."""
+    """Return axes over the history's time, that time in seconds, and the named series; NaN is a gap."""
     at = [moment.timestamp() for moment in history.times]
     rows = [[math.nan if number is None else number for number in history.series[name]] for name in names]
     axes = _axes(2.4)
@@ -199,7 +222,7 @@ def _along_time(history: ReportHistory, names: Mapping[str, object]) -> tuple[Ax
 
 
 def _from_zero(axes: Axes) -> None:
-    """Let the axis begin at 0, after everything is drawn: so heights can be compared."""
+    """Begin the axis at 0, after everything is drawn, so that heights can be compared."""
     axes.set_ylim(0, 1.05 * axes.dataLim.ymax or 1)
 
 
@@ -225,7 +248,7 @@ def _stack(kinds: Sequence[str], entries: Sequence[Count], draw: _Draw) -> None:
 
 
 def _legend(axes: Axes, kinds: Sequence[str]) -> None:
-    """Draw the legend above the plot, at the left; none for a single kind."""
+    """Draw the legend above the plot, at the left, for several kinds."""
     handles, labels = axes.get_legend_handles_labels()
     if len(handles) > 1 or len(kinds) > 1:
         columns = 3 if sum(map(len, labels)) > _LEGEND_LENGTH else len(labels)
@@ -233,7 +256,7 @@ def _legend(axes: Axes, kinds: Sequence[str]) -> None:
 
 
 def _label(name: str) -> str:
-    """Return a name that fits, without invisible characters."""
+    """Return a short name, without invisible characters."""
     seen = "".join(letter if letter.isprintable() else "·" for letter in name) or "(empty)"
     return seen if len(seen) <= _LABEL_LENGTH else f"{seen[: _LABEL_LENGTH - 1]}…"
 
@@ -256,7 +279,7 @@ def _moment(second: float, tick_s: int) -> str:
 
 
 def _svg(axes: Axes, name: str) -> str:
-    """Return the picture as an element for a page. ``name`` keeps the ids of several pictures on one page apart."""
+    """Return the picture as an element for a page. ``name`` makes its ids unique on the page."""
     text, figure = StringIO(), axes.figure
     assert isinstance(figure, Figure)
     with warnings.catch_warnings():

@@ -57,7 +57,7 @@ def test_what_handlers_raise_is_what_the_broker_does(client: Client, queue: str,
     assert dead == {
         b"fail": ("unknown customer", 1),
         b"error": ("KeyError: 'total'", 2),
-        b"\xff": ("the payload is no UTF-8 text: byte 0 of 1 is wrong", 1),
+        b"\xff": ("the payload is not UTF-8: byte 0 of 1 is wrong", 1),
     }
 
 

@@ -16,9 +16,7 @@ from kombu.asynchronous import Hub
 
 import fila_cluster.celery  # noqa: F401  # registers the transport
 from fila_cluster import Client
-from fila_cluster.celery.exchanges import Exchanges
-from fila_cluster.celery.names import Names
-from fila_cluster.celery.routing import Binding
+from fila_cluster.celery.exchanges import Binding, Exchanges, Names
 from fila_cluster.errors import PermissionDeniedError, UnauthenticatedError
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.cluster.guarded import guarded_cluster

@@ -14,7 +14,7 @@ from fila_cluster.errors import InvalidArgumentError, LeaseExpiredError, QueueNo
 from fila_cluster.spark.listener import acknowledge
 from fila_cluster.spark.options import BrokerAccess
 from fila_cluster.spark.planner import Offset, Planner
-from fila_cluster.spark.selection import Selection
+from fila_cluster.spark.pushdown import Selection
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import record_id
 from tests.support.cluster.cluster import Cluster, eventually, running

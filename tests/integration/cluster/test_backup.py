@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from fila_cluster import Message
 from fila_cluster.cli.root import root
 from fila_cluster.errors import LeaseExpiredError, StorageError
-from fila_cluster.run.backup import cut
+from fila_cluster.run.backup import taking
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 from tests.support.cluster.faults import queue_on
 
@@ -78,8 +78,8 @@ def test_what_was_leased_comes_again_after_its_visibility_timeout(cluster: Clust
 
 def test_files_on_another_machine_are_an_error_that_says_where(cluster: Cluster, tmp_path: Path) -> None:
     with cluster.client() as client, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cut.Path, "is_file", lambda self: False)
-        with pytest.raises(StorageError, match="run `fila-cluster backup` there"), cut.cut_of(client, "backup-of-another"):
+        patch.setattr(taking.Path, "is_file", lambda self: False)
+        with pytest.raises(StorageError, match="run `fila-cluster backup` there"), taking.cut_of(client, "backup-of-another"):
             pass
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from fila_cluster import Message
 from fila_cluster.run.supervisor import CannotStartError
-from fila_cluster.run.supervisor.reshard import cancel, reshard
-from fila_cluster.run.supervisor.reshard_copy import Progress
+from fila_cluster.run.supervisor.reshard import CopyProgress, cancel, reshard
 from tests.support.cluster.cluster import Cluster, command, environment
 
 pytestmark = pytest.mark.whole
@@ -78,7 +77,7 @@ def test_the_space_needed_is_said_and_checked(data_dir: Path):
     with pytest.raises(
         CannotStartError, match=r"4 shards beside the old ones may need [\d,]+ MiB, and the disk of .* has 1 MiB free"
     ):
-        reshard(data_dir, 4, lambda plan, space: None, Progress(), measure_free=lambda path: 1)
+        reshard(data_dir, 4, lambda plan, space: None, CopyProgress(), measure_free=lambda path: 1)
     assert not list(data_dir.glob("reshard*"))
 
 
@@ -90,7 +89,7 @@ def test_an_unfinished_one_can_be_cancelled(data_dir: Path):
         raise StoppedError
 
     with pytest.raises(StoppedError):
-        reshard(data_dir, 4, lambda plan, space: None, Progress(shard=end))
+        reshard(data_dir, 4, lambda plan, space: None, CopyProgress(shard=end))
     refused = run(data_dir, "--shards", 3)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "is being changed to 4 shards: finish that first with --shards 4, or cancel it with --cancel" in refused.stderr

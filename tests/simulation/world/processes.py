@@ -19,7 +19,7 @@ import fila_worker.process.slots
 import fila_worker.transport.client_socket
 import fila_worker.transport.link
 import fila_worker.transport.router_links
-from fila_cluster.run.supervisor.child import Backoff
+from fila_cluster.run.supervisor.child import RestartBackoff
 from fila_proto_zmq.events import Event
 from fila_router.core.limits import RouterLimits
 from fila_router.core.router import Router
@@ -187,12 +187,12 @@ class Supervisor:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._backoffs: dict[str, Backoff] = {}
+        self._backoffs: dict[str, RestartBackoff] = {}
         self.deaths: list[tuple[str, int]] = []
         self.off = False
 
     def watch(self, process: Process) -> None:
-        self._backoffs[process.name] = Backoff()
+        self._backoffs[process.name] = RestartBackoff()
         process.on_death = lambda why: self._died(process)
 
     def _died(self, process: Process) -> None:

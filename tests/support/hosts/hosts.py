@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from fila_cluster import Client
-from fila_cluster.run.backup.settings import KeeperSettings
+from fila_cluster.run.backup.process import KeeperSettings
 from fila_process.parent import DEPOSED
 from fila_router.settings import RouterSettings
 from fila_worker.log.kafka.settings import KafkaSettings, partitions_for

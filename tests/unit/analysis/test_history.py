@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fila_cluster.ops.analysis.history import LEVELS, LOOKS, SERIES, TICK_S, TICKS, History, Share, short_of_weight
+from fila_cluster.ops.analysis.history import LEVELS, LOOKS, SERIES, TICK_S, TICKS, History, LastMinuteShare, short_of_weight
 from fila_proto_zmq.commands import OTHER_KEYS, KeyMetrics, Metrics, QueueMetrics
 from tests.unit.analysis import looks
 
@@ -135,8 +135,8 @@ def test_an_unknown_queue_has_no_series(name: str) -> None:
 
 
 def test_keys_that_are_short_of_their_weight_are_found() -> None:
-    def share(key: str, entitled: float, actual: float, pending: int = 5) -> Share:
-        return Share(key, 1, pending, entitled, actual, 1.0)
+    def share(key: str, entitled: float, actual: float, pending: int = 5) -> LastMinuteShare:
+        return LastMinuteShare(key, 1, pending, entitled, actual, 1.0)
 
     shares = [
         share("a", 0.5, 0.46),

@@ -3,10 +3,9 @@
 import pytest
 
 from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
-from fila_cluster.ops.analysis.known_queues import DEPTHS_KEPT, KnownQueues
 from fila_cluster.ops.analysis.rates import rates
-from fila_cluster.ops.analysis.rows import QueueRow, key_rows, queue_rows, worker_rows
-from fila_cluster.ops.top.summary import summary
+from fila_cluster.ops.analysis.rows import DEPTHS_KEPT, KnownQueues, QueueRow, key_rows, queue_rows, worker_rows
+from fila_cluster.ops.top.poller import summary
 from fila_proto_zmq.commands import Metrics, QueueMetrics, RouterMetrics
 from tests.unit.analysis.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
 

@@ -3,7 +3,7 @@
 from fila_cluster.ops.analysis.attention import attention
 from fila_cluster.ops.analysis.history import History
 from fila_cluster.ops.analysis.rates import all_queues
-from fila_cluster.ops.analysis.visible import visible
+from fila_cluster.ops.analysis.visitor import visible
 from tests.unit.observer.told import cluster, queue
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from fila_cluster.app.threads import Threads
+from fila_cluster.app.calling import Threads
 
 here: contextvars.ContextVar[str] = contextvars.ContextVar("here")
 

@@ -263,7 +263,7 @@ def test_a_lost_lease_is_logged_and_not_raised(app: App, desk: Desk, caplog: pyt
 def test_a_settlement_is_tried_again_while_the_broker_is_away(
     app: App, desk: Desk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fila_cluster.app.settling.PAUSES_S", (0.0,))
+    monkeypatch.setattr("fila_cluster.app.work.PAUSES_S", (0.0,))
     app.handler("orders")(lambda payload: None)
     desk.refusals.extend([ShardUnavailableError("shard 3 is away")] * 5)
     desk.put("orders", b"a")
@@ -584,7 +584,7 @@ def test_a_function_that_returns_a_coroutine_is_told_and_its_message_not_acked(a
     desk.put("orders", b"a")
     work_off(app, FakeClient(desk))
     assert desk.settled[0][1].verb is Verb.RETRY
-    assert "is no coroutine function, but returned a coroutine" in desk.settled[0][1].error
+    assert "is not a coroutine function, but returned a coroutine" in desk.settled[0][1].error
 
 
 @pytest.mark.parametrize("kind", [FakeClient, FakeAsyncClient])
@@ -661,7 +661,7 @@ def positional_free(payload: bytes) -> None: ...
 
 
 def test_middleware_is_a_coroutine(app: App) -> None:
-    with pytest.raises(TypeError, match="is no coroutine"):
+    with pytest.raises(TypeError, match="is not a coroutine"):
         app.middleware(lambda call, call_next: None)  # type: ignore[arg-type, return-value]
 
 

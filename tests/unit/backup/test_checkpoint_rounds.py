@@ -5,11 +5,9 @@ from typing import cast
 
 import pytest
 
-from fila_cluster.run.backup.log_checkpoints import running
-from fila_cluster.run.backup.log_checkpoints.keeping import bring, keep
-from fila_cluster.run.backup.log_checkpoints.running import Rounds, Work
-from fila_cluster.run.backup.log_checkpoints.store import CheckpointStore
-from fila_cluster.run.backup.settings import KeeperSettings
+from fila_cluster.run.backup.log_checkpoints import keeping
+from fila_cluster.run.backup.log_checkpoints.keeping import CheckpointStore, Rounds, Work, bring, keep
+from fila_cluster.run.backup.process import KeeperSettings
 from fila_cluster.run.backup.target import Folder
 from fila_process.journal import Journal
 from fila_proto_zmq.events import CheckpointBrought, CheckpointKept, CheckpointTransferFailed, Event
@@ -52,7 +50,7 @@ class Keeper:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "RETRY_S", 0.0)
+    monkeypatch.setattr(keeping, "RETRY_S", 0.0)
 
 
 def test_checkpoints_of_all_shards_are_kept_once_and_the_worker_is_told(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from fila_cluster.errors import InvalidArgumentError, OverloadedError, StorageError
-from fila_cluster.run.backup.manifest import Manifest, ShardPart, StoredFile, decode, encode, new_id
-from fila_cluster.run.backup.repository import DEAD_S, WRITING, Mark, Repository
+from fila_cluster.run.backup.manifest import BackupManifest, ShardPart, StoredFile, decode, encode, new_id
+from fila_cluster.run.backup.repository import DEAD_S, WRITING, Repository, WriterMark
 from fila_cluster.run.backup.target import Folder, Target, Within, target_at
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 987_000, UTC)
@@ -40,12 +40,14 @@ def stored(repository: Repository, tmp_path: Path, content: bytes, name: str = "
     return StoredFile(name, len(content), hash_)
 
 
-def backup(repository: Repository, tmp_path: Path, *contents: bytes, minutes: int = 0) -> Manifest:
+def backup(repository: Repository, tmp_path: Path, *contents: bytes, minutes: int = 0) -> BackupManifest:
     """A backup of one shard with files of these contents."""
     now = NOW + timedelta(minutes=minutes)
     files = [stored(repository, tmp_path, content, f"{number:06d}.sst") for number, content in enumerate(contents)]
     parts = [ShardPart(0, 1, files)]
-    manifest = Manifest(id=new_id(now), began_at=now, cut_at=now, ended_at=now, version="1", shards=1, parts=parts, files=[])
+    manifest = BackupManifest(
+        id=new_id(now), began_at=now, cut_at=now, ended_at=now, version="1", shards=1, parts=parts, files=[]
+    )
     repository.add(manifest)
     return manifest
 
@@ -100,7 +102,7 @@ def test_one_writer_at_a_time(repository: Repository) -> None:
 
 def mark(host: str | None = None, age_s: float = 0, **changes: float) -> bytes:
     process = psutil.Process()
-    mark = Mark(host or socket.gethostname(), process.pid, process.create_time(), time.time() - age_s)
+    mark = WriterMark(host or socket.gethostname(), process.pid, process.create_time(), time.time() - age_s)
     for name, value in changes.items():
         setattr(mark, name, value)
     return msgspec.json.encode(mark)

@@ -2,10 +2,9 @@
 
 import pytest
 
+from fila_cluster.run.bench.latencies import Seen, joined, missing, surplus
 from fila_cluster.run.bench.outcome import outcome_of
-from fila_cluster.run.bench.payloads import Payloads
-from fila_cluster.run.bench.seen import Seen, joined, missing, surplus
-from fila_cluster.run.bench.workload import Consumed, Produced, Workload
+from fila_cluster.run.bench.workload import Consumed, Payloads, Produced, Workload
 
 SEED = 7
 

@@ -8,8 +8,7 @@ from kombu import Connection, Consumer, Exchange, Queue
 
 from fila_cluster.celery import channel as channels
 from fila_cluster.celery import exchanges
-from fila_cluster.celery.exchanges import Exchanges
-from fila_cluster.celery.names import Names
+from fila_cluster.celery.exchanges import Exchanges, Names
 from fila_cluster.errors import FilaError, ShardUnavailableError
 from fila_cluster.testing import Fila
 
@@ -90,7 +89,7 @@ def test_arguments_of_queues_that_do_nothing_here_are_named(fila: Fila, caplog: 
         ignored(connection).declare()
     assert [message.split(": ", 1) for message in caplog.messages] == [
         ["the argument x-dead-letter-exchange of queues is ignored", "dead letters go to <queue>.dlq"],
-        ["the argument x-max-age of queues is ignored", "fila:// has none like it"],
+        ["the argument x-max-age of queues is ignored", "fila:// has nothing like it"],
         ["the argument x-max-length of queues is ignored", "the broker's [limits] bound all queues"],
     ]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fila_cluster.celery.envelope import Outgoing, Waited, outgoing
+from fila_cluster.celery.envelope import OutgoingMessage, Waited, outgoing
 from fila_proto_zmq.errors import InvalidArgumentError
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def message(headers: dict[str, Any] | None = None, priority: int | None = None, **properties: Any) -> Outgoing:
+def message(headers: dict[str, Any] | None = None, priority: int | None = None, **properties: Any) -> OutgoingMessage:
     return outgoing(b"[]", priority, "application/json", "utf-8", headers, properties)
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_cluster.celery.names import Names
+from fila_cluster.celery.exchanges import Names
 from fila_cluster.client.checks import queue_name
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_cluster.celery.routing import Binding, destinations, unpacked
+from fila_cluster.celery.exchanges import Binding, destinations, unpacked
 
 WORDS = st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=5).map(".".join)
 PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=5).map(".".join)

@@ -10,13 +10,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fila_cluster.cli.processes import node
+from fila_cluster.cli.processes import cluster
 from fila_cluster.cli.root import root
 from fila_cluster.run.config import loading
 from fila_cluster.run.config.settings import Settings
 from fila_cluster.run.supervisor.data_dir import DataDir
 from fila_cluster.run.supervisor.endpoints import WorkerEndpoint
-from fila_cluster.run.supervisor.member import Member, check_membership, member, worker_listen
+from fila_cluster.run.supervisor.member import HostMember, check_membership, member, worker_listen
 from fila_cluster.run.supervisor.up import check_addresses
 
 ROOT = Path(__file__).parents[3]
@@ -43,10 +43,10 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def start(settings: Settings, *, insecure: bool, announce: object) -> int:
         raise Started(settings, insecure)
 
-    monkeypatch.setattr(node, "node", start)
+    monkeypatch.setattr(cluster, "node", start)
 
 
-def host(arguments: list[str], env: dict[str, str], tmp_path: Path) -> tuple[Member, Settings]:
+def host(arguments: list[str], env: dict[str, str], tmp_path: Path) -> tuple[HostMember, Settings]:
     """What a command line and its variables make of a host."""
     result = CliRunner().invoke(root, arguments, env=env)
     assert isinstance(result.exception, Started), result.output
@@ -58,7 +58,7 @@ def host(arguments: list[str], env: dict[str, str], tmp_path: Path) -> tuple[Mem
     return member(settings, DataDir(tmp_path / "data", of_host=True), settings.server.shards), settings
 
 
-def find_each_other(hosts: list[Member]) -> None:
+def find_each_other(hosts: list[HostMember]) -> None:
     assert [each.replication.router for each in hosts] == [f"tcp://{each.replication.address}:5556" for each in hosts]
     assert len({each.replication.address for each in hosts}) == len(hosts) == len({each.name for each in hosts})
     assert not any(each.others for each in hosts), "they hear of each other through the log"

@@ -49,7 +49,10 @@ def test_an_instant_is_written_in_iso_8601():
         (b'{"payload_base64": "*"}', "payload_base64"),
         (b'{"payload": "\\ud800"}', "the payload cannot be encoded as UTF-8: surrogates not allowed; use payload_base64"),
         (b'{"payload": "", "fairnes_key": "x"}', "unknown field 'fairnes_key'; known: payload, payload_base64, "),
-        (b'{"payload": "", "deliver_at": "tomorrow"}', "deliver_at='tomorrow' is no time: write it as 2030-12-31T23:59:00"),
+        (
+            b'{"payload": "", "deliver_at": "tomorrow"}',
+            "deliver_at='tomorrow' is not a time: write it as 2030-12-31T23:59:00",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said(line: bytes, reason: str):

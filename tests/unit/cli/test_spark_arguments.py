@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fila_cluster.cli.root import root
-from fila_cluster.cli.spark import requirements
+from fila_cluster.cli.spark import running
 from fila_cluster.cli.spark.drain import ROWS_PER_BATCH
 from fila_cluster.cli.spark.load import FORMATS
 from fila_cluster.spark.pipelines import drain, load
@@ -21,7 +21,7 @@ from tests.unit.client.peer import answering, broker, free_port
 @pytest.fixture(autouse=True)
 def _spark_could_run(monkeypatch):
     """Whatever this machine has; the tests of what is missing say so."""
-    monkeypatch.setattr(requirements, "what_java_lacks", lambda: None)
+    monkeypatch.setattr(running, "what_java_lacks", lambda: None)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_help_needs_no_spark(name):
     ids=lambda given: given[0],
 )
 def test_without_pyspark_it_says_what_to_install(arguments, monkeypatch):
-    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "pyspark" else object())
+    monkeypatch.setattr(running, "find_spec", lambda name: None if name == "pyspark" else object())
     assert refused("spark", *arguments) == "Error: pyspark not installed: pip install 'fila-cluster[spark]'"
 
 
@@ -91,7 +91,7 @@ def test_without_java_it_says_how_to_get_one(monkeypatch):
         ('openjdk version "25" 2025-09-16', None),
         ('java version "1.8.0_452"', "is Java 8."),
         ('openjdk version "11.0.2"', "is Java 11."),
-        ("no idea", "does not say which Java it is."),
+        ("no idea", "does not show its version."),
     ],
 )
 def test_java_says_which_it_is(answer, problem, monkeypatch, tmp_path):
@@ -101,20 +101,20 @@ def test_java_says_which_it_is(answer, problem, monkeypatch, tmp_path):
     java.write_text(f"#!/bin/sh\necho '{answer}' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    lacking = requirements.what_java_lacks()
+    lacking = running.what_java_lacks()
     assert lacking is None if problem is None else problem in str(lacking)
 
 
 def test_a_java_home_without_java_is_a_missing_java(monkeypatch, tmp_path):
     monkeypatch.undo()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert str(tmp_path) in str(requirements.what_java_lacks())
+    assert str(tmp_path) in str(running.what_java_lacks())
 
 
 def test_the_packages_asked_for_are_those_of_the_extra():
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     extra = {line.partition(">")[0] for line in project["optional-dependencies"]["spark"]}
-    assert set(requirements._PACKAGES) == extra
+    assert set(running._PACKAGES) == extra
 
 
 # --- load -------------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_a_mapping_that_cannot_be_meant(arguments, said, rows):
         (("--queue", "q", "--option", "=a"), "write it as NAME=COLUMN"),
         (("--queue", "q", "--format", "xml"), "'xml' is not one of"),
         (("--queue", "q", "--partitions", "0"), "--partitions"),
-        (("--queue", "q", "--dedup-window", "soon"), "'soon' is no duration"),
+        (("--queue", "q", "--dedup-window", "soon"), "'soon' is not a duration"),
     ],
 )
 def test_a_wrong_use_of_load(arguments, said, rows):

@@ -12,9 +12,9 @@ from fila_cluster.ops.dashboard.dead_letters.jobs import (
     REMEMBERED_MAX,
     RUNNING_MAX,
     Budget,
-    Job,
-    Jobs,
-    Step,
+    JobStep,
+    LetterJob,
+    LetterJobs,
     TooManyJobsError,
 )
 
@@ -22,45 +22,45 @@ from fila_cluster.ops.dashboard.dead_letters.jobs import (
 class Plan:
     """Answers one step after the other; ``asked``: for how many letters each time. A callable is called first."""
 
-    def __init__(self, *steps: Step | FilaError | Callable[[], Step]) -> None:
+    def __init__(self, *steps: JobStep | FilaError | Callable[[], JobStep]) -> None:
         self.steps = list(steps)
         self.asked: list[int] = []
 
-    async def advance(self, count: int) -> Step:
+    async def advance(self, count: int) -> JobStep:
         self.asked.append(count)
         step = self.steps.pop(0)
         if isinstance(step, FilaError):
             raise step
-        return step if isinstance(step, Step) else step()
+        return step if isinstance(step, JobStep) else step()
 
 
-def ran(job: Job, plan: Plan) -> Job:
+def ran(job: LetterJob, plan: Plan) -> LetterJob:
     asyncio.run(job.run(plan))
     return job
 
 
-def job(total: int, rate: float | None = None) -> Job:
-    return Job(1, "orders.dlq", "redrive", "some", total, rate)
+def job(total: int, rate: float | None = None) -> LetterJob:
+    return LetterJob(1, "orders.dlq", "redrive", "some", total, rate)
 
 
 def test_a_job_ends_when_it_has_seen_all() -> None:
-    plan = Plan(Step(AT_ONCE, AT_ONCE), Step(200, 150))
+    plan = Plan(JobStep(AT_ONCE, AT_ONCE), JobStep(200, 150))
     over = ran(job(AT_ONCE + 200), plan)
     assert plan.asked == [AT_ONCE, 200]
     assert (over.state, over.moved, over.stayed, over.is_over) == ("done", AT_ONCE + 150, 50, True)
 
 
 def test_a_job_ends_when_nothing_is_left() -> None:
-    over = ran(job(100), Plan(Step(40, 40), Step(0, 0)))
+    over = ran(job(100), Plan(JobStep(40, 40), JobStep(0, 0)))
     assert (over.state, over.moved, over.stayed) == ("done", 40, 0)
 
 
 def test_a_stopped_job_asks_no_more() -> None:
     stopping = job(2000)
 
-    def stop() -> Step:
+    def stop() -> JobStep:
         stopping.stop()
-        return Step(AT_ONCE, AT_ONCE)
+        return JobStep(AT_ONCE, AT_ONCE)
 
     ran(stopping, Plan(stop))
     assert (stopping.state, stopping.moved) == ("stopped", AT_ONCE)
@@ -68,7 +68,9 @@ def test_a_stopped_job_asks_no_more() -> None:
 
 def test_a_job_waits_for_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs_module, "RETRY_S", 0.0)
-    over = ran(job(5), Plan(ShardUnavailableError("shard 0 is down"), ShardUnavailableError("shard 0 is down"), Step(5, 5)))
+    over = ran(
+        job(5), Plan(ShardUnavailableError("shard 0 is down"), ShardUnavailableError("shard 0 is down"), JobStep(5, 5))
+    )
     assert (over.state, over.moved, over.trouble) == ("done", 5, "")
 
 
@@ -80,7 +82,7 @@ def test_a_job_gives_up_on_a_broker_that_stays_away(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_job_ends_with_an_error_that_will_not_go_away() -> None:
-    over = ran(job(5), Plan(Step(2, 2), QueueNotFoundError("no queue 'orders.dlq'")))
+    over = ran(job(5), Plan(JobStep(2, 2), QueueNotFoundError("no queue 'orders.dlq'")))
     assert (over.state, over.moved, over.trouble) == ("failed", 2, "no queue 'orders.dlq'")
 
 
@@ -118,30 +120,30 @@ def in_loop(test: Callable[[], Coroutine[None, None, None]]) -> None:
     asyncio.run(test())
 
 
-async def over(*some: Job) -> None:
+async def over(*some: LetterJob) -> None:
     while not all(each.is_over for each in some):
         await asyncio.sleep(0)
 
 
-def start(jobs: Jobs, work: Plan, dlq: str = "orders.dlq") -> Job:
+def start(jobs: LetterJobs, work: Plan, dlq: str = "orders.dlq") -> LetterJob:
     return jobs.start(work, dlq=dlq, verb="redrive", what="some", total=1)
 
 
 class Stuck(Plan):
     """Never answers."""
 
-    async def advance(self, count: int) -> Step:
+    async def advance(self, count: int) -> JobStep:
         await asyncio.Event().wait()
         raise AssertionError
 
 
 def test_jobs_are_remembered_by_queue_the_newest_first() -> None:
     async def test() -> None:
-        jobs = Jobs()
+        jobs = LetterJobs()
         first, second, other = (
-            start(jobs, Plan(Step(1, 1))),
-            start(jobs, Plan(Step(1, 1))),
-            start(jobs, Plan(Step(1, 1)), "b.dlq"),
+            start(jobs, Plan(JobStep(1, 1))),
+            start(jobs, Plan(JobStep(1, 1))),
+            start(jobs, Plan(JobStep(1, 1)), "b.dlq"),
         )
         await over(first, second, other)
         assert jobs.of("orders.dlq") == [second, first]
@@ -152,7 +154,7 @@ def test_jobs_are_remembered_by_queue_the_newest_first() -> None:
 
 def test_no_more_jobs_than_are_useful_run_at_once() -> None:
     async def test() -> None:
-        jobs = Jobs()
+        jobs = LetterJobs()
         for _ in range(RUNNING_MAX):
             start(jobs, Stuck())
         with pytest.raises(TooManyJobsError):
@@ -163,9 +165,9 @@ def test_no_more_jobs_than_are_useful_run_at_once() -> None:
 
 def test_old_jobs_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        jobs = Jobs()
+        jobs = LetterJobs()
         for _ in range(REMEMBERED_MAX + 5):
-            await over(start(jobs, Plan(Step(1, 1))))
+            await over(start(jobs, Plan(JobStep(1, 1))))
         assert [each.number for each in jobs.all()] == list(range(REMEMBERED_MAX + 5, 5, -1))
         monkeypatch.setattr(jobs_module, "REMEMBERED_S", -1.0)
         assert jobs.all() == []

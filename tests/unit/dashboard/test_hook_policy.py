@@ -3,9 +3,9 @@
 import pytest
 
 from fila_cluster.ops.dashboard.hooks.policy import TEMPLATES, HookPolicy, Shelf, changes, policy_of
-from fila_cluster.ops.dashboard.hooks.trials.plan import Plan, TrialMessage
+from fila_cluster.ops.dashboard.hooks.trials.plan import TrialMessage, TrialPlan
 from fila_cluster.ops.dashboard.hooks.trials.run import run
-from fila_cluster.ops.dashboard.widgets.header_lines import read_headers
+from fila_cluster.ops.dashboard.widgets.forms import read_headers
 from fila_proto_zmq.commands import QueueOptions
 
 A, B, C = (HookPolicy(on_enqueue=name) for name in "ABC")
@@ -40,7 +40,7 @@ def test_the_shelf_does_not_grow() -> None:
 
 def test_the_examples_compile_and_run() -> None:
     message = TrialMessage("00000000-0000-7000-8000-000000000001", {"tenant": "acme"}, 1)
-    plan = Plan("q", TEMPLATES["on_enqueue"], TEMPLATES["on_failure"], 10, 1 << 20, {}, [message])
+    plan = TrialPlan("q", TEMPLATES["on_enqueue"], TEMPLATES["on_failure"], 10, 1 << 20, {}, [message])
     hooks = run(plan).hooks
     assert hooks["on_enqueue"].verdicts[0].decided == {"fairness_key": "acme"}
     assert hooks["on_failure"].verdicts[0].decided == {"action": "retry", "delay_ms": 1000}
@@ -48,5 +48,5 @@ def test_the_examples_compile_and_run() -> None:
 
 def test_headers_are_lines() -> None:
     assert read_headers("tenant = acme\n\nquery=a=b\n") == {"tenant": "acme", "query": "a=b"}
-    with pytest.raises(ValueError, match="'nothing' is no header: write it as name=value"):
+    with pytest.raises(ValueError, match="'nothing' is not a header: write it as name=value"):
         read_headers("a=b\nnothing")

@@ -4,9 +4,16 @@ import asyncio
 
 import pytest
 
-from fila_cluster.ops.dashboard.hooks.trials.plan import HookReport, Plan, TrialMessage, TrialReport, Verdict
+from fila_cluster.ops.dashboard.hooks.trials.plan import (
+    HookReport,
+    HookVerdict,
+    TrialError,
+    TrialMessage,
+    TrialPlan,
+    TrialReport,
+    try_out,
+)
 from fila_cluster.ops.dashboard.hooks.trials.run import run
-from fila_cluster.ops.dashboard.hooks.trials.start import TrialError, try_out
 from fila_cluster.ops.dashboard.hooks.trials.verdicts import decided_fields, enqueue_rows, failure_rows, result_line
 
 FULL = """
@@ -21,14 +28,16 @@ def message(number: int = 1, *, error: str = "", attempts: int = 1, **headers: s
     return TrialMessage(f"00000000-0000-7000-8000-{number:012x}", headers, 20, attempts=attempts, error=error)
 
 
-def plan(*messages: TrialMessage, on_enqueue: str | None = None, on_failure: str | None = None, **others: object) -> Plan:
+def plan(
+    *messages: TrialMessage, on_enqueue: str | None = None, on_failure: str | None = None, **others: object
+) -> TrialPlan:
     given = {"timeout_ms": 10, "memory_limit_bytes": 1 << 20, "config": {}} | others
-    return Plan("orders", on_enqueue, on_failure, messages=list(messages), **given)  # type: ignore[arg-type]
+    return TrialPlan("orders", on_enqueue, on_failure, messages=list(messages), **given)  # type: ignore[arg-type]
 
 
 def test_all_fields_come_back_in_the_words_of_a_script_and_the_config_is_read() -> None:
     [verdict] = run(plan(message(tenant="acme"), on_enqueue=FULL, config={"weight": "7"})).hooks["on_enqueue"].verdicts
-    assert verdict == Verdict(
+    assert verdict == HookVerdict(
         {"fairness_key": "acme", "weight": 7, "throttle_keys": ["b", "a"], "priority": -3, "cost": 2.5, "delay_ms": 1500}
     )
 
@@ -90,7 +99,7 @@ def test_a_trial_that_crashes_says_what_it_said_last() -> None:
 def test_rows_compare_what_is_with_what_would_be() -> None:
     now = TrialMessage("id-1", {"a": "1"}, 5, "acme", 3, ["x", "y"], 0, 1.0)
     decided = {"fairness_key": "acme", "weight": 5, "throttle_keys": ["y", "x"], "delay_ms": 90_000}
-    report = HookReport([Verdict(decided), Verdict({}, "on_enqueue:1: no")], 2000.0)
+    report = HookReport([HookVerdict(decided), HookVerdict({}, "on_enqueue:1: no")], 2000.0)
     first, second = enqueue_rows([now, now], report)
     assert (first["fairness_key"], first["weight"], first["throttle_keys"]) == ("acme", "3 → 5", "y, x")
     assert first["delay_ms"] == "90.0 s"
@@ -102,9 +111,9 @@ def test_rows_compare_what_is_with_what_would_be() -> None:
 
 def test_rows_of_failures_say_what_becomes_of_them() -> None:
     verdicts = [
-        Verdict({"action": "dlq", "delay_ms": 0}),
-        Verdict({"action": "retry", "delay_ms": 2500}),
-        Verdict({}, "on_failure:1: no"),
+        HookVerdict({"action": "dlq", "delay_ms": 0}),
+        HookVerdict({"action": "retry", "delay_ms": 2500}),
+        HookVerdict({}, "on_failure:1: no"),
     ]
     rows = failure_rows([message(error="404"), message(attempts=3), message()], HookReport(verdicts, 0.0))
     assert [row["decision"] for row in rows] == ["dead letter", "retry in 2.5 s", "retry at once"]

@@ -3,8 +3,7 @@
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.ops.dashboard.widgets.header_lines import read_headers, written_headers
-from fila_cluster.ops.dashboard.widgets.message_fields import EDITED_BYTES_MAX, others, payload_text
+from fila_cluster.ops.dashboard.widgets.forms import EDITED_BYTES_MAX, others, payload_text, read_headers, written_headers
 
 
 def test_a_payload_of_text_is_edited() -> None:
@@ -12,7 +11,7 @@ def test_a_payload_of_text_is_edited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "told"), [(b"\xff", "1 B that are no text"), (b"x" * (EDITED_BYTES_MAX + 1), "64 KiB, too much")]
+    ("payload", "told"), [(b"\xff", "1 B that are not text"), (b"x" * (EDITED_BYTES_MAX + 1), "64 KiB, too much")]
 )
 def test_any_other_payload_is_described(payload: bytes, told: str) -> None:
     text, instead = payload_text(payload)

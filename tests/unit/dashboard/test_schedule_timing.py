@@ -30,7 +30,7 @@ def test_texts_make_the_timing_that_they_say() -> None:
 @pytest.mark.parametrize(("field", "label"), [("every", "Interval"), ("jitter", "Jitter")])
 def test_a_text_that_is_no_duration_is_named(field: str, label: str) -> None:
     texts = {"cron": "", "every": "", "timezone": "UTC", "jitter": ""} | {field: "soon"}
-    with pytest.raises(ValueError, match=f"{label}: 'soon' is no duration"):
+    with pytest.raises(ValueError, match=f"{label}: 'soon' is not a duration"):
         Timing.read(**texts)
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
-from fila_cluster.ops.dashboard.shell.timestamps import clock, distance, moment
+from fila_cluster.figures import clock, distance, moment
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from fila_cluster.ops.observer.connections import HEAD_BYTES_MAX, Connection
-from fila_cluster.ops.observer.serving import _answer, listen
+from fila_cluster.ops.observer.serving import HEAD_BYTES_MAX, BoundedConnection, _answer, listen
 from tests.support.cluster.cluster import PATIENCE_S
 
 HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -106,7 +105,7 @@ def test_the_head_of_a_request_has_a_bound(sent: bytes, more: bytes, caplog: pyt
 
 def test_who_asks_for_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also who sends a byte of a head now and then, at first and after an answer. A request takes the time that it takes."""
-    monkeypatch.setattr(Connection, "head_s_max", 0.3)
+    monkeypatch.setattr(BoundedConnection, "head_s_max", 0.3)
 
     async def drip(writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -134,7 +133,7 @@ def test_who_asks_for_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_their_number_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Connection, "connections_max", 2)
+    monkeypatch.setattr(BoundedConnection, "connections_max", 2)
 
     async def test() -> None:
         async with address() as server:

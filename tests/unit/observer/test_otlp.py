@@ -5,11 +5,10 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, Metric
 from opentelemetry.sdk.resources import Resource
 
-from fila_cluster.ops.observer.catalogue import SCOPES, UP
-from fila_cluster.ops.observer.http_api.counts import DOOR_SCOPES, Counts
+from fila_cluster.ops.observer.catalogue import SCOPES, UP, families
+from fila_cluster.ops.observer.http_api.counts import DOOR_SCOPES, RequestCounts
 from fila_cluster.ops.observer.http_api.receivers import Receivers
 from fila_cluster.ops.observer.otlp import metrics_data, metrics_endpoint
-from fila_cluster.ops.observer.samples import families
 from tests.unit.observer.told import STARTED_MS, hosted
 
 NOW_NS = 1_800_000_000_000_000_000
@@ -17,7 +16,7 @@ NOW_NS = 1_800_000_000_000_000_000
 
 @pytest.fixture
 def exported() -> dict[str, Metric]:
-    counts = Counts(Receivers())
+    counts = RequestCounts(Receivers())
     counts.requests["receive", 200] += 1
     data = metrics_data([*families(hosted()), *counts.families()], Resource.create({"service.name": "broker"}), NOW_NS)
     request = encode_metrics(data)

@@ -3,9 +3,8 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fila_cluster.ops.observer.catalogue import SCOPES, UP
+from fila_cluster.ops.observer.catalogue import SCOPES, UP, families
 from fila_cluster.ops.observer.prometheus import exposition
-from fila_cluster.ops.observer.samples import families
 from fila_proto_zmq.commands import KeyMetrics, Metrics
 from tests.unit.observer.told import STARTED_MS, cluster, hosted, queue
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fila_cluster.errors import AlreadySettledError, LeaseExpiredError, OverloadedError
-from fila_cluster.ops.observer.http_api.receivers import GRACE_S, Limits, Receiver, Receivers
-from fila_cluster.ops.observer.http_api.routes import Door
+from fila_cluster.ops.observer.http_api.receivers import GRACE_S, Receiver, ReceiverLimits, Receivers
+from fila_cluster.ops.observer.http_api.routes import HttpApi
 
 
 @dataclass(eq=False)
@@ -74,7 +74,7 @@ def clock() -> Clock:
 
 
 def receivers(clock: Clock, **limits: int) -> Receivers:
-    return Receivers(Limits(**limits), clock)
+    return Receivers(ReceiverLimits(**limits), clock)
 
 
 def test_a_token_is_known_until_its_lease_has_surely_ended(clock: Clock) -> None:
@@ -202,7 +202,7 @@ def test_without_authentication_it_is_for_this_machine_only() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    (enqueue, *_) = Door(None).routes()
+    (enqueue, *_) = HttpApi(None).routes()
     headers = [(b"content-type", b"application/json")]
     scope = {
         "type": "http",

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from fila_cluster.errors import InvalidArgumentError
-from fila_cluster.spark.feed import OPTIONS, Intake
+from fila_cluster.spark.feed import OPTIONS, PartitionIntake
 from fila_cluster.spark.options import BrokerAccess, one_queue_of, queue_of, refuse_unknown, seconds_of
 
 
@@ -54,12 +54,12 @@ def test_unknown_options_are_refused_by_name_but_not_sparks_own():
 
 
 def test_an_intake():
-    intake = Intake.of({"queue": "q", "dedup_window": "90s", "job": "nightly"})
+    intake = PartitionIntake.of({"queue": "q", "dedup_window": "90s", "job": "nightly"})
     assert (intake.queue, intake.dedup_window_ms, intake.retry_for_s) == ("q", 90_000, 120.0)
     assert pickle.loads(pickle.dumps(intake)) == intake
-    assert intake.job.scope() == Intake.of({"job": "nightly"}).job.scope()
+    assert intake.job.scope() == PartitionIntake.of({"job": "nightly"}).job.scope()
 
 
 def test_two_intakes_without_a_name_are_two_jobs():
-    assert Intake.of({}).job.scope() != Intake.of({}).job.scope()
-    assert Intake.of({}).dedup_window_ms == 0
+    assert PartitionIntake.of({}).job.scope() != PartitionIntake.of({}).job.scope()
+    assert PartitionIntake.of({}).dedup_window_ms == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from fila_cluster.errors import InvalidArgumentError
-from fila_cluster.spark.selection import Selection
+from fila_cluster.spark.pushdown import Selection
 
 NAMES = ["orders", "orders-eu", "orders.dlq", "orders-eu.dlq", "mail", "shop/orders"]
 

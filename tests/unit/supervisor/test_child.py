@@ -6,17 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster.run.supervisor.child import HEALTHY_S, HUNG_S, Backoff, Child, Liveness, describe_exit, without_secrets
+from fila_cluster.run.supervisor.child import (
+    HEALTHY_S,
+    HUNG_S,
+    Child,
+    Liveness,
+    RestartBackoff,
+    describe_exit,
+    without_secrets,
+)
 from fila_process.parent import BEAT_S, DEPOSED, Heartbeat
 
 
 def test_the_first_restart_is_at_once_then_pauses_double_up_to_a_limit():
-    backoff = Backoff()
+    backoff = RestartBackoff()
     assert [backoff.delay_s(1.0) for _ in range(9)] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
 
 
 def test_a_child_that_has_served_for_a_while_is_restarted_at_once():
-    backoff = Backoff()
+    backoff = RestartBackoff()
     for _ in range(5):
         backoff.delay_s(0.0)
     assert backoff.delay_s(HEALTHY_S) == 0.0
@@ -24,7 +32,7 @@ def test_a_child_that_has_served_for_a_while_is_restarted_at_once():
 
 
 def test_one_that_is_killed_every_few_seconds_never_waits():
-    backoff = Backoff()
+    backoff = RestartBackoff()
     assert {backoff.delay_s(HEALTHY_S) for _ in range(100)} == {0.0}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fila_cluster.ops.observer.settings import ObserverSettings
 from fila_cluster.run.config.address import Address
-from fila_cluster.run.config.settings import Dashboard, Limits, Lua, Settings, Telemetry
+from fila_cluster.run.config.settings import Dashboard, LimitSettings, Lua, Settings, Telemetry
 from fila_cluster.run.supervisor import CannotStartError, layout
 from fila_cluster.run.supervisor.layout import (
     Layout,
@@ -80,7 +80,7 @@ def told(settings: Settings) -> ShardSettings:
 
 
 def test_limits_and_hooks_reach_the_shards():
-    limits = Limits(
+    limits = LimitSettings(
         max_payload_bytes=1,
         max_queue_messages=2,
         max_queue_bytes=3,

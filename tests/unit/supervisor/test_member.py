@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from fila_cluster.run.config.address import Address
-from fila_cluster.run.config.replication import Hosts, Replication
-from fila_cluster.run.config.settings import Backup, Server, Settings, Storage
+from fila_cluster.run.config.settings import Backup, Hosts, ReplicationSettings, Server, Settings, Storage
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor import member as module
 from fila_cluster.run.supervisor.auth import fingerprint_of, init_auth, open_auth, prepare_server_key, switch_server_key
@@ -32,7 +31,7 @@ def settings(listen: str = "127.0.0.1:5555", shards: int | None = None, **option
     return Settings(
         server=server,
         hosts=Hosts.model_validate(hosts),
-        replication=Replication.model_validate({"log": "kafka://k:9092"} | replication),
+        replication=ReplicationSettings.model_validate({"log": "kafka://k:9092"} | replication),
     )
 
 

@@ -3,8 +3,7 @@ from fila_cluster.ops.analysis.attention import Concern
 from fila_cluster.ops.analysis.rates import Rates
 from fila_cluster.ops.top.banner import KEYS_LINE, banner, throttled, urgent
 from fila_cluster.ops.top.dialogs import HELP
-from fila_cluster.ops.top.poller import Picture
-from fila_cluster.ops.top.summary import Summary
+from fila_cluster.ops.top.poller import Picture, Summary
 
 
 def picture(*concerns: Concern, rates: Rates | None = None, shards_up: int = 6) -> Picture:

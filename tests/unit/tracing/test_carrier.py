@@ -11,7 +11,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.encoding import seal
 from fila_cluster.client.protocol.lease import ClientLease
-from fila_cluster.tracing.carrier import FIELDS_BYTES_MAX, carriers, fields_of, with_fields
+from fila_cluster.tracing.spans import FIELDS_BYTES_MAX, carriers, fields_of, with_fields
 from fila_proto_zmq.commands import LeaseBatch
 from fila_proto_zmq.record import Extension, Record, pack_record, seal_envelope
 from tests.unit.client.peer import Owner, record

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from fila_cluster.app import App, Tally
 from fila_cluster.run.supervisor import CannotStartError
-from fila_cluster.run.work import changes, logs, telemetry, wire
+from fila_cluster.run.work import logs, supervising, wire
 from fila_cluster.run.work.loading import CannotLoadError, load, split_name
-from fila_cluster.run.work.progress import Board, shown
+from fila_cluster.run.work.progress import ProgressBoard, shown
 
 # --- loading --------------------------------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ def test_a_name_is_a_module_and_an_app(name: str) -> None:
 
 
 def test_lines_come_back_as_they_were() -> None:
-    for line in (wire.Serves(["orders"]), wire.Counted({"orders": Tally(ack=3, in_hand=1)})):
+    for line in (wire.Serves(["orders"]), wire.TallyReport({"orders": Tally(ack=3, in_hand=1)})):
         encoded = wire.encode([line])
         assert encoded.endswith(b"\n")
         assert encoded.count(b"\n") == 1
@@ -80,7 +80,7 @@ def test_lines_come_back_as_they_were() -> None:
 
 
 def test_the_line_in_the_terminal_counts_all_processes_also_those_that_ended() -> None:
-    board = Board()
+    board = ProgressBoard()
     assert board.text(0) == "0 processes · 0 done · 0/s · 0 in hand"
     board.counted(1, {"orders": Tally(ack=100, in_hand=2, overdue=1), "mail": Tally(own=1)}, 10.0)
     board.counted(2, {"orders": Tally(ack=1000, retry=3, fail=1)}, 12.0)
@@ -124,7 +124,7 @@ def bare_logging() -> Iterator[None]:
 @bare_logging()
 def test_lines_of_both_kinds_have_the_messages_id() -> None:
     stream = io.StringIO()
-    logs.set_up("handlers", for_people=False, pid=7, stream=stream)
+    logs.set_up_logs("handlers", for_people=False, pid=7, stream=stream)
     with structlog.contextvars.bound_contextvars(message_id="0190", queue="orders", handler="charge"):
         logging.getLogger("shop").info("charged %s", "acme")
         structlog.get_logger("shop").warning("slow", seconds=3)
@@ -144,7 +144,7 @@ def test_lines_of_both_kinds_have_the_messages_id() -> None:
 @bare_logging()
 def test_lines_for_people_show_no_local_variables() -> None:
     stream = io.StringIO()
-    logs.set_up("handlers", for_people=True, pid=7, stream=stream)
+    logs.set_up_logs("handlers", for_people=True, pid=7, stream=stream)
     payload = "secret" + " payload"
     try:
         print(1 // (len(payload) - 14))
@@ -160,7 +160,7 @@ def test_what_the_application_has_set_up_stays() -> None:
     logging.getLogger().addHandler(own)
     structlog.configure(processors=[structlog.processors.JSONRenderer()])
     before = structlog.get_config()["processors"]
-    logs.set_up("handlers", for_people=False, pid=7)
+    logs.set_up_logs("handlers", for_people=False, pid=7)
     assert logging.getLogger().handlers == [own]
     assert structlog.get_config()["processors"] == before
 
@@ -169,14 +169,14 @@ def test_what_the_application_has_set_up_stays() -> None:
 
 
 def test_no_telemetry_is_set_up_unless_a_variable_says_where_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in telemetry.ENDPOINTS:
+    for name in logs.ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
     loaded = set(sys.modules)
-    telemetry.set_up()()
+    logs.set_up_telemetry()()
     assert not {name for name in set(sys.modules) - loaded if "exporter" in name}
 
 
 def test_reload_without_its_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with pytest.raises(CannotStartError, match=r"pip install 'fila-cluster\[reload\]'"):
-        changes.require()
+        supervising.require_watchfiles()

@@ -9,7 +9,7 @@ from django.utils import timezone
 from fila_cluster.django.models import TaskRecord
 
 ROWS_MAX = 1000
-"""Rows that one statement deletes: a long one would hold up others."""
+"""Rows that one statement deletes: a long one would delay others."""
 
 
 class Command(BaseCommand):  # type: ignore[misc] # Django is not typed

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from fila_cluster.django.backend import FilaBackend
 from fila_cluster.django.framework import task_backends
-from fila_cluster.django.worker import Worker
+from fila_cluster.django.worker import TaskWorker
 from fila_cluster.errors import InvalidArgumentError
 from fila_process.signals import ENDINGS, handling
 from fila_proto_zmq.names import check_new_queue_name
@@ -27,7 +27,7 @@ RESTART_S: Final = 1.0
 class Command(BaseCommand):  # type: ignore[misc] # Django is not typed
     """``manage.py fila_worker``."""
 
-    help = "Run tasks. SIGTERM and Ctrl-C let running ones end, and give the others back."
+    help = "Run tasks. SIGTERM and Ctrl-C wait for running ones, and give the others back."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Describe the options."""
@@ -49,7 +49,8 @@ class Command(BaseCommand):  # type: ignore[misc] # Django is not typed
         unknown = set(queues) - backend.queues
         if backend.queues and unknown:
             raise CommandError(
-                f"--queues {options['queues']}: {sorted(unknown)[0]!r} is not in the backend's QUEUES {sorted(backend.queues)}"
+                f"--queues {options['queues']}: {sorted(unknown)[0]!r} is not in the backend's QUEUES "
+                f"{sorted(backend.queues)}"
             )
         for queue in queues:
             try:
@@ -65,7 +66,7 @@ class Command(BaseCommand):  # type: ignore[misc] # Django is not typed
 
     def _one(self, backend: FilaBackend, queues: list[str], options: dict[str, Any]) -> int:
         worker_id = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-        worker = Worker(backend, queues, threads=options["threads"], worker_id=worker_id)
+        worker = TaskWorker(backend, queues, threads=options["threads"], worker_id=worker_id)
         parent = int(os.environ.get(PARENT) or 0)
         with handling(lambda *_: worker.stop()):
             self.stderr.write(f"fila_worker {worker_id}: {', '.join(queues)}, {options['threads']} threads")
@@ -86,7 +87,7 @@ def _backend(alias: str) -> FilaBackend:
     except Exception as error:
         raise CommandError(f"--backend {alias}: {error}") from error
     if not isinstance(backend, FilaBackend):
-        raise CommandError(f"--backend {alias}: TASKS[{alias!r}] is {type(backend).__name__}, no FilaBackend")
+        raise CommandError(f"--backend {alias}: TASKS[{alias!r}] is {type(backend).__name__}, not a FilaBackend")
     return backend
 
 

@@ -53,7 +53,7 @@ def meaning(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleRow:
-    """A throttle key that has a rate. None is not known: the key is not in use, or not among a shard's busiest."""
+    """A throttle key that has a rate. None is unknown: the key is not in use, or not among a shard's busiest."""
 
     key: str
     rate: float
@@ -76,7 +76,7 @@ def throttle_rows(config: Mapping[str, str], metrics: Metrics) -> list[ThrottleR
 def _seen(metrics: Metrics) -> dict[str, tuple[float, int, int]]:
     """Return tokens, passes and hits by key.
 
-    A shard that has not asked for long overrates a bucket: the least number is the right one.
+    The number of a shard that has not asked for long is too high: the least number is the right one.
     """
     seen: dict[str, tuple[float, int, int]] = {}
     for each in (each for worker in metrics.workers for shard in worker.shards for each in shard.throttles):
@@ -86,7 +86,7 @@ def _seen(metrics: Metrics) -> dict[str, tuple[float, int, int]]:
 
 
 def wrong_field(error: str) -> str:
-    """Return the field of a throttle's form that an error of the broker is about: ``key``, ``rate`` or ``burst``."""
+    """Return the field of a throttle's form for an error of the broker: ``key``, ``rate`` or ``burst``."""
     if ":burst' =" in error:
         return "burst"
     return "key" if error.startswith(("config key", "a config key", "a throttle key")) else "rate"

@@ -9,7 +9,7 @@ from fila_cluster import AsyncClient
 from fila_cluster.client.calls.redrive import redrive_selected
 from fila_cluster.client.message import MessageView
 from fila_cluster.ops.dashboard.messages.dialog import MessageAction, MessageDialog
-from fila_cluster.ops.dashboard.messages.find import find_message
+from fila_cluster.ops.dashboard.messages.page import find_message
 from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, notify, notify_error
 
 RATE_DEFAULT: Final = 50.0
@@ -65,8 +65,8 @@ TellAddress = Callable[[str | None, str | None], None]
 
 
 class LetterDialog:
-    """``changed`` is awaited when the letter is gone; ``tell_address`` is called with the open letter: its id, and the id of
-    the one before it."""
+    """``changed`` is awaited when the letter is gone; ``tell_address`` is called with the ids of the open letter and the one
+    before it."""
 
     def __init__(
         self,

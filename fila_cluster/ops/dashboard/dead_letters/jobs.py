@@ -1,28 +1,32 @@
-"""Work on many dead letters, step by step: send them back, or delete them."""
+"""Work on many dead letters, step by step: send them back, or delete them. Every open page lists these jobs."""
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from nicegui import ui
+
 from fila_cluster import AsyncClient
 from fila_cluster.client.calls.redrive import redrive_selected
 from fila_cluster.errors import FilaError, MessageNotFoundError
+from fila_cluster.figures import counted
+from fila_cluster.ops.dashboard.shell.links import link
 
 
-class Step(NamedTuple):
-    """Of ``seen`` letters, ``moved`` were sent back or deleted. None seen: there is nothing left."""
+class JobStep(NamedTuple):
+    """Of ``seen`` letters, ``moved`` were sent back or deleted. ``seen`` 0: there are no letters left."""
 
     seen: int
     moved: int
 
 
-class Work(Protocol):
+class LetterWork(Protocol):
     """Sends back or deletes the next letters. After an error it can be called again."""
 
-    async def advance(self, count: int) -> Step:
+    async def advance(self, count: int) -> JobStep:
         """Work on up to ``count`` of them."""
         ...
 
@@ -33,12 +37,12 @@ class PickedRedrive:
     def __init__(self, client: AsyncClient, dlq: str, ids: Sequence[str]) -> None:
         self._client, self._dlq, self._left = client, dlq, list(ids)
 
-    async def advance(self, count: int) -> Step:
+    async def advance(self, count: int) -> JobStep:
         """Send some back; those that are leased, gone, or have nowhere to go stay."""
         ids = self._left[:count]
         moved = await redrive_selected(self._client, self._dlq, ids) if ids else 0
         del self._left[: len(ids)]
-        return Step(len(ids), moved)
+        return JobStep(len(ids), moved)
 
 
 class FullRedrive:
@@ -47,10 +51,10 @@ class FullRedrive:
     def __init__(self, client: AsyncClient, dlq: str) -> None:
         self._client, self._dlq = client, dlq
 
-    async def advance(self, count: int) -> Step:
-        """Send some back, until none is left that is pending and has somewhere to go."""
+    async def advance(self, count: int) -> JobStep:
+        """Send some back, until all pending letters with a source queue are gone."""
         moved = await self._client.redrive(self._dlq, count)
-        return Step(moved, moved)
+        return JobStep(moved, moved)
 
 
 class PickedDeletion:
@@ -59,12 +63,12 @@ class PickedDeletion:
     def __init__(self, client: AsyncClient, dlq: str, ids: Sequence[str]) -> None:
         self._client, self._dlq, self._left = client, dlq, list(ids)
 
-    async def advance(self, count: int) -> Step:
+    async def advance(self, count: int) -> JobStep:
         """Delete some; leased ones stay, and those that are gone already don't count."""
         ids = self._left[:count]
         removed = await asyncio.gather(*(self._remove(each) for each in ids))
         del self._left[: len(ids)]
-        return Step(len(ids), sum(removed))
+        return JobStep(len(ids), sum(removed))
 
     async def _remove(self, message_id: str) -> bool:
         try:
@@ -86,7 +90,7 @@ GIVE_UP_S: Final = 60.0
 
 
 @dataclass(slots=True)
-class Job:
+class LetterJob:
     """One job's progress.
 
     ``state``: ``running``, ``waiting`` (for the broker), ``done``, ``stopped`` or ``failed``; ``trouble`` is the reason.
@@ -127,7 +131,7 @@ class Job:
         """Stop after the letters under way."""
         self._stop.set()
 
-    async def run(self, work: Work, clock: Callable[[], float] = time.monotonic) -> None:
+    async def run(self, work: LetterWork, clock: Callable[[], float] = time.monotonic) -> None:
         """Do the work."""
         budget = Budget(self.rate, clock())
         while not (self.is_over or self._stop.is_set() or self.seen >= self.total):
@@ -143,7 +147,7 @@ class Job:
         if not self.is_over:
             self._end("stopped" if self._stop.is_set() and self.seen < self.total else "done", "")
 
-    async def _advance(self, work: Work, count: int, clock: Callable[[], float]) -> Step | None:
+    async def _advance(self, work: LetterWork, count: int, clock: Callable[[], float]) -> JobStep | None:
         """Do one step; None if the broker did not do it: then wait a little, or end."""
         try:
             step = await work.advance(count)
@@ -170,7 +174,7 @@ class Job:
 class Budget:
     """The letters that may go now.
 
-    A rate allows as many as one second brings, never more: after a standstill nothing is made up for.
+    A rate allows as many as one second brings, also after a standstill.
     """
 
     def __init__(self, rate: float | None, now: float) -> None:
@@ -199,29 +203,29 @@ class TooManyJobsError(Exception):
     """Too many jobs run: more would only slow each other down."""
 
 
-class Jobs:
+class LetterJobs:
     """All jobs of an observer. Invariant: at most :data:`RUNNING_MAX` run."""
 
     def __init__(self) -> None:
-        self._jobs: dict[int, tuple[Job, asyncio.Task[None]]] = {}
+        self._jobs: dict[int, tuple[LetterJob, asyncio.Task[None]]] = {}
         self._number = 0
 
-    def start(self, work: Work, *, dlq: str, verb: str, what: str, total: int, rate: float | None = None) -> Job:
+    def start(self, work: LetterWork, *, dlq: str, verb: str, what: str, total: int, rate: float | None = None) -> LetterJob:
         """Begin a job; :class:`TooManyJobsError` if too many are under way."""
         self._forget()
         if sum(not job.is_over for job in self.all()) >= RUNNING_MAX:
             raise TooManyJobsError(f"{RUNNING_MAX} jobs are under way: wait for one of them, or stop one")
         self._number += 1
-        job = Job(self._number, dlq, verb, what, total, rate, started_s=time.time())
+        job = LetterJob(self._number, dlq, verb, what, total, rate, started_s=time.time())
         self._jobs[job.number] = job, asyncio.ensure_future(job.run(work))
         return job
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[LetterJob]:
         """Return the jobs that are remembered, the newest first."""
         self._forget()
         return [job for job, _ in reversed(self._jobs.values())]
 
-    def of(self, dlq: str) -> list[Job]:
+    def of(self, dlq: str) -> list[LetterJob]:
         """Return the jobs of one queue, the newest first."""
         return [job for job in self.all() if job.dlq == dlq]
 
@@ -230,3 +234,78 @@ class Jobs:
         old = [job for job in over if time.time() - (job.ended_s or 0) > REMEMBERED_S]
         for job in {job.number: job for job in (*old, *over[: max(0, len(over) - REMEMBERED_MAX)])}.values():
             del self._jobs[job.number]
+
+
+LOOK_S: Final = 0.5
+
+_COLOURS: Final = {"running": "primary", "waiting": "warning", "done": "positive", "stopped": "grey", "failed": "negative"}
+
+_DONE: Final = {"redrive": "went back", "delete": "deleted"}
+
+
+def progress(job: LetterJob) -> str:
+    """Return its progress, in a line."""
+    stayed = f" · {counted(job.stayed)} stayed (leased, gone or with nowhere to go)" if job.stayed else ""
+    short = job.total - job.seen if job.state == "done" else 0
+    missing = f" · {counted(short)} were gone or have nowhere to go" if short else ""
+    trouble = f" · {job.trouble}" if job.trouble else ""
+    return f"{counted(job.moved)} of {counted(job.total)} {_DONE[job.verb]}{stayed}{missing}{trouble}"
+
+
+class JobList:
+    """The jobs that ``jobs`` returns, drawn again when others are there.
+
+    ``ended`` is awaited once for each that ends while the page is open.
+    """
+
+    def __init__(
+        self, jobs: Callable[[], Sequence[LetterJob]], ended: Callable[[LetterJob], Awaitable[None]] | None = None
+    ) -> None:
+        self._jobs = jobs
+        self._ended = ended
+        self._over = {job.number for job in jobs() if job.is_over}
+        self._rows: dict[int, _Row] = {}
+        with ui.card().classes("w-full p-3 gap-2").props("data-testid=jobs") as self._card:
+            ui.label("Jobs").classes("font-semibold")
+            self._list = ui.column().classes("w-full gap-2")
+        self._card.set_visibility(False)
+        ui.timer(LOOK_S, self._look)
+
+    async def _look(self) -> None:
+        jobs = self._jobs()
+        self._card.set_visibility(bool(jobs))
+        if [job.number for job in jobs] != list(self._rows):
+            self._list.clear()
+            with self._list:
+                self._rows = {job.number: _Row(job) for job in jobs}
+        for row in self._rows.values():
+            row.look()
+        for job in jobs:
+            if job.is_over and job.number not in self._over:
+                self._over.add(job.number)
+                if self._ended is not None:
+                    await self._ended(job)
+
+
+class _Row:
+    def __init__(self, job: LetterJob) -> None:
+        self._job = job
+        rate = "at once" if job.rate is None else f"{job.rate:g} a second"
+        with ui.row().classes("w-full items-center gap-3 no-wrap").props(f"data-testid=job-{job.number}"):
+            self._badge = ui.badge()
+            ui.link(job.dlq, link("/dead-letters", queue=job.dlq)).classes("whitespace-nowrap")
+            ui.label(f"{job.verb} {job.what}" + (f", {rate}" if job.verb == "redrive" else "")).classes(
+                "truncate max-w-[24rem]"
+            )
+            self._progress = ui.linear_progress(value=0, show_value=False).props("rounded size=8px").classes("w-40 grow")
+            self._text = ui.label().classes("fila-quiet").props("data-testid=job-text")
+            self._stop = ui.button("Stop", icon="stop", on_click=job.stop).props("outline dense no-caps data-testid=job-stop")
+
+    def look(self) -> None:
+        """Show its progress."""
+        job = self._job
+        self._badge.text = job.state
+        self._badge.props(f"color={_COLOURS[job.state]}")
+        self._progress.value = 1.0 if job.state == "done" else job.seen / max(1, job.total)
+        self._text.text = progress(job)
+        self._stop.set_visibility(not job.is_over)

@@ -11,12 +11,9 @@ from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.figures import counted
 from fila_cluster.ops.dashboard.dead_letters.dialogs import LetterDialog
-from fila_cluster.ops.dashboard.dead_letters.groups import Group, grouped
-from fila_cluster.ops.dashboard.dead_letters.job_list import JobList
-from fila_cluster.ops.dashboard.dead_letters.jobs import Job, Jobs
-from fila_cluster.ops.dashboard.dead_letters.queue_list import LetterQueues
-from fila_cluster.ops.dashboard.dead_letters.reading import Reading
-from fila_cluster.ops.dashboard.dead_letters.tables import GroupTable, LetterSelection, LetterTable, letters
+from fila_cluster.ops.dashboard.dead_letters.groups import Group, LetterReader, grouped
+from fila_cluster.ops.dashboard.dead_letters.jobs import JobList, LetterJob, LetterJobs
+from fila_cluster.ops.dashboard.dead_letters.tables import GroupTable, LetterQueues, LetterSelection, LetterTable, letters
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, Context, Visits
 from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm_by_name, notify
 from fila_cluster.ops.dashboard.shell.frame import frame, lacks
@@ -33,7 +30,7 @@ SHOWN_EVERY: Final = 2500
 
 def register(visits: Visits) -> None:
     """Add the page. Its jobs live as long as the observer."""
-    jobs = Jobs()
+    jobs = LetterJobs()
 
     @ui.page("/dead-letters")
     def dead_letters(
@@ -56,7 +53,7 @@ def register(visits: Visits) -> None:
         keep_live(context, page.look, page.trouble)
 
 
-def _overview(context: Context, jobs: Jobs) -> None:
+def _overview(context: Context, jobs: LetterJobs) -> None:
     trouble = ui.label().classes("text-negative").props("data-testid=trouble")
     JobList(lambda: [job for job in jobs.all() if context.may(ADMIN, job.dlq)])
     keep_live(context, LetterQueues(context).look, trouble)
@@ -68,7 +65,7 @@ class _Letters:
     The letters that were read stay on the page until the user reads again, or a job ended that changed the queue.
     """
 
-    def __init__(self, context: Context, jobs: Jobs, dlq: str, reason: str, kind: str) -> None:
+    def __init__(self, context: Context, jobs: LetterJobs, dlq: str, reason: str, kind: str) -> None:
         self._context = context
         self._dlq = dlq
         self._reason = reason
@@ -77,7 +74,7 @@ class _Letters:
         """The letter in the address, and the id of the one before it."""
         self._depth = 0
         self._has_begun = False
-        self._reading: Reading | None = None
+        self._reading: LetterReader | None = None
         self._groups: dict[str, Group] = {}
         self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
         with ui.column().classes("w-full gap-3") as self._body:
@@ -85,9 +82,9 @@ class _Letters:
         self._body.set_visibility(False)
         self._dialog = LetterDialog(context.client, dlq, self.read, self._tell_address, may_change=context.may(ADMIN, dlq))
 
-    # --- what it looks like -------------------------------------------------------------------------------------------
+    # --- layout -------------------------------------------------------------------------------------------------------
 
-    def _build(self, jobs: Jobs) -> None:
+    def _build(self, jobs: LetterJobs) -> None:
         self._build_head()
         may_change = self._context.may(ADMIN, self._dlq)
         if may_change:
@@ -163,7 +160,7 @@ class _Letters:
 
     async def read(self) -> None:
         """Read the letters, or read them again, and show them step by step; a later call replaces an earlier one."""
-        self._reading = reading = Reading(self._context.client, self._dlq)
+        self._reading = reading = LetterReader(self._context.client, self._dlq)
         self._untick()
         due = 0
         try:
@@ -246,11 +243,11 @@ class _Letters:
             notify(f"{letters(count)} deleted")
             await self.read()
 
-    async def _ended(self, _: Job) -> None:
+    async def _ended(self, _: LetterJob) -> None:
         await self.read()
 
 
-def _read_text(reading: Reading, count: int, depth: int) -> str:
+def _read_text(reading: LetterReader, count: int, depth: int) -> str:
     """Return the progress of reading, for people; ``depth`` is the depth of the queue, if known."""
     of = count if reading.is_complete else max(count, depth)
     bound = f"; no more than {counted(reading.most)} are read" if count >= reading.most and not reading.is_complete else ""

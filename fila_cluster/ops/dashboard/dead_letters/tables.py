@@ -6,23 +6,28 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster import AsyncClient
-from fila_cluster.figures import counted
+from fila_cluster import AsyncClient, QueueInfo
+from fila_cluster.client.calls.queues import ListingQueues
+from fila_cluster.client.views import queue_infos
+from fila_cluster.errors import FilaError
+from fila_cluster.figures import aged, counted
+from fila_cluster.ops.analysis.rates import all_queues
 from fila_cluster.ops.dashboard.dead_letters.dialogs import ask_speed
-from fila_cluster.ops.dashboard.dead_letters.groups import DeadLetter, Group, most_frequent
+from fila_cluster.ops.dashboard.dead_letters.groups import DeadLetter, Group, LetterReader, kind_shares, most_frequent
 from fila_cluster.ops.dashboard.dead_letters.jobs import (
     FullRedrive,
-    Jobs,
+    LetterJobs,
+    LetterWork,
     PickedDeletion,
     PickedRedrive,
     TooManyJobsError,
-    Work,
 )
 from fila_cluster.ops.dashboard.messages.dialog import STATE_SLOT
 from fila_cluster.ops.dashboard.messages.table import ID_SLOT, short
+from fila_cluster.ops.dashboard.shell.context import CONSUME, Context
 from fila_cluster.ops.dashboard.shell.feedback import confirm, notify_error
 from fila_cluster.ops.dashboard.shell.links import link
-from fila_cluster.ops.dashboard.widgets.cells import short_time
+from fila_cluster.ops.dashboard.widgets.cells import linked, short_time
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
 
 _ERROR: Final = '<div class="whitespace-normal break-words fila-mono min-w-[16rem]">{{ props.value }}</div>'
@@ -30,7 +35,8 @@ _ERROR: Final = '<div class="whitespace-normal break-words fila-mono min-w-[16re
 _KIND: Final = (
     _ERROR
     + """
-<div v-if="props.row.example != props.value" class="whitespace-normal break-words fila-quiet">for example: {{ props.row.example }}</div>"""
+<div v-if="props.row.example != props.value"
+ class="whitespace-normal break-words fila-quiet">for example: {{ props.row.example }}</div>"""
 )
 
 _KEYS: Final = '<div class="whitespace-normal max-w-[14rem]">{{ props.value }}</div>'
@@ -150,7 +156,12 @@ class LetterSelection:
     """``picked`` returns the selected ids; ``started`` is called when a job was started with them."""
 
     def __init__(
-        self, client: AsyncClient, jobs: Jobs, dlq: str, picked: Callable[[], Sequence[str]], started: Callable[[], None]
+        self,
+        client: AsyncClient,
+        jobs: LetterJobs,
+        dlq: str,
+        picked: Callable[[], Sequence[str]],
+        started: Callable[[], None],
     ) -> None:
         self._client, self._jobs, self._dlq, self._picked, self._started = client, jobs, dlq, picked, started
         with ui.row().classes("w-full items-center gap-3") as self.row:
@@ -192,7 +203,7 @@ class LetterSelection:
             work = PickedDeletion(self._client, self._dlq, ids)
             self._start(work, "delete", f"{letters(len(ids))} that were selected", len(ids), None)
 
-    def _start(self, work: Work, verb: str, what: str, total: int, rate: float | None) -> None:
+    def _start(self, work: LetterWork, verb: str, what: str, total: int, rate: float | None) -> None:
         try:
             self._jobs.start(work, dlq=self._dlq, verb=verb, what=what, total=total, rate=rate)
         except TooManyJobsError as error:
@@ -204,3 +215,95 @@ class LetterSelection:
 def letters(count: int) -> str:
     """Return a number of letters, for people."""
     return counted(count, "letter")
+
+
+SAMPLED: Final = 100
+"""Letters of a queue whose errors are shown in the list."""
+
+QUEUES_SAMPLED: Final = 20
+"""Only the fullest queues show errors."""
+
+_COLUMNS: Final = (
+    TableColumn("name", "Dead letter queue", slot=linked("href")),
+    TableColumn("depth", "Letters", counted, is_number=True),
+    TableColumn("in_flight", "Leased", counted, is_number=True),
+    TableColumn("oldest_s", "Oldest", aged, is_number=True),
+    TableColumn(
+        "errors", f"Errors of the first {SAMPLED}", slot='<div class="whitespace-normal fila-mono">{{ props.value }}</div>'
+    ),
+)
+
+
+class LetterQueues:
+    """The list.
+
+    Queues that were chosen as dead letter targets of others are not in it: ``/dead-letters?queue=…`` shows those, too.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._missing = ""
+        self._part = ui.label().classes("text-negative").props("data-testid=part")
+        self._part.set_visibility(False)
+        self._sampled: dict[str, tuple[QueueInfo, str]] = {}
+        self._table = PagedTable(
+            _COLUMNS,
+            key="name",
+            sort_by="depth",
+            descending=True,
+            mark="letter-queues",
+            search_in=["name", "errors"],
+            empty="No dead letters anywhere.",
+        )
+
+    async def look(self) -> None:
+        """Ask for the queues, and for the letters of those that changed."""
+        infos = [
+            info for info in await self._active_queues() if info.is_dead_letter and self._context.may(CONSUME, info.name)
+        ]
+        infos.sort(key=lambda info: -info.depth)
+        self._show(infos)
+        self._sampled = {info.name: (info, await self._errors(info)) for info in infos[:QUEUES_SAMPLED]}
+        self._show(infos)
+
+    async def _active_queues(self) -> list[QueueInfo]:
+        """Return those of the shards that answer, and note the others."""
+        listing = ListingQueues("", active=True, partial=True)
+        while (request := listing.next_request()) is not None:
+            listing.answered(await self._context.client.request(request))
+        latest, answered = self._context.latest, listing.shards or set()
+        total = latest.status.shards if latest and latest.status else len(answered)
+        self._missing = "" if len(answered) >= total else f"{len(answered)} of {total} shards"
+        return queue_infos(listing.result)
+
+    async def _errors(self, info: QueueInfo) -> str:
+        before = self._sampled.get(info.name)
+        if before is not None and before[0] == info:
+            return before[1]
+        reading = LetterReader(self._context.client, info.name, SAMPLED)
+        try:
+            async for _ in reading.steps():
+                pass
+        except FilaError as error:
+            return str(error)
+        return kind_shares(reading.letters)
+
+    def _show(self, infos: list[QueueInfo]) -> None:
+        latest = self._context.latest
+        oldest = {queue.info.name: queue.oldest_pending_ms for queue in all_queues(latest)} if latest else {}
+        self._table.show(
+            [
+                {
+                    "name": info.name,
+                    "href": link("/dead-letters", queue=info.name),
+                    "depth": info.depth,
+                    "in_flight": info.in_flight,
+                    "oldest_s": oldest[info.name] / 1000 if oldest.get(info.name) else None,
+                    "errors": self._sampled[info.name][1] if info.name in self._sampled else "",
+                }
+                for info in infos
+            ],
+            self._missing,
+        )
+        self._part.text = f"{self._missing}: the dead letters of the others are unknown" if self._missing else ""
+        self._part.set_visibility(bool(self._missing))

@@ -7,8 +7,8 @@ from typing import Final
 from nicegui import ui
 
 from fila_cluster.errors import FilaError
-from fila_cluster.ops.dashboard.hooks.fields import HookFields
 from fila_cluster.ops.dashboard.hooks.policy import HookPolicy, Shelf, changes, policy_of
+from fila_cluster.ops.dashboard.hooks.script_editor import HookFields
 from fila_cluster.ops.dashboard.shell.context import ADMIN, Context
 from fila_cluster.ops.dashboard.shell.feedback import confirm, notify
 from fila_proto_zmq.commands import QueueDescription

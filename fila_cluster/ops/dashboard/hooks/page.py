@@ -18,8 +18,8 @@ from fila_cluster.ops.dashboard.shell.links import link, queue_page
 from fila_cluster.ops.dashboard.shell.live import Look, keep_live
 from fila_cluster.ops.dashboard.widgets.cells import linked
 from fila_cluster.ops.dashboard.widgets.charts import Tile
+from fila_cluster.ops.dashboard.widgets.forms import QueueChoice
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
-from fila_cluster.ops.dashboard.widgets.queue_choice import QueueChoice
 from fila_proto_zmq.commands import HookMetrics, HookState, QueueDescription, QueueMetrics
 from fila_proto_zmq.names import is_dead_letter
 
@@ -90,7 +90,7 @@ class _AllHooks:
         assert metrics is not None
         self._table.show([_row(queue, queue.hooks) for queue in all_queues(metrics) if queue.hooks is not None])
         left_out = sum(shard.queues_left_out for worker in metrics.workers for shard in worker.shards)
-        note = "Counted since the scripts were compiled, or their shard was started. Decisions recalled for known headers do not run."
+        note = "Counted since the scripts were compiled, or their shard started. Decisions recalled for headers do not run."
         self._note.text = note + (f" {counted(left_out)} quieter queues are not counted here." if left_out else "")
 
 

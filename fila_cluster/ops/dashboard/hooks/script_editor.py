@@ -1,13 +1,13 @@
 """A Lua script in an editor, with a mark if it differs from the applied one."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from nicegui import Client, context, ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster.ops.dashboard.hooks.policy import TEMPLATES, WITHOUT
+from fila_cluster.ops.dashboard.hooks.policy import HOOKS, TEMPLATES, WITHOUT, HookPolicy
 
 _LIGHT: Final = "vscodeLight"
 _DARK: Final = "vscodeDark"
@@ -22,7 +22,7 @@ _TELL_COLOURS: Final = """
   tell();
 })()
 """
-"""Reports the page's colours. Only the browser knows them, if they are those of its system."""
+"""Reports the page's colours: if they are those of the user's system, only the browser has them."""
 
 
 class ScriptEditor:
@@ -50,7 +50,7 @@ class ScriptEditor:
         self.mark(changed=False)
 
     def lock(self) -> None:
-        """Let nobody change it."""
+        """Make it read-only."""
         self.editor.disable()
         self._may_start = False
         self._start.set_visibility(False)
@@ -78,7 +78,7 @@ class ScriptEditor:
 
 
 _followers: WeakKeyDictionary[Client, "WeakSet[ScriptEditor]"] = WeakKeyDictionary()
-"""The editors of each open page: a page hears of its colours once, however often a dialog with editors was open."""
+"""The editors of each open page: its colours are reported once, however often a dialog with editors was open."""
 
 
 def follow_colours(editors: Sequence[ScriptEditor]) -> None:
@@ -96,3 +96,48 @@ def _paint(editors: Iterable[ScriptEditor], event: GenericEventArguments) -> Non
     for each in editors:
         if not each.editor.is_deleted:
             each.editor.set_theme(_DARK if event.args else _LIGHT)
+
+
+class HookFields:
+    """Two scripts in editors, and below them, in the row ``limits``, their limits. ``edited`` is called at each change."""
+
+    def __init__(self, edited: Callable[[], None]) -> None:
+        with ui.row().classes("w-full gap-3 items-stretch"):
+            self._editors = {hook: ScriptEditor(hook, edited) for hook in HOOKS}
+        follow_colours(list(self._editors.values()))
+        with ui.row().classes("w-full items-center gap-3") as self.limits:
+            self._timeout = ui.number("Time limit, ms", placeholder="default", precision=0, on_change=edited)
+            self._timeout.props("dense outlined clearable data-testid=lua-timeout").classes("w-40")
+            self._memory = ui.number("Memory limit, bytes", placeholder="default", precision=0, on_change=edited)
+            self._memory.props("dense outlined clearable data-testid=lua-memory").classes("w-48")
+
+    @property
+    def policy(self) -> HookPolicy:
+        """The hooks in the fields."""
+        scripts = {hook: editor.text for hook, editor in self._editors.items()}
+        return HookPolicy(**scripts, timeout_ms=_whole(self._timeout), memory_limit_bytes=_whole(self._memory))
+
+    def load(self, policy: HookPolicy) -> None:
+        """Show other hooks."""
+        for hook, editor in self._editors.items():
+            editor.load(getattr(policy, hook))
+        self._timeout.value, self._memory.value = policy.timeout_ms, policy.memory_limit_bytes
+
+    def mark(self, changed: Container[str]) -> None:
+        """Show which scripts differ from the applied ones."""
+        for hook, editor in self._editors.items():
+            editor.mark(changed=hook in changed)
+
+    def reveal(self, hook: str, line: int) -> None:
+        """Scroll to a line of a script."""
+        self._editors[hook].editor.reveal_line(line)
+
+    def lock(self) -> None:
+        """Make them read-only."""
+        self.limits.set_visibility(False)
+        for editor in self._editors.values():
+            editor.lock()
+
+
+def _whole(field: ui.number) -> int | None:
+    return None if field.value is None else int(field.value)

@@ -13,11 +13,12 @@ from fila_cluster.ops.dashboard.hooks.trials.plan import (
     MEMORY_LIMIT_BYTES,
     TIMEOUT_MS,
     HookReport,
-    Plan,
+    TrialError,
     TrialMessage,
+    TrialPlan,
     TrialReport,
+    try_out,
 )
-from fila_cluster.ops.dashboard.hooks.trials.start import TrialError, try_out
 from fila_cluster.ops.dashboard.hooks.trials.verdicts import (
     ENQUEUE_FIELDS,
     decided_fields,
@@ -27,7 +28,7 @@ from fila_cluster.ops.dashboard.hooks.trials.verdicts import (
 )
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, EVERYTHING, Context
 from fila_cluster.ops.dashboard.widgets.cells import MONO
-from fila_cluster.ops.dashboard.widgets.header_lines import read_headers
+from fila_cluster.ops.dashboard.widgets.forms import read_headers
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_proto_zmq.names import dead_letter_name
 
@@ -46,7 +47,7 @@ class SampleForm:
             self._attempts = ui.number("Failed attempts", value=1, min=1, precision=0).props("dense outlined").classes("w-36")
 
     def message(self) -> TrialMessage:
-        """Return the message in the form. :class:`ValueError` names a line that is no header."""
+        """Return the message in the form. :class:`ValueError` names a line that is not a header."""
         return TrialMessage(
             _ID,
             read_headers(self._headers.value or ""),
@@ -119,12 +120,12 @@ class HookTrial:
         finally:
             self._button.enable()
 
-    async def _plan(self) -> Plan:
+    async def _plan(self) -> TrialPlan:
         wanted = self._wanted()
         queues.encode(changes(HookPolicy(), wanted))  # what can't be applied can't be tried
         if wanted.script("on_enqueue") is None and wanted.script("on_failure") is None:
             raise ValueError("there is no script to try: write one")
-        return Plan(
+        return TrialPlan(
             self._queue,
             wanted.script("on_enqueue"),
             wanted.script("on_failure"),
@@ -136,7 +137,7 @@ class HookTrial:
         )
 
     async def _config(self) -> dict[str, str]:
-        """Return the runtime config, as far as the visitor may read it: scripts see what is in it."""
+        """Return the runtime config, as far as the visitor may read it, for the scripts."""
         return await self._context.client.list_config() if self._context.may(ADMIN, EVERYTHING) else {}
 
     async def _messages(self) -> list[TrialMessage]:
@@ -156,7 +157,7 @@ class HookTrial:
             message.error = self._error.value or message.error
         return found
 
-    def _show(self, plan: Plan, report: TrialReport) -> None:
+    def _show(self, plan: TrialPlan, report: TrialReport) -> None:
         if report.refused:
             self._say(report.refused)
             return

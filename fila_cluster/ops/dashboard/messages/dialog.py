@@ -8,9 +8,8 @@ from nicegui import ui
 
 from fila_cluster.client.message import MessageView
 from fila_cluster.errors import FilaError
-from fila_cluster.figures import counted, sized
+from fila_cluster.figures import counted, distance, moment, sized
 from fila_cluster.ops.dashboard.shell.links import link, queue_page
-from fila_cluster.ops.dashboard.shell.timestamps import distance, moment
 from fila_cluster.ops.dashboard.widgets.payload_view import payload_view
 
 STATE_COLOURS: Final = {"pending": "primary", "delayed": "secondary", "leased": "warning"}
@@ -79,8 +78,7 @@ class MessageDialog:
 
 
 def message_facts(message: MessageView, now: datetime) -> dict[str, str]:
-    """Return the fields of a message besides its id, state, headers and payload, by name; fields that do not apply are left
-    out."""
+    """Return the fields of a message that apply, by name, without its id, state, headers and payload."""
     at = {
         "Enqueued": message.enqueued_at,
         "Due": message.due_at,

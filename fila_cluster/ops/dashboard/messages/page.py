@@ -1,24 +1,85 @@
 """``/messages?queue=…&state=…&key=…&id=…``: the messages in a queue, page by page, and each message in full."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from fastapi import Query
 from nicegui import ui
 
+from fila_cluster import AsyncClient
 from fila_cluster.client.calls.backlog import Page, browse_page
 from fila_cluster.client.message import MessageView
 from fila_cluster.errors import FilaError, MessageNotFoundError
-from fila_cluster.figures import counted
+from fila_cluster.figures import counted, distance
 from fila_cluster.ops.dashboard.messages.dialog import MessageAction, MessageDialog
-from fila_cluster.ops.dashboard.messages.find import find_message
 from fila_cluster.ops.dashboard.messages.table import MessageTable
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, Context, Visits
 from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, notify, notify_error
 from fila_cluster.ops.dashboard.shell.frame import frame, lacks
 from fila_cluster.ops.dashboard.shell.links import link
-from fila_cluster.ops.dashboard.shell.timestamps import distance
-from fila_cluster.ops.dashboard.widgets.queue_choice import QueueChoice
+from fila_cluster.ops.dashboard.widgets.forms import QueueChoice
+
+READ_MAX: Final = 10_000
+PAGES_MAX: Final = 100
+PAGE: Final = 1000
+
+_BROWSABLE: Final = ("pending", "delayed", "leased")
+
+
+class FoundMessage(NamedTuple):
+    """The message, or why it cannot be shown; ``is_letter``: it is in its dead letter queue."""
+
+    message: MessageView | None
+    why_not: str = ""
+    is_letter: bool = False
+
+
+async def find_message(
+    client: AsyncClient, queue: str, message_id: str, *, after: str | None = None, fairness_key: str | None = None
+) -> FoundMessage:
+    """Search for a message, first behind the id ``after``, then page by page. Raises the broker's errors.
+
+    The broker can browse behind a message, not at one. The answer of ``why`` narrows the search. A message behind ten
+    thousand others of its state is not found; the user gets a text with the remedy.
+    """
+    if (there := await _behind(client, queue, message_id, after)) is not None:
+        return FoundMessage(there)
+    try:
+        state = (await client.why(queue, message_id=message_id)).state
+    except MessageNotFoundError as error:
+        return FoundMessage(None, str(error))
+    if state == "dead_lettered" and not queue.endswith(".dlq"):
+        return FoundMessage(None, f"message {message_id} is a dead letter of queue {queue!r} now", is_letter=True)
+    return await _walk(client, queue, message_id, fairness_key, state if state in _BROWSABLE else None)
+
+
+async def _behind(client: AsyncClient, queue: str, message_id: str, after: str | None) -> MessageView | None:
+    try:
+        messages = (await browse_page(client, queue, 1, after=after)).messages
+    except MessageNotFoundError:
+        return None
+    return messages[0] if messages and messages[0].id == message_id else None
+
+
+async def _walk(
+    client: AsyncClient, queue: str, message_id: str, fairness_key: str | None, state: str | None
+) -> FoundMessage:
+    after, read = None, 0
+    for _ in range(PAGES_MAX):
+        page = await browse_page(client, queue, PAGE, after=after, fairness_key=fairness_key, state=state)
+        for message in page.messages:
+            if message.id == message_id:
+                return FoundMessage(message)
+        read += len(page.messages)
+        if not page.more or not page.messages:
+            return FoundMessage(None, f"message {message_id} moved during the search: search again")
+        if read >= READ_MAX:
+            break
+        after = page.messages[-1].id
+    return FoundMessage(
+        None, f"message {message_id} is there, but behind the first {read:,}: name its fairness key, or ask why it waits"
+    )
+
 
 PAGE_MESSAGES: Final = 50
 
@@ -207,4 +268,5 @@ class _Messages:
 
 def _leased(message: MessageView) -> str:
     until = f", {distance(message.lease_expires_at, datetime.now(UTC))}" if message.lease_expires_at else ""
-    return f"Message {message.id} is leased by {message.consumer}: it can be removed when it is given back or its lease ends{until}."
+    leased = f"Message {message.id} is leased by {message.consumer}"
+    return f"{leased}: it can be removed when it is given back or its lease ends{until}."

@@ -12,15 +12,15 @@ from nicegui.events import GenericEventArguments
 
 from fila_cluster.client.message import MessageView
 from fila_cluster.errors import FilaError
-from fila_cluster.figures import counted, sized
+from fila_cluster.figures import counted, distance, sized
 from fila_cluster.ops.dashboard.messages.dialog import STATE_SLOT
-from fila_cluster.ops.dashboard.shell.knowledge import LOADING
 from fila_cluster.ops.dashboard.shell.links import link
-from fila_cluster.ops.dashboard.shell.timestamps import distance
+from fila_cluster.ops.dashboard.shell.live import LOADING
 from fila_cluster.ops.dashboard.widgets.cells import ago
 
-ID_SLOT: Final = '<a :href="props.row.href" class="fila-mono text-primary" :title="props.row.key" @click.exact.prevent>{{ props.value }}</a>'
-"""The id leads to the message; a click with a key held opens it beside. A plain click is the row's."""
+ID_SLOT: Final = """<a :href="props.row.href" class="fila-mono text-primary" :title="props.row.key"
+ @click.exact.prevent>{{ props.value }}</a>"""
+"""A link to the message, for clicks with a key held. A plain click goes to the row."""
 
 _COLUMNS: Final = {
     "id": "Id",
@@ -38,7 +38,7 @@ _NUMBERS: Final = {"priority", "attempts", "size"}
 
 
 def short(message_id: str) -> str:
-    """Return the part of an id that tells it from its neighbours."""
+    """Return the part of an id that differs from its neighbours."""
     return f"{message_id[:8]}…{message_id[-8:]}"
 
 
@@ -62,7 +62,7 @@ class MessageTable:
         self._table.on("rowClick", click)
 
     def unknown(self, reason: str) -> None:
-        """Show that it is not known which messages there are."""
+        """Show that the messages are unknown."""
         self._table.rows = []
         self._say(f"Unknown: {reason}")
 
@@ -95,7 +95,7 @@ def _row(message: MessageView, before: str | None, now: datetime) -> dict[str, A
 
 
 def next_of(message: MessageView, now: datetime) -> str:
-    """Return what happens to it next by itself, and when."""
+    """Return its next change without an action, and the time."""
     if message.due_at is not None:
         return f"due {distance(message.due_at, now)}"
     if message.lease_expires_at is not None:

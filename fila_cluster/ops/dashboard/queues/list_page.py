@@ -12,9 +12,8 @@ from fila_cluster.ops.dashboard.shell.feedback import notify
 from fila_cluster.ops.dashboard.shell.frame import frame
 from fila_cluster.ops.dashboard.shell.links import link, queue_page
 from fila_cluster.ops.dashboard.shell.live import keep_live
-from fila_cluster.ops.dashboard.widgets.cells import linked
+from fila_cluster.ops.dashboard.widgets.cells import STATE_SLOT, linked
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
-from fila_cluster.ops.dashboard.widgets.queue_state import STATE_SLOT
 from fila_proto_zmq.names import dead_letter_name
 
 

@@ -7,7 +7,7 @@ from nicegui import ui
 
 from fila_cluster.client.calls.queues import QueueOptions
 from fila_cluster.ops.dashboard.queues.options_form import OptionsForm
-from fila_cluster.ops.dashboard.widgets.form_dialog import FormDialog
+from fila_cluster.ops.dashboard.widgets.forms import FormDialog
 from fila_proto_zmq import commands
 
 Do = Callable[[str, QueueOptions], Awaitable[None]]

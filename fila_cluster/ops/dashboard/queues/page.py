@@ -18,11 +18,10 @@ from fila_cluster.ops.dashboard.queues.send_dialog import SendDialog
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, PRODUCE, Context, Visits
 from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, confirm_by_name, notify, notify_error, succeeds
 from fila_cluster.ops.dashboard.shell.frame import frame, lacks
-from fila_cluster.ops.dashboard.shell.knowledge import Verb
 from fila_cluster.ops.dashboard.shell.links import link
-from fila_cluster.ops.dashboard.shell.live import Look, keep_live
+from fila_cluster.ops.dashboard.shell.live import Look, VerbButton, keep_live
+from fila_cluster.ops.dashboard.widgets.cells import show_state, state_badge
 from fila_cluster.ops.dashboard.widgets.charts import Gauges, ShareChart, Tile, TimeChart
-from fila_cluster.ops.dashboard.widgets.queue_state import show_state, state_badge
 from fila_proto_zmq.commands import QueueOptions
 from fila_proto_zmq.names import dead_letter_name, is_dead_letter
 from fila_proto_zmq.reasons import ReasonCode
@@ -127,7 +126,7 @@ class _Queue:
         delete.props("outline dense no-caps data-testid=delete-queue")
         delete.set_visibility(may(ADMIN, self._name) and not is_dead_letter(self._name))
         for button in (self._pause, redrive, purge, delete):
-            Verb(button)
+            VerbButton(button)
 
     async def look(self) -> None:
         stats = await self._context.client.queue_stats(self._name)

@@ -7,7 +7,7 @@ from nicegui import ui
 from fila_cluster import AsyncClient
 from fila_cluster.errors import FilaError
 from fila_cluster.ops.dashboard.shell.feedback import notify
-from fila_cluster.ops.dashboard.widgets.message_fields import MessageFields
+from fila_cluster.ops.dashboard.widgets.forms import MessageFields
 
 
 class SendDialog:

@@ -11,8 +11,7 @@ from fila_cluster import AsyncClient, Schedule
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import written_ms
 from fila_cluster.ops.dashboard.schedules.timing import UTC_NAME, Timing, due_lines, next_due, zone_names
-from fila_cluster.ops.dashboard.widgets.form_dialog import FormDialog
-from fila_cluster.ops.dashboard.widgets.message_fields import MessageFields
+from fila_cluster.ops.dashboard.widgets.forms import FormDialog, MessageFields
 from fila_proto_zmq.commands import MESSAGE_OPTIONS
 
 _MARK: Final = "schedule"
@@ -31,7 +30,7 @@ _REFRESH_S: Final = 1.0
 
 
 async def schedule_dialog(client: AsyncClient, queues: list[str], before: Schedule | None = None) -> str | None:
-    """Ask for a schedule until it is put, and return its name; None: the user does not want it.
+    """Ask for a schedule until it is put, and return its name; None: the user has cancelled.
 
     ``queues``: names to offer; ``before``: the schedule to change, with its message.
     """
@@ -99,7 +98,7 @@ class _ScheduleFields:
         return str(self._name.value or "").strip()
 
     def _timing(self) -> Timing | None:
-        """Return the timing in the fields; None: there is none yet."""
+        """Return the timing in the fields; None: it is incomplete."""
         is_cron = self._kind.value == _CRON
         cron, every, timezone, jitter = (
             str(field.value or "").strip() for field in (self._cron, self._every, self._timezone, self._jitter)
@@ -111,7 +110,7 @@ class _ScheduleFields:
         )
 
     def _show_due(self) -> None:
-        """Show the next due times, or why there are none."""
+        """Show the next due times, or why they are missing."""
         lines = wrong = ""
         zone = UTC_NAME
         try:

@@ -1,4 +1,4 @@
-"""``/schedules``: what the broker enqueues itself, when each schedule is due next, and what became of the last message."""
+"""``/schedules``: the schedules of the broker, with their next due times and last messages."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,14 +15,14 @@ from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, notify, 
 from fila_cluster.ops.dashboard.shell.frame import frame
 from fila_cluster.ops.dashboard.shell.live import Look, keep_live
 from fila_cluster.ops.dashboard.widgets.cells import ago, short_time, wrapped
+from fila_cluster.ops.dashboard.widgets.forms import OFFERED_MAX
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
-from fila_cluster.ops.dashboard.widgets.queue_choice import OFFERED_MAX
 
 _ACTIONS: Final = """
 <q-btn v-if="props.row.may_change" dense flat size="sm" icon="edit" @click="$parent.$emit('change', props.row)"
  aria-label="change schedule"><q-tooltip>Change the schedule</q-tooltip></q-btn>
-<q-btn v-if="props.row.may_delete" dense flat size="sm" icon="delete" color="negative" @click="$parent.$emit('drop', props.row)"
- aria-label="delete schedule"><q-tooltip>Delete the schedule</q-tooltip></q-btn>
+<q-btn v-if="props.row.may_delete" dense flat size="sm" icon="delete" color="negative"
+ @click="$parent.$emit('drop', props.row)" aria-label="delete schedule"><q-tooltip>Delete the schedule</q-tooltip></q-btn>
 """
 
 _COLUMNS: Final = (
@@ -129,7 +129,7 @@ def row(schedule: Schedule, now: datetime, may: Callable[[str, str], bool]) -> d
 
 
 def trouble(schedule: Schedule) -> str | None:
-    """Return what keeps a schedule's messages out of their queue; None: nothing."""
+    """Return the reason that keeps a schedule's messages out of their queue, if any."""
     if schedule.error is None:
         return None
     waits = "waits: " if schedule.under_way_due_at is not None else ""

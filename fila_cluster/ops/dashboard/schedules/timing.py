@@ -1,4 +1,4 @@
-"""When a schedule that is not put yet would be due: read by the workers' own rules, so that the page and the broker agree."""
+"""The due times of a schedule that is not put yet, by the workers' own rules."""
 
 from datetime import datetime
 from functools import cache
@@ -7,8 +7,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from fila_cluster import Schedule
 from fila_cluster.client.message import utc
-from fila_cluster.figures import aged, duration_s
-from fila_cluster.ops.dashboard.shell.timestamps import distance
+from fila_cluster.figures import aged, distance, duration_s
 from fila_worker.core.schedules.rules import ONCE, check_rest, due_times, jitter_of
 from fila_worker.process.cron import CALENDAR
 
@@ -34,12 +33,12 @@ class Timing(NamedTuple):
 
     @classmethod
     def read(cls, *, cron: str, every: str, timezone: str, jitter: str) -> Self:
-        """Return what texts of a form say. :class:`ValueError` names the one that can't be read."""
+        """Return the timing in the texts of a form. :class:`ValueError` names a text that can't be read."""
         return cls(cron, _milliseconds("Interval", every), timezone, _milliseconds("Jitter", jitter))
 
     @property
     def zone(self) -> str:
-        """The time zone that its due times are shown in: an interval follows no clock."""
+        """The time zone for its due times; of an interval UTC."""
         return self.timezone if self.cron else UTC_NAME
 
 
@@ -60,7 +59,7 @@ def _milliseconds(label: str, text: str) -> int:
 def next_due(name: str, timing: Timing, now_ms: int, before: Schedule | None = None) -> list[Due]:
     """Return the next due times if a schedule is put now. :class:`InvalidArgumentError` says why it would be refused.
 
-    ``before``: the schedule that it replaces. If that has the same timing, it goes on where it is; else it begins now.
+    ``before``: the schedule that it replaces. It keeps its position if that has the same timing; else it begins now.
     """
     check_rest(ONCE, timing.jitter_ms, timing.every_ms)
     start_ms = anchor_ms = now_ms

@@ -1,1 +1,1 @@
-"""What every page stands in: its frame, colours and links, the state of the cluster, and feedback on actions."""
+"""The surroundings of every page: frame, colours and links, the state of the cluster, and feedback on actions."""

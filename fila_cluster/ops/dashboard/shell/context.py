@@ -1,4 +1,4 @@
-"""What every page works with: what its visitor may see of the cluster, and a client to ask and to act with the visitor's rights."""
+"""The context of every page: the part of the cluster that its visitor may see, and a client with the visitor's rights."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,14 +11,12 @@ from fila_cluster import AsyncClient, QueueInfo
 from fila_cluster.client.views import HostList
 from fila_cluster.errors import UnauthenticatedError
 from fila_cluster.ops.analysis.attention import LOOK_BACK_S, Concern, attention
-from fila_cluster.ops.analysis.history import History, Share
+from fila_cluster.ops.analysis.history import History, LastMinuteShare
 from fila_cluster.ops.analysis.hosts import hosts_in
-from fila_cluster.ops.analysis.known_queues import KnownQueues
 from fila_cluster.ops.analysis.rates import ClusterRates, all_queues, rates
 from fila_cluster.ops.analysis.readiness import Obstacle
-from fila_cluster.ops.analysis.rows import QueueRow, coverage, queue_rows
-from fila_cluster.ops.analysis.visible import visible
-from fila_cluster.ops.analysis.visitor import SCOPE_KEY, KeyInUse, Visitor
+from fila_cluster.ops.analysis.rows import KnownQueues, QueueRow, coverage, queue_rows
+from fila_cluster.ops.analysis.visitor import SCOPE_KEY, KeyInUse, Visitor, visible
 from fila_cluster.ops.analysis.watch import Watch
 from fila_proto_zmq.commands import Metrics
 
@@ -31,22 +29,22 @@ _NO_RATES: Final = ClusterRates(None, {}, {})
 
 
 class Context:
-    """The cluster as the holder of one API key may see it. Without authentication, as everybody may.
+    """The part of the cluster that the holder of one API key may see; without authentication, all of it.
 
-    Invariant: ``watch`` asks the broker of ``client``, and ``history`` is fed from ``watch``. The conclusions from an answer are drawn once,
-    however many pages are open. Buttons are shown by :meth:`may`; what a button does is decided by the broker.
+    Invariant: ``watch`` asks the broker of ``client``, and ``history`` is fed from ``watch``. Each answer is
+    evaluated once, however many pages are open. :meth:`may` decides about buttons, and the broker about their actions.
     """
 
     def __init__(self, watch: Watch, history: History, client: AsyncClient, endpoint: str, key: KeyInUse | None) -> None:
         self.client = client
         self.endpoint = endpoint
-        """The router's endpoint, as people know it."""
+        """The router's endpoint, for people."""
         self.known_queues = KnownQueues()
         self._watch = watch
         self._history = history
         self._key = key
         self._seen: tuple[Metrics | None, Metrics | None] = None, None
-        """An answer of the cluster, and what may be seen of it."""
+        """An answer of the cluster, and the part that may be seen."""
         self._concluded: Metrics | None = None
         self._rates: ClusterRates = _NO_RATES
         self._concerns: list[Concern] = []
@@ -68,19 +66,19 @@ class Context:
         return self._key is None or self._key.permissions.allow_some(kind)
 
     def may_see(self, queue: str) -> bool:
-        """Return whether the visitor may know that a queue exists."""
+        """Return whether the visitor may see that a queue exists."""
         return self._key is None or self._key.permissions.know(queue)
 
     @property
     def sees_all(self) -> bool:
-        """Whether the visitor may know of every queue, and so of the load of the processes."""
+        """Whether the visitor may see every queue, and so the load of the processes."""
         return self._key is None or self._key.permissions.know_all()
 
     # --- now ----------------------------------------------------------------------------------------------------------
 
     @property
     def latest(self) -> Metrics | None:
-        """What may be seen of the last answer; None: there is none, or the visitor's key has ended."""
+        """The visible part of the last answer; None: there is no answer, or the visitor's key has ended."""
         answer = self._watch.latest
         if answer is None or (self._key is not None and self._key.ended):
             return None
@@ -92,7 +90,7 @@ class Context:
 
     @property
     def coverage(self) -> str:
-        """Which part of the shards the last answer is of; empty: all of them."""
+        """The part of the shards in the last answer; empty: all of them."""
         return coverage(self.latest) if self.latest else ""
 
     @property
@@ -101,20 +99,20 @@ class Context:
         return self._watch.why_not
 
     def obstacles(self) -> list[Obstacle]:
-        """Return why the cluster is not ready; none: it is."""
+        """Return why the cluster is not ready; empty: it is."""
         return self._watch.obstacles()
 
     def hosts(self) -> HostList | None:
-        """Return the hosts with their copies of shards; None: the cluster has no replicated log, or nothing is known."""
+        """Return the hosts with their copies of shards; None: the cluster has no replicated log, or there is no answer."""
         return hosts_in(self.latest)
 
     def rates(self) -> ClusterRates:
-        """Return rates of the last seconds; nothing is known while the broker is down."""
+        """Return rates of the last seconds; unknown ones while the broker is down."""
         self._conclude()
         return self._rates
 
     def concerns(self) -> list[Concern]:
-        """Return what needs attention, the most urgent first."""
+        """Return the concerns, the most urgent first."""
         self._conclude()
         return self._concerns
 
@@ -161,10 +159,10 @@ class Context:
         return self._history.times()
 
     def series_of(self, queue: str) -> Mapping[str, list[float]]:
-        """Return the series of a queue; empty if it is not known."""
+        """Return the series of a queue; empty for an unknown one."""
         return self._history.of_queue(queue) if self.may_see(queue) else {}
 
-    def shares_of(self, queue: str) -> list[Share]:
+    def shares_of(self, queue: str) -> list[LastMinuteShare]:
         """Return the shares of a queue's keys in the last minute."""
         return self._history.shares(queue) if self.may_see(queue) else []
 
@@ -202,7 +200,7 @@ class Visits:
 
 
 def visitor_of_page() -> Visitor | None:
-    """Return who looks at the page that is being made; None: the cluster has no authentication."""
+    """Return the visitor of the page that is being made; None: the cluster has no authentication."""
     request = ui.context.client.request
     visitor: Visitor | None = request.scope.get(SCOPE_KEY)
     return visitor

@@ -39,7 +39,7 @@ async def confirm_by_name(question: str, name: str, *, yes: str) -> bool:
 
 
 async def attempt(call: Awaitable[Result]) -> Result | None:
-    """Await a call to the broker; an error is shown, and gives None."""
+    """Await a call to the broker; show an error, and return None then."""
     try:
         return await call
     except FilaError as error:
@@ -59,7 +59,7 @@ async def succeeds(call: Awaitable[object], done: str) -> bool:
 
 
 def notify(text: str) -> None:
-    """Show what was done."""
+    """Show the success of an action."""
     ui.notify(text, type="positive", position="bottom-right")
 
 

@@ -1,14 +1,14 @@
-"""The frame of all pages: a header, the navigation, and one clear sentence instead of old numbers when the broker is down."""
+"""The frame of all pages: a header, the navigation, colours, and a sentence instead of old numbers when the broker is
+down."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from nicegui import ui
+from nicegui import context, ui
 
 from fila_cluster.errors import FilaError, UnauthenticatedError
 from fila_cluster.ops.analysis.visitor import Visitor
-from fila_cluster.ops.dashboard.shell import theme
 from fila_cluster.ops.dashboard.shell.context import ADMIN, EVERYTHING, Context, visitor_of_page
 from fila_cluster.ops.dashboard.shell.links import NAVIGATION, NavigationEntry
 
@@ -25,7 +25,7 @@ def frame(context: Context, title: str, here: str) -> Iterator[ui.column]:
     ``here`` is the path of its entry in the navigation.
     """
     visitor = visitor_of_page()
-    theme.paint()
+    paint()
     ui.page_title(f"{title} · fila-cluster")
     drawer = ui.left_drawer(bordered=True).props("width=190 breakpoint=900").classes("p-2 gap-1")
     with ui.header().classes("items-center px-4 py-2 gap-3"):
@@ -34,7 +34,7 @@ def frame(context: Context, title: str, here: str) -> Iterator[ui.column]:
         ui.label(context.endpoint).classes("fila-quiet fila-mono max-sm:hidden")
         ui.space()
         state = ui.badge("").props("rounded").classes("px-3 py-1").props("data-testid=state")
-        theme.switch()
+        switch()
         if visitor is not None:
             _who(visitor)
     with drawer:
@@ -76,14 +76,14 @@ def may_open(context: Context, place: NavigationEntry) -> bool:
 
 
 def lacks(permission: str) -> None:
-    """Say that the visitor's key lacks a permission, instead of what needs it."""
+    """Show that the visitor's key lacks a permission."""
     with ui.row().classes("items-center gap-2").props("data-testid=lacks"):
         ui.icon("lock").classes("text-xl fila-quiet")
         ui.label(f"Your API key does not have {permission}.")
 
 
 def may_govern(context: Context, what: str) -> bool:
-    """Return whether the visitor may govern the whole cluster. If not, say that ``what`` needs that."""
+    """Return whether the visitor may govern the whole cluster. If not, show that ``what`` needs that."""
     may = context.may(ADMIN, EVERYTHING)
     if not may:
         lacks(f"{ADMIN}:{EVERYTHING}, which {what} needs")
@@ -97,7 +97,7 @@ def _who(visitor: Visitor) -> None:
 
 
 def _keep_honest(context: Context, state: ui.badge, down: ui.card, content: ui.column, visitor: Visitor | None) -> None:
-    """Show the content only while the broker answers, and to nobody whose login has ended."""
+    """Show the content only while the broker answers and the login holds."""
     reason = [it for it in down.descendants() if isinstance(it, ui.label)][1]
 
     def show() -> None:
@@ -126,6 +126,83 @@ async def _has_ended(visitor: Visitor) -> bool:
         await visitor.check()
     except UnauthenticatedError:
         return True
-    except FilaError:  # nobody can say so now: the page shows that the broker is down
+    except FilaError:  # the login cannot be checked now: the page shows that the broker is down
         return False
     return False
+
+
+COOKIE: Final = "fila_theme"
+
+CHOICES: Final = {"auto": None, "light": False, "dark": True}
+"""``auto``: as the user's system."""
+
+ICONS: Final = {"auto": "brightness_auto", "light": "light_mode", "dark": "dark_mode"}
+
+SERIES_COLOURS: Final = (
+    "#0d9488",
+    "#6366f1",
+    "#d97706",
+    "#db2777",
+    "#0284c7",
+    "#65a30d",
+    "#9333ea",
+    "#dc2626",
+    "#78716c",
+    "#0891b2",
+    "#a16207",
+)
+"""Readable on light and on dark ground, and neighbours distinct for the colour blind."""
+
+_CSS: Final = """
+body { font-feature-settings: "tnum"; }
+.body--light { background: #f6f7f9; }
+.body--dark { background: #12161c; }
+.body--dark .q-card, .body--dark .q-table__card { background: #1b2129; }
+.body--dark .q-drawer, .body--dark .q-header { background: #171c23 !important; color: #e6e9ee; }
+.body--light .q-drawer, .body--light .q-header { background: #ffffff !important; color: #1c2430; }
+.q-header { border-bottom: 1px solid rgba(128, 128, 128, .25); }
+.q-card { box-shadow: none; border: 1px solid rgba(128, 128, 128, .22); border-radius: 8px; }
+.q-table th { font-weight: 600; opacity: .75; }
+.q-table__bottom--nodata .q-icon { display: none; }
+.fila-number { font-size: 1.55rem; line-height: 1.9rem; font-weight: 600; }
+.fila-quiet { opacity: .65; font-size: .8rem; }
+.q-btn--outline.q-btn--dense { padding: .285em .7em; }
+.fila-mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .82rem; }
+a.nicegui-link { color: var(--q-primary); text-decoration: none; }
+a.nicegui-link:hover { text-decoration: underline; }
+.fila-way, a.nicegui-link.fila-way { color: inherit; }
+.fila-way:hover { text-decoration: none !important; background: rgba(128, 128, 128, .12); border-radius: 6px; }
+.fila-here { background: rgba(13, 148, 136, .16); font-weight: 600; border-radius: 6px; }
+.fila-text { background: rgba(128, 128, 128, .09); border-radius: 6px; padding: .5rem .75rem; }
+.fila-text { max-height: 26rem; overflow: auto; flex-shrink: 0; }
+.fila-rows tbody tr { cursor: pointer; }
+"""
+
+
+def paint() -> None:
+    """Give the page its colours. Call once, first."""
+    ui.colors(
+        primary="#0d9488", secondary="#6366f1", positive="#15803d", negative="#dc2626", warning="#d97706", info="#0284c7"
+    )
+    ui.add_css(_CSS)
+
+
+def switch() -> None:
+    """Add a button that switches between the choices."""
+    request = context.client.request
+    chosen = request.cookies.get(COOKIE, "auto") if request else "auto"
+    chosen = chosen if chosen in CHOICES else "auto"
+    dark = ui.dark_mode(CHOICES[chosen])
+    names = list(CHOICES)
+
+    def turn() -> None:
+        nonlocal chosen
+        chosen = names[(names.index(chosen) + 1) % len(names)]
+        dark.set_value(CHOICES[chosen])
+        button.props(f"icon={ICONS[chosen]}")
+        tip.text = f"Colours: {chosen}"
+        ui.run_javascript(f"document.cookie = '{COOKIE}={chosen}; path=/; max-age=31536000; samesite=strict'")
+
+    button = ui.button(icon=ICONS[chosen], on_click=turn).props("flat round dense").props("data-testid=theme")
+    with button:
+        tip = ui.tooltip(f"Colours: {chosen}")

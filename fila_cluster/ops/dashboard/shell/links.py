@@ -15,7 +15,7 @@ class NavigationEntry(NamedTuple):
     needs: tuple[str, str | None] | None = None
     """The permission that the page needs: its kind, and its queue (None: any queue)."""
     of_hosts: bool = False
-    """Whether it is of use only to a cluster that has several hosts."""
+    """Whether it is for clusters of several hosts only."""
 
 
 NAVIGATION: Final = (

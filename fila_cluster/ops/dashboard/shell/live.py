@@ -1,18 +1,71 @@
-"""Keeps a page up to date without keeping the broker busy.
+"""Keep a page up to date, and show absent answers as unknown, never as empty.
 
-A page asks again after a second, or after forty times as long as the last answer took: watching costs the broker at most a
-fortieth of its time, however large the queue is, and however many keys it has.
+A page asks again after a second, or after forty times as long as the last answer took, so a page costs the broker at most a
+fortieth of its time. Tables, tiles and buttons register; the code that asks the broker reports whether there was an answer.
 """
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
-from nicegui import ui
+from nicegui import Client, ui
 
 from fila_cluster.errors import FilaError
 from fila_cluster.ops.dashboard.shell.context import Context
-from fila_cluster.ops.dashboard.shell.knowledge import known_here, unknown_here
+
+LOADING: Final = "Loading…"
+"""The text before the first answer."""
+
+
+class PagePart(Protocol):
+    """A part of a page that depends on answers of the broker."""
+
+    def unknown(self, reason: str) -> None:
+        """Note that the present state is unknown."""
+        ...
+
+    def known(self) -> None:
+        """Note that the broker has answered."""
+        ...
+
+
+_parts: WeakKeyDictionary[Client, list[PagePart]] = WeakKeyDictionary()
+
+
+def register(part: PagePart) -> None:
+    """Add a part of the page that is being built."""
+    _parts.setdefault(ui.context.client, []).append(part)
+
+
+def unknown_here(reason: str) -> None:
+    """Note for all parts of this page that the state is unknown."""
+    for part in _parts.get(ui.context.client, ()):
+        part.unknown(reason)
+
+
+def known_here() -> None:
+    """Note for all parts of this page that the broker has answered."""
+    for part in _parts.get(ui.context.client, ()):
+        part.known()
+
+
+class VerbButton:
+    """A button that changes the shown state. It is off while the state is unknown."""
+
+    def __init__(self, button: ui.button) -> None:
+        self._button = button
+        button.set_enabled(False)
+        register(self)
+
+    def unknown(self, reason: str) -> None:
+        """Turn the button off."""
+        self._button.set_enabled(False)
+
+    def known(self) -> None:
+        """Turn the button on."""
+        self._button.set_enabled(True)
+
 
 REFRESH_S: Final = 1.0
 REST: Final = 40
@@ -24,7 +77,7 @@ Look = Callable[[], Awaitable[bool | None]]
 
 
 def keep_live(context: Context, look: Look, trouble: ui.label | None = None) -> Look:
-    """Call ``look`` again and again, while the page is open and the broker is there; return it, to be called in between.
+    """Call ``look`` repeatedly, while the page is open and the broker is there; return a function for calls in between.
 
     An error of the broker is written into ``trouble``, which is cleared by the next success.
     """

@@ -2,25 +2,87 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
+from fila_cluster import AsyncClient
 from fila_cluster.client.calls.queues import QueueOptions, encode
 from fila_cluster.figures import counted
 from fila_cluster.ops.analysis.rows import QueueRow
+from fila_cluster.ops.dashboard.hooks.policy import changes, policy_of
+from fila_cluster.ops.dashboard.hooks.script_editor import HookFields
+from fila_cluster.ops.dashboard.queues.options_form import OptionsForm
 from fila_cluster.ops.dashboard.queues.options_text import facts
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
 from fila_cluster.ops.dashboard.shell.feedback import confirm, notify, succeeds
 from fila_cluster.ops.dashboard.shell.frame import frame, may_govern
 from fila_cluster.ops.dashboard.shell.links import link
 from fila_cluster.ops.dashboard.shell.live import Look, keep_live
-from fila_cluster.ops.dashboard.templates.dialog import change_dialog, create_dialog
 from fila_cluster.ops.dashboard.widgets.cells import wrapped
+from fila_cluster.ops.dashboard.widgets.forms import FormDialog
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
 from fila_proto_zmq.runtime_config import TEMPLATE
 from fila_proto_zmq.templates import Templates
+
+_WIDTH = "64rem"
+_MARK = "template"
+
+
+async def create_dialog(client: AsyncClient) -> str | None:
+    """Ask for a pattern and options until the template is put, and return the pattern; None: the user has cancelled."""
+    form = FormDialog("Create a template", "Create", mark=_MARK, width=_WIDTH)
+    with form.fields:
+        name = ui.input("Pattern", placeholder="tenant-*").props(
+            "dense outlined stack-label autofocus data-testid=new-pattern"
+        )
+        name.props('hint="a queue\'s name, or the beginning of names and *"').classes("w-full")
+        fields = _TemplateFields({})
+
+    def pattern() -> str:
+        return str(name.value or "").strip()
+
+    async def put() -> None:
+        if await client.get_template(pattern()) is not None:
+            raise ValueError(f"there is a template of {pattern()}: change it in the list")
+        await client.put_template(pattern(), **fields.options())
+
+    return pattern() if await form.ask(put) else None
+
+
+async def change_dialog(client: AsyncClient, pattern: str, before: QueueOptions) -> bool:
+    """Ask for other options until they are put. Return whether they were."""
+    form = FormDialog(f"Template {pattern}", "Change", mark=_MARK, width=_WIDTH)
+    with form.fields:
+        fields = _TemplateFields(before)
+
+    async def put() -> None:
+        if await client.get_template(pattern) != before:
+            raise ValueError(f"the template {pattern} was changed or deleted elsewhere since you opened it: open it again")
+        await client.put_template(pattern, **fields.options())
+
+    return await form.ask(put)
+
+
+class _TemplateFields:
+    def __init__(self, before: QueueOptions) -> None:
+        self._before = before
+        stored = encode(before)[0]
+        self._options = OptionsForm(stored)
+        self._policy = policy_of(stored)
+        self._hooks = HookFields(self._mark)
+        self._hooks.load(self._policy)
+        self._mark()
+
+    def options(self) -> QueueOptions:
+        """Return all options that are not the default: a template is replaced as a whole."""
+        wanted = {**self._before, **self._options.changed(), **changes(self._policy, self._hooks.policy)}
+        return cast(QueueOptions, {name: value for name, value in wanted.items() if value is not None})
+
+    def _mark(self) -> None:
+        self._hooks.mark(changes(self._policy, self._hooks.policy))
+
 
 _ACTIONS: Final = """
 <q-btn dense flat size="sm" icon="edit" @click="$parent.$emit('change', props.row)" aria-label="change template">
@@ -65,8 +127,8 @@ class _Templates:
             create = ui.button("Create template", icon="add", on_click=self._create)
             create.props("outline dense no-caps data-testid=create-template")
         ui.label(
-            "The first enqueue to a queue that does not exist creates it with the options of the longest pattern that matches. "
-            "Queues that exist stay as they are."
+            "The first enqueue to a queue that does not exist creates it with the options of the longest pattern that "
+            "matches. Queues that exist stay as they are."
         ).classes("fila-quiet")
         self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
         self._table = PagedTable(

@@ -8,9 +8,9 @@ from nicegui import ui
 
 from fila_cluster.client.views import ThrottleStats
 from fila_cluster.figures import counted
-from fila_cluster.ops.analysis.history import Share
-from fila_cluster.ops.dashboard.shell.knowledge import register
-from fila_cluster.ops.dashboard.shell.theme import SERIES_COLOURS
+from fila_cluster.ops.analysis.history import LastMinuteShare
+from fila_cluster.ops.dashboard.shell.frame import SERIES_COLOURS
+from fila_cluster.ops.dashboard.shell.live import register
 
 _SHARE_INK: Final = "#8a94a3"
 _ENTITLED, _ACTUAL = "rgba(128,128,128,.45)", SERIES_COLOURS[0]
@@ -20,14 +20,14 @@ class ShareChart:
     """Two bars for each key of the last minute, in per cent of the queue's deliveries."""
 
     def __init__(self) -> None:
-        self._shown: Sequence[Share] = ()
+        self._shown: Sequence[LastMinuteShare] = ()
         with ui.card().classes("p-3 gap-0 grow min-w-[22rem] basis-0"):
             ui.label("Share of deliveries, last minute").classes("font-semibold")
             self._chart = ui.echart(_share_options()).classes("w-full h-56").props("data-testid=shares")
             self._limits = ui.label().classes("fila-quiet whitespace-pre-line break-words").props("data-testid=limits")
 
-    def show(self, shares: Sequence[Share], limits: Mapping[str, str]) -> None:
-        """Draw; the keys with the most deliveries first. ``limits``: what else keeps keys below what their weights entitle them to."""
+    def show(self, shares: Sequence[LastMinuteShare], limits: Mapping[str, str]) -> None:
+        """Draw; the keys with the most deliveries first. ``limits``: other reasons for less than a weight's share, by key."""
         self._limits.text = "\n".join(
             f"{_shortened(key)} is limited by something else than its weight: {why}" for key, why in limits.items()
         )
@@ -119,7 +119,7 @@ def _time_options(series: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Gauges:
-    """One bar for each token bucket of a queue's messages; no card at all if there are none."""
+    """One bar for each token bucket of a queue's messages; hidden without token buckets."""
 
     def __init__(self) -> None:
         self._bars: dict[str, tuple[ui.label, ui.linear_progress]] = {}
@@ -165,7 +165,7 @@ class Tile:
         register(self)
 
     def unknown(self, reason: str) -> None:
-        """Show that the number is not known."""
+        """Show that the number is unknown."""
         self.show("?", "unknown")
 
     def known(self) -> None:

@@ -1,4 +1,4 @@
-"""What needs attention, as a list: each with its remedy, and the way to its queue."""
+"""Concerns as a list: each with its remedy, and a link to its queue."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +15,7 @@ _LETTER_CODES: Final = {"dead_letters", "dead_letters_growing"}
 
 
 class ConcernFeed:
-    """The first :data:`SHOWN` concerns; drawn again only when something changed. ``all_well``: the text when there are none."""
+    """The first :data:`SHOWN` concerns; drawn again only after changes. ``all_well``: the text without concerns."""
 
     def __init__(self, title: str, all_well: str) -> None:
         self._all_well = all_well

@@ -1,5 +1,4 @@
-"""A table that stays quick with ten thousand rows: sorting, searching and paging happen here, and a browser gets the page it
-shows."""
+"""A table for ten thousand rows: it sorts, searches and pages them here, and a browser gets one page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster.ops.dashboard.shell.knowledge import LOADING, register
+from fila_cluster.ops.dashboard.shell.live import LOADING, register
 
 UNKNOWN: Final = "–"
 """The text for a value that is None; it sorts below all others."""
@@ -40,8 +39,7 @@ class TableColumn:
 
 
 class PagedTable:
-    """A table of all rows that :meth:`show` gets, as often as it is called: the user's page, order, search and selection
-    stay."""
+    """A table of all rows of the last :meth:`show`. The user's page, order, search and selection stay."""
 
     def __init__(
         self,
@@ -57,10 +55,8 @@ class PagedTable:
         page_size: int = 25,
         more: Callable[[Row], Mapping[str, Any]] | None = None,
     ) -> None:
-        """``key``: the column that tells rows apart; ``search_in``: columns whose text is searched (none: no search).
-
-        ``more`` adds fields for slots, such as addresses, to the rows that are shown.
-        """
+        """``key``: the column that identifies rows; ``search_in``: columns whose text is searched; ``more`` adds fields for
+        slots, such as addresses, to the rows that are shown."""
         self._columns = {column.name: column for column in columns}
         self._key = key
         self._search_in = search_in
@@ -105,17 +101,17 @@ class PagedTable:
         return [row[self._key] for row in self.table.selected]
 
     def show(self, rows: Sequence[Row], missing: str = "") -> None:
-        """Replace all rows. ``missing``: what else there may be that is not known."""
+        """Replace all rows. ``missing``: rows that may exist and are unknown."""
         self._rows = rows
         self._say(f"Unknown: {missing}" if missing else self._empty)
         self._draw()
 
     def unknown(self, reason: str) -> None:
-        """Say why there are no rows, if there are none."""
+        """Show the reason, if there are no rows."""
         self._say(f"Unknown: {reason}")
 
     def known(self) -> None:
-        """Do nothing: :meth:`show` says what is known."""
+        """Do nothing: :meth:`show` comes with each answer."""
 
     def _say(self, text: str) -> None:
         if self.table.props["no-data-label"] != text:

@@ -31,7 +31,7 @@ _BINARY: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
-class Shown(NamedTuple):
+class ShownPayload(NamedTuple):
     """The shown part of a payload, and how many bytes are left out."""
 
     text: str
@@ -51,27 +51,27 @@ def fitting(payload: bytes) -> View:
     return "hex" if _BINARY.search(text) else "text"
 
 
-def rendered(payload: bytes, view: View) -> Shown:
+def rendered(payload: bytes, view: View) -> ShownPayload:
     """Return a payload in this view; invalid JSON is shown as text."""
     if view == "hex":
         return as_hex(payload)
     return as_json(payload) if view == "json" and _is_structured(payload) else as_text(payload)
 
 
-def as_text(payload: bytes) -> Shown:
+def as_text(payload: bytes) -> ShownPayload:
     """Return UTF-8 text, with signs for invalid bytes and control characters."""
     text = payload[:SHOWN_BYTES].decode(errors="replace")
-    return Shown(_BINARY.sub(_sign, text), max(0, len(payload) - SHOWN_BYTES))
+    return ShownPayload(_BINARY.sub(_sign, text), max(0, len(payload) - SHOWN_BYTES))
 
 
-def as_hex(payload: bytes) -> Shown:
+def as_hex(payload: bytes) -> ShownPayload:
     """Return lines of offset, 16 bytes, and their ASCII characters."""
     shown = payload[:HEX_BYTES]
     lines = [_hex_line(at, shown[at : at + _HEX_COLUMNS]) for at in range(0, len(shown), _HEX_COLUMNS)]
-    return Shown("\n".join(lines), len(payload) - len(shown))
+    return ShownPayload("\n".join(lines), len(payload) - len(shown))
 
 
-def as_json(payload: bytes) -> Shown:
+def as_json(payload: bytes) -> ShownPayload:
     """Return valid JSON with one member a line."""
     written: list[str] = []
     room = SHOWN_BYTES
@@ -79,8 +79,8 @@ def as_json(payload: bytes) -> Shown:
         written.append(piece)
         room -= len(piece)
         if room <= 0:
-            return Shown("".join(written), len(payload.decode()[end:].encode()))
-    return Shown("".join(written), 0)
+            return ShownPayload("".join(written), len(payload.decode()[end:].encode()))
+    return ShownPayload("".join(written), 0)
 
 
 def extension(view: View) -> str:

@@ -28,12 +28,12 @@ STATUSES: Final = {
 }
 """The status of each code; 500 for the others."""
 RETRY_S: Final = 1
-"""In ``Retry-After``, when it is not known better."""
+"""In ``Retry-After``, when there is no better value."""
 FRESH: Final = {"Cache-Control": "no-store"}
 
 
 def is_of_the_door(scope: Scope) -> bool:
-    """Return whether a request is for the door, so that what is wrong with it is told as JSON."""
+    """Return whether a request is for the door, so that its errors are answered as JSON."""
     return str(scope.get("path", "")).startswith("/queues/")
 
 
@@ -54,7 +54,7 @@ def failure(error: FilaError, status: int | None = None) -> Response:
 
 
 def denied(text: str) -> Response:
-    """Return the answer to a request that is refused for where it comes from."""
+    """Return the answer to a request that is refused because of its origin."""
     return failure(PermissionDeniedError(text))
 
 
@@ -86,7 +86,7 @@ def _retry_after(error: FilaError) -> float | None:
 
 
 def _plain(details: dict[str, Any]) -> dict[str, Any]:
-    """Return details as JSON has them."""
+    """Return details as plain JSON values."""
     try:
         plain: dict[str, Any] = msgspec.to_builtins(details)
     except (TypeError, msgspec.MsgspecError):

@@ -22,7 +22,7 @@ HEADER: Final = "header."
 """Before the name of a header, as a parameter of a request whose body is the payload."""
 
 _JSON_TYPES: Final = {"throttle_keys": list[str] | None}
-"""The types of options that JSON cannot have as they are."""
+"""The JSON types of options whose own types JSON lacks."""
 _OPTIONS: Final = {
     name: Annotated[_JSON_TYPES.get(name) or get_type_hints(Message)[name], Meta(description=option.meaning)]
     for name, option in MESSAGE_OPTIONS.items()
@@ -63,7 +63,7 @@ MessageBody: Final = msgspec.defstruct(
 class MessagesBody(_Strict):
     """Several messages, in order."""
 
-    messages: Annotated[list[MessageBody], Meta(min_length=1, max_length=MESSAGES_MAX)]  # type: ignore[valid-type] # made above
+    messages: Annotated[list[MessageBody], Meta(min_length=1, max_length=MESSAGES_MAX)]  # type: ignore[valid-type]
 
 
 class Probe(msgspec.Struct):
@@ -224,7 +224,8 @@ def message_of_payload(payload: bytes, parameters: Mapping[str, list[str]]) -> M
             options[name] = values[0]
         else:
             raise InvalidArgumentError(
-                f"the parameter {name!r} is no option of a message: use {', '.join(_OPTIONS)}, or {HEADER}NAME for a header"
+                f"the parameter {name!r} is not an option of a message: use {', '.join(_OPTIONS)}, or {HEADER}NAME for a "
+                "header"
             )
     try:
         return Message(payload, headers or None, **options_of(msgspec.convert(options, OptionsBody, strict=False)))
@@ -233,7 +234,7 @@ def message_of_payload(payload: bytes, parameters: Mapping[str, list[str]]) -> M
 
 
 def delivery_body(delivery: Delivery) -> DeliveryBody:
-    """Return a delivery as it travels, without its token."""
+    """Return the body of a delivery, without its token."""
     letter: dict[str, Any] = (
         {} if delivery.reason is None else {"reason": delivery.reason, "source_queue": delivery.source_queue or ""}
     )

@@ -1,17 +1,16 @@
-"""What the door counts for ``/metrics``."""
+"""The door's counts for ``/metrics``."""
 
 import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from fila_cluster.ops.observer.catalogue import COUNTER, GAUGE, Metric, Scope
+from fila_cluster.ops.observer.catalogue import COUNTER, GAUGE, Family, Metric, Scope, families_of
 from fila_cluster.ops.observer.http_api.receivers import Receivers
-from fila_cluster.ops.observer.samples import Family, families_of
 from fila_cluster.ops.observer.sources import Source
 
 
-class Counts:
+class RequestCounts:
     """Numbers since the observer started. There are as many entries as operations and statuses."""
 
     def __init__(self, receivers: Receivers) -> None:
@@ -24,12 +23,12 @@ class Counts:
         return families_of(DOOR_SCOPES, self)
 
 
-def _requests(counts: Counts) -> Iterator[Source]:
+def _requests(counts: RequestCounts) -> Iterator[Source]:
     for (operation, status), number in list(counts.requests.items()):  # at once: this is a thread beside the loop that counts
         yield Source((operation, str(status)), number, counts.since_ms)
 
 
-def _receivers(counts: Counts) -> Iterator[Source]:
+def _receivers(counts: RequestCounts) -> Iterator[Source]:
     yield Source((), counts.receivers, counts.since_ms)
 
 

@@ -1,4 +1,4 @@
-"""The door described: an OpenAPI document and a page for people, both made from the table of operations and the schemas of bodies."""
+"""An OpenAPI document and a page for people, made from the table of operations and the schemas of bodies."""
 
 import html
 from typing import Any, Final
@@ -17,7 +17,7 @@ _COMPONENTS: Final = "#/components/schemas/{name}"
 
 
 class Described(msgspec.Struct, frozen=True):
-    """An operation for its readers: the bodies that it takes and gives, and how to ask with curl."""
+    """The description of an operation: the bodies that it takes and returns, and an example with curl."""
 
     name: str
     path: str
@@ -33,10 +33,12 @@ DESCRIBED: Final = (
         "enqueue",
         "/queues/{queue}/messages",
         "Put messages into a queue",
-        f"One message, or several in `messages`: at most {bodies.MESSAGES_MAX:,}. Each has one of `payload` (text), `payload_base64` and "
-        "`payload_json`. Answered once all are durable. If some were refused, the status is that of the first one, and `results` has an id or "
-        f"an error for each. With `Content-Type: {PAYLOAD}` the body is the payload of one message, and its options are parameters of the "
-        f"URL, headers as `{bodies.HEADER}NAME`.",
+        f"One message, or several in `messages`: at most {bodies.MESSAGES_MAX:,}. Each has one of `payload` (text), "
+        "`payload_base64` and "
+        "`payload_json`. Answered once all are durable. If some were refused, the status is that of the first one, and "
+        "`results` has an id or "
+        f"an error for each. With `Content-Type: {PAYLOAD}` the body is the payload of one message, and its options are "
+        f"parameters of the URL, headers as `{bodies.HEADER}NAME`.",
         (bodies.MessageBody, bodies.MessagesBody),
         (bodies.EnqueuedOne, bodies.EnqueuedMany),
         """--json '{"payload": "hello", "fairness_key": "acme"}'""",
@@ -45,8 +47,9 @@ DESCRIBED: Final = (
         "receive",
         "/queues/{queue}/receive",
         "Lease messages of a queue",
-        "Up to `max_messages` that are ready now; if none is, the next ones within `wait` seconds. An answer has at most 1 MiB of messages, or "
-        "a single larger one. Each is leased to the API key of the request until the queue's visibility timeout: settle it with its token.",
+        "Up to `max_messages` that are ready now; if none is, the next ones within `wait` seconds. An answer has at most 1 "
+        "MiB of messages, or a single larger one. Each is leased to the API key of the request until the queue's visibility "
+        "timeout: settle it with its token.",
         (bodies.ReceiveBody,),
         (bodies.ReceivedBody,),
         """--json '{"max_messages": 10, "wait": 20}'""",
@@ -55,14 +58,14 @@ DESCRIBED: Final = (
         "settle",
         "/queues/{queue}/settle",
         "End leases: ack, nack, retry, fail, defer; or extend them",
-        "A settlement that is sent again with the same action succeeds again, so that it may be repeated when its answer was lost. If some "
-        "fail, the status is that of the first one, and `results` has null or an error for each.",
+        "A settlement that is sent again with the same action succeeds again, so that it may be repeated when its answer "
+        "was lost. If some fail, the status is that of the first one, and `results` has null or an error for each.",
         (bodies.SettleBody,),
         (bodies.SettledBody,),
         """--json '{"deliveries": [{"token": "TOKEN", "action": "ack"}]}'""",
     ),
 )
-"""The operations, in the order in which a message meets them."""
+"""The operations, in the order of a message's life."""
 
 
 def document() -> dict[str, Any]:
@@ -121,14 +124,17 @@ def _error(status: int) -> dict[str, Any]:
 
 _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>HTTP · fila-cluster</title>
-<style>:root{{color-scheme:light dark}}body{{font-family:system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;line-height:1.5}}
-pre{{overflow:auto;padding:.8rem;border:1px solid #8886;border-radius:4px}}td,th{{text-align:left;padding-right:1.5rem}}</style>
+<style>:root{{color-scheme:light dark}}
+body{{font-family:system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;line-height:1.5}}
+pre{{overflow:auto;padding:.8rem;border:1px solid #8886;border-radius:4px}}
+td,th{{text-align:left;padding-right:1.5rem}}</style>
 <h1>Messages by HTTP</h1>
-<p>Every request is a POST. With authentication send <code>Authorization: Bearer KEY</code>. For programs: <a href="openapi.json">OpenAPI</a>.</p>
+<p>Every request is a POST. With authentication send <code>Authorization: Bearer KEY</code>. For programs:
+<a href="openapi.json">OpenAPI</a>.</p>
 {operations}
 <h2>Errors</h2>
-<p>An error is a JSON object with <code>code</code>, <code>message</code>, <code>retryable</code>, <code>retry_after</code> (seconds) and
-<code>details</code>.</p>
+<p>An error is a JSON object with <code>code</code>, <code>message</code>, <code>retryable</code>,
+<code>retry_after</code> (seconds) and <code>details</code>.</p>
 <table><tr><th>code</th><th>status</th></tr>{errors}</table></html>
 """
 
@@ -136,8 +142,8 @@ pre{{overflow:auto;padding:.8rem;border:1px solid #8886;border-radius:4px}}td,th
 def page() -> str:
     """Return the page for people."""
     operations = "".join(
-        f"<h2>{html.escape(each.summary)}</h2><p>{_prose(each.description)}</p>"
-        f"<pre>curl {html.escape(each.example)} \\\n  http://127.0.0.1:8555{html.escape(each.path.replace('{queue}', 'orders'))}</pre>"
+        f"<h2>{html.escape(each.summary)}</h2><p>{_prose(each.description)}</p><pre>curl {html.escape(each.example)} \\\n  "
+        f"http://127.0.0.1:8555{html.escape(each.path.replace('{queue}', 'orders'))}</pre>"
         for each in DESCRIBED
     )
     errors = "".join(f"<tr><td><code>{code}</code></td><td>{status}</td></tr>" for code, status in STATUSES.items())

@@ -1,4 +1,4 @@
-"""The operations of the door: enqueue, receive, settle."""
+"""The operations of requests: enqueue, receive, settle."""
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
@@ -20,16 +20,16 @@ from fila_cluster.errors import (
     RequestTimeoutError,
 )
 from fila_cluster.ops.observer.http_api import bodies
-from fila_cluster.ops.observer.http_api.receivers import Load, Receiver
+from fila_cluster.ops.observer.http_api.receivers import Receiver, ReceiverLoad
 from fila_proto_zmq.commands import MESSAGE_OPTIONS
 
 JSON: Final = "application/json"
 PAYLOAD: Final = "application/octet-stream"
-"""Types that no page of another site can send without being asked first: browsers refuse that for it."""
+"""A type that browsers do not send for a page of another site without a preflight request."""
 JSON_BYTES_MAX: Final = 8 * 2**20
-"""Of one JSON body: read into objects it takes a multiple of that. A larger payload travels as it is."""
+"""Of one JSON body: read into objects it takes a multiple of that. Larger payloads are sent as bytes."""
 PAYLOAD_BYTES_MAX: Final = 64 * 2**20
-"""Of a payload, before the broker has judged it."""
+"""Of a payload, before the broker checks it."""
 READ_S_MAX: Final = 30.0
 """How long a client may take to send its body."""
 
@@ -41,12 +41,12 @@ class UnsupportedTypeError(InvalidArgumentError):
 
 
 class Asked(NamedTuple):
-    """A request: for which queue, who asks, and the count of its bytes."""
+    """A request: its queue, its receiver, and the count of its bytes."""
 
     request: Request
     queue: str
     receiver: Receiver
-    load: Load
+    load: ReceiverLoad
 
 
 async def enqueue(asked: Asked) -> bytes:
@@ -101,7 +101,7 @@ async def settle(asked: Asked) -> bytes:
     _type_of(asked.request, JSON)
     _no_parameters(asked.request)
     wanted = _parsed(await _read(asked, JSON_BYTES_MAX), bodies.SettleBody).deliveries
-    # Settlements of one tick of the loop travel together.
+    # Settlements of one tick of the loop are sent together.
     results = await asyncio.gather(*(_settle_one(asked, each) for each in wanted))
     failed = [(position, error) for position, error in enumerate(results) if error is not None]
     if not failed:
@@ -197,7 +197,7 @@ def _no_parameters(request: Request) -> None:
 
 
 async def _read(asked: Asked, bytes_max: int) -> bytes:
-    """Return the body. It is refused as soon as it is known to be too large."""
+    """Return the body. It is refused as soon as it is too large."""
     body = bytearray()
     announced = asked.request.headers.get("content-length", "")
     try:
@@ -231,7 +231,7 @@ def _parsed(body: bytes, kind: type[Body]) -> Body:
 
 
 async def _while_connected(asked: Asked, receiving: Awaitable[list[AsyncDelivery]]) -> list[AsyncDelivery]:
-    """Return what is received, unless the client hangs up before: then it goes back at once."""
+    """Return the deliveries, unless the client hangs up before: then they go back at once."""
     coming = asyncio.ensure_future(receiving)
     gone = asyncio.ensure_future(_hang_up(asked.request))
     try:

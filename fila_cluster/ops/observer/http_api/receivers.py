@@ -1,9 +1,9 @@
-"""Who holds which leases, and how much of everything the door has at a time.
+"""Leases by API key, and the limits of the door.
 
-The broker leases to a client, and a fence counts for that client only. So all requests with one API key share one client, which lives as
-long as something is leased to it: a lease outlives the connection that received it, and ends at its time. A *token* names a delivery; it is
-random, and means something only together with the key that received it. Nothing of this is kept on disk: when the observer ends, its
-clients take leave, and what they held is delivered again.
+The broker leases to a client, and a fence counts for that client only. So all requests with one API key share one client,
+which lives as long as it holds leases: a lease outlives the connection that received it, and ends at its time. A random
+*token* names a delivery, for the key that received it only. Nothing of this is kept on disk: when the observer ends, its
+clients say goodbye, and their messages are delivered again.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from fila_cluster.errors import AlreadySettledError, FilaError, LeaseExpiredErro
 from fila_cluster.ops.analysis.visitor import KeyInUse
 
 GRACE_S: Final = 5.0
-"""How long a delivery is kept after the end of its lease: the broker says that it has ended, not the door's clock."""
+"""How long a delivery is kept after the end of its lease: the broker decides about the end, not the door's clock."""
 SWEEP_S: Final = 1.0
 """How often ended leases are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much the door has at a time, of one key and of all."""
+class ReceiverLimits:
+    """Limits of the door, for one key and for all."""
 
     leased_of_key: int = 10_000
     leased: int = 100_000
@@ -46,7 +46,7 @@ class Limits:
     """Settled tokens that are remembered, so that a settlement may be sent again when its answer was lost."""
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = ReceiverLimits()
 
 
 @dataclass(slots=True)
@@ -58,14 +58,14 @@ class _Held:
 
 
 class _Settling(NamedTuple):
-    """A settlement that is under way, and what becomes of it: None, or its error."""
+    """A settlement that is under way, and its outcome: None, or its error."""
 
     action: str
     outcome: "asyncio.Future[FilaError | None]"
 
 
 class Receiver:
-    """The requests of one key: the client that acts for them, and what it holds for them."""
+    """The requests of one key: their client, and its leases."""
 
     def __init__(self, client: AsyncClient, key: KeyInUse | None, desk: "Receivers") -> None:
         self.client = client
@@ -84,7 +84,8 @@ class Receiver:
         return len(self._held)
 
     def keep(self, deliveries: Sequence[AsyncDelivery]) -> list[str | None]:
-        """Return a token for each delivery, None where there is nothing to settle. What they carry is dropped: use it before."""
+        """Return a token for each delivery, None where there is nothing to settle. The payloads are dropped: use them
+        before."""
         tokens: list[str | None] = []
         for delivery in deliveries:
             if settled_by_itself(delivery):
@@ -99,7 +100,7 @@ class Receiver:
         return tokens
 
     def find(self, token: str, queue: str, action: str) -> AsyncDelivery | None:
-        """Return the delivery of a token; None if this action has settled it before. Raise what any client would see."""
+        """Return the delivery of a token; None if this action has settled it before. Raise the errors of any client."""
         held = self._held.get(token)
         if held is not None and held.delivery.queue == queue:
             return held.delivery
@@ -109,13 +110,14 @@ class Receiver:
         if done is not None:
             raise AlreadySettledError(f"token {token[:40]!r} was settled before, by {done}: settle each delivery once")
         raise LeaseExpiredError(
-            f"token {token[:40]!r} has no lease on queue {queue!r} for this API key: its lease has ended, or the observer was started anew"
+            f"token {token[:40]!r} has no lease on queue {queue!r} for this API key: its lease has ended, or the observer "
+            "was started anew"
         )
 
     def under_way(self, token: str, queue: str, action: str) -> "asyncio.Future[FilaError | None] | None":
-        """Return what will become of this settlement if a request before has begun it. Raise for another action.
+        """Return the future outcome of this settlement if an earlier request has begun it. Raise for another action.
 
-        Who asks again before the first answer must get the same one: the first request may still fail.
+        A request before the first one's answer must get the same answer: the first one may still fail.
         """
         held, settling = self._held.get(token), self._settling.get(token)
         if held is None or settling is None or held.delivery.queue != queue:
@@ -139,7 +141,7 @@ class Receiver:
                 outcome.set_result(RequestTimeoutError("the request that settles this token was given up: try again"))
 
     def ended(self, token: str, action: str | None) -> None:
-        """Forget a delivery. ``action``: what has settled it; None: its lease has ended."""
+        """Forget a delivery. ``action`` has settled it; None: its lease has ended."""
         if self._held.pop(token, None) is not None and action is not None:
             self._settled[token] = action
             if len(self._settled) > self._desk.limits.settled_of_key:
@@ -179,7 +181,7 @@ class Receiver:
         self._desk.check_leases(self, count)
 
 
-class Load:
+class ReceiverLoad:
     """The bytes of one request's bodies, counted until it is over."""
 
     def __init__(self, receiver: Receiver, desk: "Receivers") -> None:
@@ -195,7 +197,7 @@ class Load:
         self._desk.bytes += count
 
     def end(self) -> None:
-        """Count none of them any more."""
+        """Subtract them all."""
         self._receiver.bytes -= self._bytes
         self._desk.bytes -= self._bytes
         self._bytes = 0
@@ -204,7 +206,7 @@ class Load:
 class Receivers:
     """All receivers. Without authentication there is one."""
 
-    def __init__(self, limits: Limits = LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: ReceiverLimits = LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.now = clock
         self.bytes = 0
@@ -235,14 +237,14 @@ class Receivers:
         return self._of_nobody
 
     @contextmanager
-    def request(self, receiver: Receiver) -> Iterator[Load]:
+    def request(self, receiver: Receiver) -> Iterator[ReceiverLoad]:
         """Count a request until it is answered."""
         if self._requests >= self.limits.requests:
             raise OverloadedError(f"{self._requests} requests are under way at this address: try again", retry_after=1.0)
         self._requests += 1
         receiver.requests += 1
         self.changed(receiver)
-        load = Load(receiver, self)
+        load = ReceiverLoad(receiver, self)
         try:
             yield load
         finally:
@@ -259,7 +261,7 @@ class Receivers:
             receiver.sweep()
 
     def changed(self, receiver: Receiver) -> None:
-        """Note what a receiver holds. The client of a key stays open while it holds something, or a request is under way."""
+        """Note a receiver's leases. The client of a key stays open while there are leases or requests."""
         if receiver.key is not None:
             receiver.key.holds = receiver.leased + receiver.requests
 
@@ -267,7 +269,8 @@ class Receivers:
         """Raise :class:`OverloadedError` if too many requests wait."""
         if receiver.waiting >= self.limits.waiting_of_key:
             raise OverloadedError(
-                f"{receiver.waiting} requests of this API key wait for messages, no more may: receive more messages with each",
+                f"{receiver.waiting} requests of this API key wait for messages, no more may: receive more messages with "
+                "each",
                 retry_after=1.0,
             )
         if (waiting := self.waiting) >= self.limits.waiting:

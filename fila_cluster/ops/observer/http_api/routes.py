@@ -1,4 +1,4 @@
-"""The door's paths, and what each request passes: who asks, how much is under way, what the answer is."""
+"""The door's paths, and the steps of each request: its key, the limits, its answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,12 +14,12 @@ from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDenie
 from fila_cluster.ops.analysis.visitor import SCOPE_KEY
 from fila_cluster.ops.observer.http_api import openapi, operations
 from fila_cluster.ops.observer.http_api.answers import failure, success
-from fila_cluster.ops.observer.http_api.counts import Counts
+from fila_cluster.ops.observer.http_api.counts import RequestCounts
 from fila_cluster.ops.observer.http_api.operations import Asked, UnsupportedTypeError
-from fila_cluster.ops.observer.http_api.receivers import LIMITS, SWEEP_S, Limits, Receiver, Receivers
+from fila_cluster.ops.observer.http_api.receivers import LIMITS, SWEEP_S, Receiver, ReceiverLimits, Receivers
 
 CLOSED: Final = 499
-"""What is counted for a client that has hung up before its answer, or has not read it."""
+"""The status that is counted for a client that has hung up before its answer, or has not read it."""
 
 Operation = Callable[[Asked], Awaitable[bytes]]
 OPERATIONS: Final[dict[str, Operation]] = {
@@ -29,12 +29,12 @@ OPERATIONS: Final[dict[str, Operation]] = {
 }
 
 
-class Door:
-    """The HTTP door. ``client`` acts for all requests where there is no authentication; None: each brings a key, or is refused."""
+class HttpApi:
+    """The HTTP door. ``client`` is for all requests without authentication; None: each request needs a key."""
 
-    def __init__(self, client: AsyncClient | None, limits: Limits = LIMITS) -> None:
+    def __init__(self, client: AsyncClient | None, limits: ReceiverLimits = LIMITS) -> None:
         self.receivers = Receivers(limits)
-        self.counts = Counts(self.receivers)
+        self.counts = RequestCounts(self.receivers)
         self._client = client
 
     def routes(self) -> list[Route]:
@@ -56,22 +56,22 @@ class Door:
             self.receivers.sweep()
 
     def receiver_of(self, scope: Scope) -> Receiver:
-        """Return who asks."""
+        """Return the receiver of a request's key."""
         visitor = scope.get(SCOPE_KEY)
         if visitor is not None:
             return self.receivers.of_key(visitor.key)
         if self._client is None:
             raise PermissionDeniedError(
-                "messages go through this address only with authentication, because other machines reach it: set [auth] enabled, or "
-                "--dashboard to a loopback address"
+                "messages go through this address only with authentication, because other machines reach it: set [auth] "
+                "enabled, or --dashboard to a loopback address"
             )
         return self.receivers.of_nobody(self._client)
 
 
 class _Endpoint:
-    """One operation, as an ASGI application: what a request takes is counted until its answer is sent."""
+    """One operation, as an ASGI application. A request's bytes are counted until its answer is sent."""
 
-    def __init__(self, door: Door, name: str) -> None:
+    def __init__(self, door: HttpApi, name: str) -> None:
         self._door = door
         self._name = name
 
@@ -98,7 +98,7 @@ class _Endpoint:
             _check_origin(request)
             if not self._name:
                 paths = ", ".join(f"POST {each.path}" for each in openapi.DESCRIBED)
-                return failure(InvalidArgumentError(f"{request.url.path!r} is no path of this address: use {paths}"), 404)
+                return failure(InvalidArgumentError(f"{request.url.path!r} is not a path of this address: use {paths}"), 404)
             if request.method != "POST":
                 refusal = failure(InvalidArgumentError(f"{request.method} {request.url.path}: use POST"), 405)
                 refusal.headers["Allow"] = "POST"
@@ -119,7 +119,7 @@ class _Endpoint:
 
 
 def _check_origin(request: Request) -> None:
-    """Refuse what a browser sends for a page of another site, also where it names no origin."""
+    """Refuse requests of a browser for a page of another site, also without an origin."""
     if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
         raise PermissionDeniedError("requests of other sites' pages are refused: send this one from a program")
 

@@ -1,8 +1,7 @@
-"""``python -P -m fila_cluster.run.backup.log_checkpoints``: standard input gives the settings as one line of JSON; the end of that input means stop."""
+"""``python -P -m fila_cluster.run.backup.log_checkpoints``: standard input has the settings as a line of JSON; its end stops it."""
 
-from fila_cluster.run.backup.log_checkpoints.running import begin
-from fila_cluster.run.backup.process import run
-from fila_cluster.run.backup.settings import KeeperSettings
+from fila_cluster.run.backup.log_checkpoints.keeping import begin
+from fila_cluster.run.backup.process import KeeperSettings, run
 
 if __name__ == "__main__":
     run("checkpoints", KeeperSettings, begin)

@@ -108,7 +108,7 @@ def test_another_cluster_s_half_hour_is_not_taken(dashboard: Dashboard):
 @pytest.mark.parametrize("status", [404, 403, 500])
 def test_an_answer_of_another_program_is_refused(dashboard: Dashboard, status: int):
     dashboard.status, dashboard.body = status, b"<html>no</html>"
-    assert wrong(dashboard) == f"{dashboard.url} is no dashboard of this version: it answers /history with {status}"
+    assert wrong(dashboard) == f"{dashboard.url} is not a dashboard of this version: it answers /history with {status}"
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_an_answer_of_another_program_is_refused(dashboard: Dashboard, status: i
 )  # fmt: skip
 def test_an_answer_that_is_no_history(dashboard: Dashboard, body: bytes):
     dashboard.body = body
-    assert wrong(dashboard) == f"{dashboard.url} is no dashboard of this version: its answer is no history"
+    assert wrong(dashboard) == f"{dashboard.url} is not a dashboard of this version: its answer is not a history"
 
 
 def test_an_answer_without_end_is_cut(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lately, "_ANSWER_BYTES_MAX", 100)
-    assert wrong(dashboard).endswith("its answer is no history")
+    assert wrong(dashboard).endswith("its answer is not a history")
 
 
 def speaking(words: bytes) -> Callable[[socket.socket], None]:
@@ -174,7 +174,7 @@ def test_only_a_dashboard_that_was_named_has_to_be_there(dashboard: Dashboard, m
         assert isinstance(cli._ask(None, "orders", client), HalfHour)
         assert cli._ask(None, "orders", client) == cli._ask(dashboard.url, "orders", client)
         dashboard.status = 500
-        wrong = f"{dashboard.url} is no dashboard of this version: it answers /history with 500"
+        wrong = f"{dashboard.url} is not a dashboard of this version: it answers /history with 500"
         assert cli._ask(None, "orders", client) == f"{wrong} (--dashboard URL names another)"
         with pytest.raises(ClickException, match=f"^{wrong}$"):
             cli._ask(dashboard.url, "orders", client)

@@ -16,8 +16,8 @@ from fila_cluster.spark.report.content import (
     Count,
     Dwell,
     Failures,
+    QueueReport,
     QueueTotals,
-    Report,
     ReportHistory,
     TenantShare,
 )
@@ -26,7 +26,7 @@ from fila_cluster.spark.report.page import page
 from fila_proto_zmq.commands import OTHER_KEYS
 
 NASTY = ["<script>alert(1)</script>", "$x^2$ & more", "\x00\x1b[31m", "日本の顧客", "a" * 200, ""]
-EMPTY = Report("orders", "orders.dlq", datetime(2026, 11, 20, 9, tzinfo=UTC), QueueTotals(*range(9)), NONE, [], [])
+EMPTY = QueueReport("orders", "orders.dlq", datetime(2026, 11, 20, 9, tzinfo=UTC), QueueTotals(*range(9)), NONE, [], [])
 
 
 def key(name: str, weight: int = 1, pending: int = 0, delivered: int = 0) -> KeyStats:
@@ -47,7 +47,7 @@ def history(*numbers: float | None) -> ReportHistory:
 
 
 @pytest.fixture
-def full() -> Report:
+def full() -> QueueReport:
     counts = [Count(name, 10 - number, {"failed": 5 - number}) for number, name in enumerate(NASTY[:5])]
     failures = Failures(
         77, 6, [Count("failed", 40, {})], counts, [*counts, Count(None, 9, {})],

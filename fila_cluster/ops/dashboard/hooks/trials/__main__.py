@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from fila_cluster.ops.dashboard.hooks.trials.plan import Plan
+from fila_cluster.ops.dashboard.hooks.trials.plan import TrialPlan
 from fila_cluster.ops.dashboard.hooks.trials.run import run
 
 CPU_S_MAX: Final = 30
@@ -16,7 +16,7 @@ CPU_S_MAX: Final = 30
 def main() -> None:
     """Run one trial."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S_MAX, CPU_S_MAX))
-    plan = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Plan)
+    plan = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=TrialPlan)
     sys.stdout.buffer.write(msgspec.msgpack.encode(run(plan)))
 
 

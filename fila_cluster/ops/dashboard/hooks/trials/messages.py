@@ -49,7 +49,7 @@ async def _messages(client: AsyncClient, queue: str, count: int) -> AsyncIterato
 
 
 def trial_message(view: MessageView) -> TrialMessage:
-    """Return a message for a trial. Malformed headers count as none, as for a broker's hooks."""
+    """Return a message for a trial. Malformed headers count as empty, as for a broker's hooks."""
     try:
         headers, payload_bytes = view.headers, len(view.payload)
     except InvalidFrameError:

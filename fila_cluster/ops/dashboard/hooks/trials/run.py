@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fila_cluster.ops.dashboard.hooks.trials.plan import HookReport, Plan, TrialMessage, TrialReport, Verdict
+from fila_cluster.ops.dashboard.hooks.trials.plan import HookReport, HookVerdict, TrialMessage, TrialPlan, TrialReport
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.errors import LuaCompilationError
 from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision, HookFailed
@@ -26,7 +26,7 @@ PIECE_MS: Final = 500
 Decision = EnqueueDecision | FailureDecision | HookFailed
 
 
-def run(plan: Plan, time_s: float = TIME_S) -> TrialReport:
+def run(plan: TrialPlan, time_s: float = TIME_S) -> TrialReport:
     """Try all scripts of a plan on all its messages; errors of compilation are in the report."""
     try:
         hooks = compile_hooks(
@@ -68,9 +68,9 @@ def _failure(message: TrialMessage) -> Failure:
     return Failure(packed, message.id, message.attempts, message.error, message.fairness_key)
 
 
-def _tried(decide: Decide, plan: Plan, until_s: float) -> HookReport:
+def _tried(decide: Decide, plan: TrialPlan, until_s: float) -> HookReport:
     """Decide message after message until all are decided, or the time is up."""
-    verdicts: list[Verdict] = []
+    verdicts: list[HookVerdict] = []
     took_s, piece = 0.0, max(1, PIECE_MS // plan.timeout_ms)
     while len(verdicts) < len(plan.messages) and monotonic() < until_s:
         started_s = perf_counter()
@@ -80,20 +80,20 @@ def _tried(decide: Decide, plan: Plan, until_s: float) -> HookReport:
     return HookReport(verdicts, took_s * 1e6)
 
 
-def verdict(decision: Decision) -> Verdict:
+def verdict(decision: Decision) -> HookVerdict:
     """Return a decision named as in scripts: only the fields that were set."""
     if isinstance(decision, HookFailed):
-        return Verdict({}, decision.text)
+        return HookVerdict({}, decision.text)
     if isinstance(decision, FailureDecision):
-        return Verdict({"action": "dlq" if decision.dead_letter else "retry", "delay_ms": decision.delay_ms})
+        return HookVerdict({"action": "dlq" if decision.dead_letter else "retry", "delay_ms": decision.delay_ms})
     fields: dict[str, Any] = {name: value for name, value in decision._asdict().items() if value is not None}
     if "cost_milli" in fields:
         fields["cost"] = fields.pop("cost_milli") / 1000
-    return Verdict(fields)
+    return HookVerdict(fields)
 
 
-def _measure(hook: str, plan: Plan, report: HookReport) -> None:
-    """Note what one run costs, if it did not fail: as ``fila-cluster hook test`` measures it."""
+def _measure(hook: str, plan: TrialPlan, report: HookReport) -> None:
+    """Note the cost of one run, if it did not fail, measured as by ``fila-cluster hook test``."""
     first, script = plan.messages[0], getattr(plan, hook)
     sample = Sample(first.headers, first.payload_bytes, _failure(first))
     outcome: Outcome = try_hooks(script, sample, queue=plan.queue, config=plan.config)[hook]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fila_cluster.figures import aged
-from fila_cluster.ops.dashboard.hooks.trials.plan import HookReport, TrialMessage, Verdict
+from fila_cluster.ops.dashboard.hooks.trials.plan import HookReport, HookVerdict, TrialMessage
 
 ENQUEUE_FIELDS: Final = {
     "fairness_key": "Fairness key",
@@ -52,7 +52,7 @@ def result_line(messages: Sequence[TrialMessage], report: HookReport) -> str:
     return ", ".join(parts)
 
 
-def _row(number: int, message: TrialMessage, each: Verdict) -> dict[str, Any]:
+def _row(number: int, message: TrialMessage, each: HookVerdict) -> dict[str, Any]:
     return {
         "number": number,
         "id": message.id,
@@ -61,7 +61,7 @@ def _row(number: int, message: TrialMessage, each: Verdict) -> dict[str, Any]:
     }
 
 
-def _enqueue_row(number: int, message: TrialMessage, each: Verdict) -> dict[str, Any]:
+def _enqueue_row(number: int, message: TrialMessage, each: HookVerdict) -> dict[str, Any]:
     row, changed = _row(number, message, each), []
     for field in ENQUEUE_FIELDS:
         now = None if field == "delay_ms" else getattr(message, field)
@@ -93,7 +93,7 @@ def _text(field: str, value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _fate(each: Verdict) -> str:
+def _fate(each: HookVerdict) -> str:
     """Return a verdict of ``on_failure`` for people, with the effect of a failed run."""
     if each.decided.get("action") == "dlq":
         return "dead letter"

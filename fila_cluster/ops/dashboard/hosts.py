@@ -1,4 +1,4 @@
-"""``/hosts``: a card for each host, a table of the shards with their copies, and what is at risk now."""
+"""``/hosts``: a card for each host, a table of the shards with their copies, and the risks."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColu
 from fila_proto_zmq.commands.hosts import FOLLOWS, LEADS
 
 ONE_HOST = (
-    "This cluster has one host: each shard is on the disk of this machine alone. With several hosts and a replicated log, another host takes "
-    "over in some seconds when one is lost. docs/hosts.md says how to get there."
+    "This cluster has one host: each shard is on the disk of this machine alone. With several hosts and a replicated log, "
+    "another host takes over in some seconds when one is lost. docs/hosts.md says how to get there."
 )
 ALL_WELL = "Nothing. Each shard has a leader, and a standby that has caught up."
 

@@ -1,4 +1,4 @@
-"""``fila-cluster drain``."""
+"""``fila-cluster shard …`` and ``fila-cluster drain``: shards move between workers."""
 
 import time
 from typing import TYPE_CHECKING
@@ -13,6 +13,32 @@ if TYPE_CHECKING:
     from fila_cluster import Client
     from fila_cluster.client.views import WorkerStatus
 
+MOVE_S_MAX = 65.0
+"""A little longer than the router's limit of a move, so that its answer has the reason."""
+
+
+@click.group()
+def shard_command() -> None:
+    """Move shards from one worker to another, while the cluster runs."""
+
+
+@shard_command.command("move", short_help="Move a shard to another worker.")
+@click.argument("shard", type=int)
+@click.argument("worker")
+@click.pass_obj
+def move(invocation: Invocation, shard: int, worker: str) -> None:
+    """Move SHARD to WORKER, and wait until it serves there. `status` lists both.
+
+    The two workers use one data directory. Clients wait for a moment and see no error. The move holds until the cluster is
+    started again: `up` deals all shards anew.
+    """
+    from fila_proto_zmq.commands import MoveShard  # noqa: PLC0415 # quick --help
+
+    with invocation.connect(timeout=MOVE_S_MAX) as client:
+        client.request(MoveShard(shard, worker))
+    invocation.show({"shard": shard, "worker": worker}, f"shard {shard} is on {worker}")
+
+
 LOOK_S = 0.2
 
 
@@ -22,12 +48,13 @@ LOOK_S = 0.2
     "--undo", is_flag=True, help="Let it take shards again. On one host it gets none back by itself: use `shard move`."
 )
 @click.pass_obj
-def command(invocation: Invocation, name: str, undo: bool) -> None:
-    """Move all shards of WORKER to the other workers of its data directory, one after the other, and wait until it has none.
+def drain_command(invocation: Invocation, name: str, undo: bool) -> None:
+    """Move all shards of WORKER to the other workers of its data directory, one after the other, and wait for the end.
 
-    On several hosts WORKER leaves its shards to workers of the other hosts, and follows them on. HOST stands for all its workers.
+    On several hosts WORKER leaves its shards to workers of the other hosts, and follows them on. HOST stands for all its
+    workers.
 
-    It takes no shard until the drain is undone, or the worker is restarted. If this command is stopped, the drain goes on.
+    It takes no shard until the drain is undone, or the worker is restarted. If this command is stopped, the drain continues.
     """
     from fila_proto_zmq.commands import DrainWorker  # noqa: PLC0415 # quick --help
 

@@ -1,4 +1,4 @@
-"""``/``: the state of the cluster, what needs attention, and the workers."""
+"""``/``: the state of the cluster, concerns, and the workers."""
 
 from nicegui import ui
 
@@ -6,8 +6,7 @@ from fila_cluster.figures import aged, counted, lasted, paced, ranged, shared, s
 from fila_cluster.ops.analysis.rows import coverage, totals, worker_rows
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
 from fila_cluster.ops.dashboard.shell.frame import frame
-from fila_cluster.ops.dashboard.shell.knowledge import unknown_here
-from fila_cluster.ops.dashboard.shell.live import keep_live
+from fila_cluster.ops.dashboard.shell.live import keep_live, unknown_here
 from fila_cluster.ops.dashboard.widgets.charts import Tile, TimeChart
 from fila_cluster.ops.dashboard.widgets.concern_feed import ConcernFeed
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn

@@ -1,1 +1,0 @@
-"""The page ``/audit``: who did what."""

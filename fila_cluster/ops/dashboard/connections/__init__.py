@@ -1,1 +1,0 @@
-"""The page ``/connections``: the clients, and a way to close one's session."""

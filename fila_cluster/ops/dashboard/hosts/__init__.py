@@ -1,1 +1,0 @@
-"""The page ``/hosts``: which host leads and follows which shard, and what is at risk now."""
