@@ -83,8 +83,9 @@ def test_a_revoked_key_settles_nothing_and_its_messages_come_back(guarded: Guard
         admin.enqueue("orders", b"x", lease=2.0)
         got = ask(url, RECEIVE, {"wait": 10}, key=key).body["deliveries"][0]
         guarded.revoke("door-revoked")
-        token = {"token": got["token"], "action": "ack"}
-        eventually(lambda: ask(url, SETTLE, {"deliveries": [token]}, key=key).status == 401, "the end of the key")
+        token, unknown = ({"token": name, "action": "ack"} for name in (got["token"], "unknown"))
+        eventually(lambda: ask(url, SETTLE, {"deliveries": [unknown]}, key=key).status == 401, "the end of the key")
+        assert ask(url, SETTLE, {"deliveries": [token]}, key=key).status == 401
         (delivery,) = admin.receive("orders", wait=30)
         assert delivery.id == got["id"]
         delivery.ack()
