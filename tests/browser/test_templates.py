@@ -57,7 +57,7 @@ def test_a_change_keeps_the_other_options_and_hooks(page: Page, dashboard: str, 
     page.get_by_test_id("option-visibility_timeout").fill("")
     page.get_by_test_id("option-default_ttl").fill("10m")
     page.get_by_test_id("template-submit").click()
-    expect(row(page, pattern)).to_contain_text("default ttl 10 m")
+    expect(row(page, pattern)).to_contain_text("default TTL 10 m")
     assert client.get_template(pattern) == {
         "on_enqueue": HOOK, "lua_timeout": 0.02, "default_ttl": 600.0, "delivery": "at_most_once"
     }  # fmt: skip
