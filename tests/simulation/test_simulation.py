@@ -13,6 +13,8 @@ from fila_router.core.limits import RouterLimits
 from fila_worker.core.settings import Limits
 from tests.simulation import scaled
 from tests.simulation.calling import COUNTED, simulate
+from tests.simulation.faults.script import BEGIN_US, draw_script
+from tests.simulation.options import draw
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,12 @@ def test_a_seed_is_one_run_to_the_byte() -> None:
     first, second = (simulate("--seed", "4", "--story").stdout for _ in range(2))
     assert first.splitlines()[:-2] == second.splitlines()[:-2]
     assert len(first.splitlines()) > 100
+
+
+def test_no_fault_comes_after_the_cluster_was_healed() -> None:
+    for seed in range(7000, 7200):  # one of 7095 did
+        options = draw(seed)
+        assert all(step.at_us < BEGIN_US + options.span_us for step in draw_script(options)), seed
 
 
 @pytest.mark.whole

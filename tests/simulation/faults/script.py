@@ -57,6 +57,7 @@ def draw_script(options: Options) -> list[Step]:
         at_us = _when(random, options)
         if random.random() < 0.4:  # when something is under way
             at_us = random.choice(steps).at_us + random.randrange(300_000)
+            at_us = min(at_us, BEGIN_US + options.span_us - 1)  # after the end of the script everything is healed, once
         steps.append(Step(at_us, -1, random.choice(faults), random.getrandbits(32)))
     return sorted(steps, key=lambda step: step.at_us)
 
