@@ -18,7 +18,7 @@ from fila_proto_zmq.commands import (
     Reserve,
     Verb,
 )
-from fila_proto_zmq.errors import BatchError, FilaError, OverloadedError, QueueExistsError
+from fila_proto_zmq.errors import BatchError, FilaError, QueueExistsError
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import unpack_record
 from tests.simulation.actors.clients import ClientProcess
@@ -347,7 +347,10 @@ class Programs:
             await asyncio.sleep(0.2)
 
     async def settle_together(self, verb: Literal["ack", "nack"], deliveries: list[Any]) -> list[Any]:
-        """Settle many in one call; each is noted as if it had been a call of its own. Return those that were refused for the moment."""
+        """Settle many in one call; each is noted as if it had been a call of its own.
+
+        Return those that may be settled again: they were refused for the moment, or there was no answer in time.
+        """
         limit_us = round(self.options.timeout_s * 1e6)
         records = [
             self.history.began(
@@ -365,7 +368,11 @@ class Programs:
             errors = [error] * len(deliveries)
         for record, error in zip(records, errors, strict=True):
             self.history.ended(record, error=error)
-        return [delivery for delivery, error in zip(deliveries, errors, strict=True) if isinstance(error, OverloadedError)]
+        return [
+            delivery
+            for delivery, error in zip(deliveries, errors, strict=True)
+            if isinstance(error, FilaError) and error.retryable
+        ]
 
     async def leave(self, random: Random, queue: str) -> None:
         consumer = self.consumers.pop(queue, None)
