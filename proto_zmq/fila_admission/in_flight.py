@@ -15,14 +15,15 @@ A client that lost its connection repeats its open requests, under the same ids,
 them again, and one answer serves both. A repetition on the same connection is dropped, because a worker would do it again and
 again for the place of one request.
 
-An entry that is never answered is dropped when no client can be waiting for it any more. No error is sent, since its
-client gave up long before.
+An entry that is never answered, because it was lost on its way to the worker, is dropped when no client can be waiting for
+it any more: those that wait by design say in their bodies how long. No error is sent, since its client gave up long before.
 """
 
 from collections.abc import Callable, Collection
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from fila_admission.limits import DEFAULTS, RoomLimits
+from fila_proto_zmq.codec import decode_body
 from fila_proto_zmq.commands import (
     Browse,
     BrowseView,
@@ -39,6 +40,7 @@ from fila_proto_zmq.commands import (
     Subscribe,
     Unsubscribe,
 )
+from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.limits import WAIT_MS_MAX
 
 OVERHEAD_BYTES: Final = 128
@@ -54,6 +56,9 @@ RETRY_MS_MAX: Final = 5000
 REPEATS_MAX: Final = 4
 """How often an open request is forwarded again, for a client that comes back on connection after connection."""
 
+WAIT_BYTES_MAX: Final = 4096
+"""A larger request to wait is not read: its worker refuses it."""
+
 _LOADING, _RELIEVING, _WAITING, _PAGING = range(4)
 _RELIEF: Final = (
     Settle,
@@ -66,10 +71,8 @@ _RELIEF: Final = (
     RenewReservation,
     EndReservation,
 )
-_KINDS = {command.opcode: _RELIEVING for command in _RELIEF} | {
-    Receive.opcode: _WAITING,
-    Reserve.opcode: _WAITING,
-}
+_WAITS: Final[dict[int, type[Receive | Reserve]]] = {command.opcode: command for command in (Receive, Reserve)}
+_KINDS = {command.opcode: _RELIEVING for command in _RELIEF} | dict.fromkeys(_WAITS, _WAITING)
 _KINDS |= {command.opcode: _PAGING for command in (Browse, BrowseView, FetchReserved)}
 _ROOM_OF: Final = bytes(_KINDS.get(opcode, _LOADING) for opcode in range(256))
 """The room of each opcode."""
@@ -87,6 +90,16 @@ def relieves(opcode: int) -> bool:
 def asks_page(opcode: int) -> bool:
     """Return whether a request is for a page: little to ask, much to answer and to read."""
     return _ROOM_OF[opcode] == _PAGING
+
+
+def _wait_ms(opcode: int, body: Any) -> int:
+    """Return how long a request of the waiting room may wait; 0 if its worker refuses it."""
+    if len(body) > WAIT_BYTES_MAX:
+        return 0
+    try:
+        return min(max(decode_body(_WAITS[opcode], body).wait_ms, 0), WAIT_MS_MAX)
+    except InvalidFrameError:
+        return 0
 
 
 class Asked(Protocol):
@@ -118,19 +131,17 @@ class Room:
         "calls",
         "calls_max",
         "client_max",
-        "forget_ms",
         "held",
         "size_bytes",
     )
 
-    def __init__(self, calls_max: int, bytes_max: int, client_max: int, forget_ms: int) -> None:
+    def __init__(self, calls_max: int, bytes_max: int, client_max: int) -> None:
         self.calls: dict[bytes, Call] = {}
         self.held: dict[bytes, list[int]] = {}
         self.size_bytes = 0
         self.calls_max = calls_max
         self.bytes_max = bytes_max
         self.client_max = client_max
-        self.forget_ms = forget_ms
         self.answered = 0
         """Answers since the rate was last measured."""
         self.answers_per_s = 0.0
@@ -152,7 +163,7 @@ class Room:
         )
 
     def add(
-        self, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, connection: bytes, now_ms: int
+        self, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, connection: bytes, forget_ms: int
     ) -> bool:
         """Note a request that is about to be forwarded; False: it is open already, and must not be."""
         ticket = client + header[10:]
@@ -171,7 +182,7 @@ class Room:
             own[0] += 1
         else:
             held_bytes += earlier[4]
-        self.calls[ticket] = (client, header, key, shard, held_bytes, now_ms + self.forget_ms, connection, repeats)
+        self.calls[ticket] = (client, header, key, shard, held_bytes, forget_ms, connection, repeats)
         return True
 
     def pop(self, ticket: bytes) -> Call | None:
@@ -201,10 +212,10 @@ class InFlight:
     def __init__(self, limits: RoomLimits = DEFAULTS) -> None:
         bytes_max = limits.in_flight_bytes_max
         self.rooms = (
-            Room(limits.calls_max, bytes_max, limits.calls_max, CALL_MS_MAX),
-            Room(limits.relieving_calls_max, bytes_max, limits.relieving_calls_max, CALL_MS_MAX),
-            Room(limits.waits_max, bytes_max, limits.client_waits_max, CALL_MS_MAX + WAIT_MS_MAX),
-            Room(limits.pages_max, bytes_max, limits.client_pages_max, CALL_MS_MAX),
+            Room(limits.calls_max, bytes_max, limits.calls_max),
+            Room(limits.relieving_calls_max, bytes_max, limits.relieving_calls_max),
+            Room(limits.waits_max, bytes_max, limits.client_waits_max),
+            Room(limits.pages_max, bytes_max, limits.client_pages_max),
         )
         self._measured_ms: int | None = None
 
@@ -235,11 +246,12 @@ class InFlight:
         """Return whether one more request of ``opcode`` may go from ``client`` to this worker."""
         return self.rooms[_ROOM_OF[opcode]].has_room(client)
 
-    def open(
-        self, client: bytes, header: bytes, key: bytes, shard: int, size_bytes: int, connection: bytes, now_ms: int
-    ) -> bool:
+    def open(self, client: bytes, header: bytes, key: bytes, shard: int, body: Any, connection: bytes, now_ms: int) -> bool:
         """Note a request that is about to be forwarded; False: it is open already, and must not be."""
-        return self.rooms[_ROOM_OF[header[3]]].add(client, header, key, shard, size_bytes, connection, now_ms)
+        room, forget_ms = _ROOM_OF[header[3]], now_ms + CALL_MS_MAX
+        if room == _WAITING:
+            forget_ms += _wait_ms(header[3], body)
+        return self.rooms[room].add(client, header, key, shard, len(body), connection, forget_ms)
 
     def close(self, client: bytes, header: bytes) -> bool:
         """Note an answer; False if no client waits for it (any more)."""

@@ -142,7 +142,7 @@ class Router:
             self._check_pages(worker, session, header[3], now_ms)
         if not in_flight.has_room(client, header[3]):
             raise overloaded(worker.name, in_flight, client, header[3])
-        if not in_flight.open(client, header, key, shard, len(body), session.connection.name, now_ms):
+        if not in_flight.open(client, header, key, shard, body, session.connection.name, now_ms):
             return None
         if header[3] in ACT_OPCODES:
             self.outgoing.audit.read(client, header, body)

@@ -246,7 +246,7 @@ class DirectClients:
             if connection.key is not None:
                 connection.key.check(header[3], queue, body, now_ms)
             slot = self._host.slots.find_direct(queue)
-            if not self._admit(connection, slot, header, key, len(body), now_ms):
+            if not self._admit(connection, slot, header, key, body, now_ms):
                 return
         except (FilaError, UnicodeDecodeError) as error:
             refusal = error if isinstance(error, FilaError) else InvalidFrameError(f"a routing key is UTF-8: {error}")
@@ -258,16 +258,14 @@ class DirectClients:
             connection.pushing.add(slot.index)
         self._host.accept_direct([client, header, key, body], queue, slot, now_ms)
 
-    def _admit(
-        self, connection: DirectConnection, slot: "Slot", header: bytes, key: bytes, size_bytes: int, now_ms: int
-    ) -> bool:
+    def _admit(self, connection: DirectConnection, slot: "Slot", header: bytes, key: bytes, body: Any, now_ms: int) -> bool:
         """Note a request that is about to be carried out; False: it is open on this connection already."""
         client, in_flight = connection.client, self._in_flight
         if not in_flight.has_room(client, header[3]):
             raise overloaded("the worker", in_flight, client, header[3])
         if asks_page(header[3]) and in_flight.pages_of(client) >= self.limits.client_pages_max:
             raise too_busy(f"{in_flight.pages_of(client)} pages are open for this client")
-        return in_flight.open(client, header, key, slot.index, size_bytes, connection.name, now_ms)
+        return in_flight.open(client, header, key, slot.index, body, connection.name, now_ms)
 
     def _greet(self, connection: DirectConnection, header: bytes, body: Any, now_ms: int) -> None:
         try:

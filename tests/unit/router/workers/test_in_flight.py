@@ -1,7 +1,10 @@
 """The table of requests that a worker owes an answer."""
 
+import pytest
+
 from fila_admission import in_flight
 from fila_admission.in_flight import InFlight
+from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import Browse, Enqueue, Receive, Reserve, Settle
 from fila_proto_zmq.frames import REPLY, pack_header
 from fila_proto_zmq.limits import WAIT_MS_MAX
@@ -17,11 +20,12 @@ def opened(
     *,
     shard: int = 0,
     size: int = 10,
+    body: bytes = b"",
     now_ms: int = 0,
     client: bytes = C,
     connection: bytes = b"conn",
 ) -> bool:
-    return table.open(client, pack_header(opcode, request), b"q", shard, size, connection, now_ms)
+    return table.open(client, pack_header(opcode, request), b"q", shard, body or bytes(size), connection, now_ms)
 
 
 def closed(table: InFlight, request: int, opcode: int = Enqueue.opcode) -> bool:
@@ -210,19 +214,40 @@ def test_a_lost_shard_s_requests_are_taken_out():
     assert table.size_bytes == 0
 
 
-def test_a_reservation_may_wait_as_long_as_a_receive():
+@pytest.mark.parametrize("command", [Receive(1, 500), Reserve("r", 0, 1, 1000, 500)])
+def test_one_that_waits_is_forgotten_when_its_wait_is_over_too(command: Receive | Reserve):
     table = InFlight()
-    opened(table, 1, Reserve.opcode)
-    table.forget_overdue(in_flight.CALL_MS_MAX)
-    assert closed(table, 1, Reserve.opcode)
+    opened(table, 1, command.opcode, body=encode_body(command))
+    table.forget_overdue(in_flight.CALL_MS_MAX + 499)
+    assert len(table) == 1
+    table.forget_overdue(in_flight.CALL_MS_MAX + 500)
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "wait_ms"),
+    [
+        (encode_body(Receive(1, WAIT_MS_MAX + 1)), WAIT_MS_MAX),
+        (encode_body(Receive(1, -1)), 0),
+        (b"no body", 0),
+        (encode_body(Receive(1, 500)).replace(b"\x92", b"\xdc\x10\x00") + bytes(4094), 0),
+    ],
+)
+def test_no_body_holds_a_place_for_longer_than_a_day(body: bytes, wait_ms: int):
+    table = InFlight()
+    opened(table, 1, Receive.opcode, body=body)
+    table.forget_overdue(in_flight.CALL_MS_MAX + wait_ms - 1)
+    assert len(table) == 1
+    table.forget_overdue(in_flight.CALL_MS_MAX + wait_ms)
+    assert len(table) == 0
 
 
 def test_requests_that_no_client_can_await_are_forgotten():
     table = InFlight()
     opened(table, 1, now_ms=0)
-    opened(table, 2, Receive.opcode, now_ms=0)
+    opened(table, 2, Receive.opcode, now_ms=1)
     table.forget_overdue(in_flight.CALL_MS_MAX)
     assert not closed(table, 1)
     assert len(table) == 1
-    table.forget_overdue(in_flight.CALL_MS_MAX + WAIT_MS_MAX)
+    table.forget_overdue(in_flight.CALL_MS_MAX + 1)
     assert (len(table), table.size_bytes) == (0, 0)

@@ -398,7 +398,7 @@ def test_settling_is_taken_in_however_full_the_rest_is() -> None:
 
 def test_a_request_that_is_never_answered_gives_its_place_back(porch: Porch) -> None:
     connection = porch.connect()
-    porch.clients._in_flight.open(connection.client, pack_header(20, 7), b"q", 0, 10, connection.name, porch.now_ms)
+    porch.clients._in_flight.open(connection.client, pack_header(20, 7), b"q", 0, b"", connection.name, porch.now_ms)
     porch.advance(CALL_MS_MAX - SWEEP_MS)
     assert porch.clients._in_flight.at_work
     porch.advance(2 * SWEEP_MS)
