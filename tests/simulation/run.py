@@ -3,7 +3,7 @@
 import gc
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -150,8 +150,7 @@ class Run:
         self.history.clock_steps = self.cluster.clock_steps
         self.history.clocks_differ = self.cluster.clocks_differ
         checkers.audited(self)
-        self._rest()
-        checkers.rested(self)
+        checkers.rested(self, self._rest())
 
     def _create_queues(self) -> None:
         first = self.clients[0]
@@ -256,9 +255,14 @@ class Run:
         while not done() and world.now_us < give_up_us:
             world.run_until(world.now_us + 100_000)
 
-    def _rest(self) -> None:
+    def _rest(self) -> Collection[int]:
+        """Let nothing happen. Return the shards that want a turn all the same, some time before the end."""
         self.world.tell("WORLD", "rests")
-        self.world.run_until(self.world.now_us + IDLE_US)
+        end_us = self.world.now_us + IDLE_US
+        self.world.run_until(end_us - LOOK_AGAIN_US)
+        were_busy = checkers.busy(self)
+        self.world.run_until(end_us)
+        return were_busy
 
     # --- what is looked at on the way -----------------------------------------------------------------------------------
 

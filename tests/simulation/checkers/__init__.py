@@ -4,6 +4,7 @@
 messages, before and after everything was killed once more; ``rested`` when nothing has happened for a while.
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tests.simulation.checkers import calls, fate, keys, leaders, lives, memory, replaced, rest
@@ -12,6 +13,7 @@ from tests.simulation.checkers.delivery import batches, dead_letters, dedup, fai
 from tests.simulation.checkers.delivery.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.leaders import check_proofs, serves
 from tests.simulation.checkers.places import Places
+from tests.simulation.checkers.rest import busy
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -21,6 +23,7 @@ __all__ = [
     "audit",
     "audit_again",
     "audited",
+    "busy",
     "check_proofs",
     "healed",
     "now_and_then",
@@ -70,8 +73,8 @@ def audited(run: "Run") -> None:
     keys.check(run)
 
 
-def rested(run: "Run") -> None:
-    """Nothing has happened for a while."""
+def rested(run: "Run", were_busy: Collection[int]) -> None:
+    """Nothing has happened for a while. ``were_busy``: shards that wanted a turn at an earlier look."""
     run.check_invariants()
-    rest.check(run)
+    rest.check(run, were_busy)
     leaders.check_copies(run)
