@@ -147,7 +147,10 @@ class Programs:
         """``piped``: what enqueues them, if it is not ``enqueue_many``."""
         messages = [message for message, _ in pairs]
         sent = self._sending(queue, messages, [options for _, options in pairs])
-        frames = 3 if piped is None else 1 + len(pairs)  # a producer may have room for one message at a time
+        # A frame's time begins anew with each progress. A producer may have room for one message at a time, and a frame that
+        # is stored in steps may be cut after each of them.
+        in_steps = self.has("hooks") or len(pairs) > self.options.shard_settings.limits.enqueue_step_messages
+        frames = 3 if piped is None and not in_steps else 1 + len(pairs)
         record = await self.call(
             "enqueue_many", queue, piped or (lambda: self.client.enqueue_many(queue, messages)), asks=frames,
             tokens=f"{sent[0].token}..{sent[-1].token}", first=pairs[0][1],
