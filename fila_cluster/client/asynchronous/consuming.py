@@ -104,6 +104,8 @@ class AsyncConsuming:
     async def nack(self, deliveries: Iterable[Delivery], error: str = "") -> None:
         """Fail many deliveries at once: each counts an attempt, and its queue decides what is next.
 
+        They travel in frames of up to 100. The client's timeout counts from the last progress of the broker.
+
         Args:
             deliveries: Deliveries of this client.
             error: Why, for the next attempt and for people; the last 4 KiB are kept.
