@@ -61,9 +61,8 @@ def enqueue_partition(
     are ignored, and null means the default. The rest are the options of ``format("fila")``; durations are text (``"5m"``) or
     a number of milliseconds.
 
-    Within the dedup window a task that Spark repeats stores rows once, and so does a replayed micro-batch, if this is called
-    inside ``foreachBatch``, once for each write. ``job`` names the job, so that a repetition of all of it stores nothing
-    either. Raises :class:`InvalidArgumentError`.
+    Within the dedup window a task that Spark repeats stores rows once. So does a replayed micro-batch, if this is called
+    inside ``foreachBatch``, or a repeated job, if ``job`` names it. Raises :class:`InvalidArgumentError`.
     """
     named = {
         "payload": payload,

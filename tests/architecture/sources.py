@@ -1,6 +1,8 @@
 """The project's sources and what they import, read without running them."""
 
 import ast
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -28,11 +30,40 @@ def name_of(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_of(file: Path, *, type_checking: bool = True) -> set[str]:
+def tree_of(file: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(file.read_text())
+
+
+def statements(body: Iterable[ast.AST], *, type_checking: bool = True) -> Iterator[ast.AST]:
+    """All statements of a body, and those in them, without expressions; with or without ``if TYPE_CHECKING`` blocks."""
+    for each in body:
+        yield each
+        if not hasattr(each, "body") and not isinstance(each, ast.Match):
+            continue
+        parts = ("body", "orelse", "finalbody", "handlers", "cases")
+        if (
+            not type_checking
+            and isinstance(each, ast.If)
+            and isinstance(each.test, ast.Name)
+            and each.test.id == "TYPE_CHECKING"
+        ):
+            parts = ("orelse",)
+        for part in parts:
+            yield from statements(getattr(each, part, ()), type_checking=type_checking)
+
+
+def imports_of(file: Path, *, type_checking: bool = True) -> frozenset[str]:
     """Dotted names that a file imports, wherever in it: modules, and what is taken from them."""
-    tree = ast.parse(file.read_text())
-    skipped = set() if type_checking else {id(inner) for node in _guarded(tree) for inner in ast.walk(node)}
-    return set().union(*(imported_by(node) for node in ast.walk(tree) if id(node) not in skipped))
+    return _imports_of(file)[type_checking]
+
+
+@cache
+def _imports_of(file: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """The imports at run time, and all. Trees are not kept: the garbage collector would walk them."""
+    body = tree_of(file).body
+    run_time, everything = ((imported_by(each) for each in statements(body, type_checking=types)) for types in (False, True))
+    return frozenset().union(*run_time), frozenset().union(*everything)
 
 
 def imported_by(node: ast.AST) -> set[str]:
@@ -42,12 +73,6 @@ def imported_by(node: ast.AST) -> set[str]:
     return {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
 
 
-def roots(names: set[str]) -> set[str]:
+def roots(names: Iterable[str]) -> set[str]:
     """The packages that the names are in."""
     return {name.partition(".")[0] for name in names}
-
-
-def _guarded(tree: ast.Module) -> list[ast.If]:
-    """The ``if TYPE_CHECKING`` blocks."""
-    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If))
-    return [node for node in blocks if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"]

@@ -94,20 +94,20 @@ def test_one_trace_through_two_queues(shared_cluster: Cluster) -> None:
 
 
 def test_a_celery_project_with_tenants(shared_cluster: Cluster) -> None:
-    output = output_of(ROOT / "examples/celery_tenants.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
+    output = output_of(ROOT / "examples/tasks/celery_tenants.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
     assert "1,000 tasks of 220 tenants, run by one worker" in output
     assert "the first 220 run of 220" in output
 
 
 def test_a_dramatiq_project_of_many_tenants(shared_cluster: Cluster) -> None:
-    output = output_of(ROOT / "examples/dramatiq_access_log.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
+    output = output_of(ROOT / "examples/tasks/dramatiq_access_log.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
     assert "2,000 requests of 409 addresses" in output
     assert "408 of the 408 others were served before its second one" in output
     assert "dead letter after 2 attempts: IndexError: list index out of range" in output
 
 
 def test_a_django_project_in_one_file(shared_cluster: Cluster) -> None:
-    output = output_of(ROOT / "examples/django_project.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
+    output = output_of(ROOT / "examples/tasks/django_project.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
     assert "301 tasks of 81 visitors are with the broker; the one that was rolled back is not" in output
     assert "FAILED: IndexError: list index out of range" in output
     assert "its dead letter after 1 attempt: ['not-a-request']" in output

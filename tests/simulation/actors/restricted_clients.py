@@ -48,7 +48,7 @@ async def _host(run: "Run", host: "Programs", random: Random, queue: str) -> Non
     now_us = run.world.now_us
     expires_us = random.choice([None, None, now_us + 1_000_000, now_us + 4_000_000])
     expires_ms = 0 if expires_us is None else BIRTH_MS + expires_us // 1000
-    record = await host._command("create_key", "", CreateKey(name, allow, expires_ms))
+    record = await host.command("create_key", "", CreateKey(name, allow, expires_ms))
     if not record.ok:
         return
     life = KeyLife(allow, run.world.now_us, expires_us)
@@ -65,7 +65,7 @@ async def _host(run: "Run", host: "Programs", random: Random, queue: str) -> Non
 async def _grant(host: "Programs", name: str, permission: str, life: KeyLife) -> None:
     """Add a permission. The call is noted as it begins: from then on the key may have it."""
     number = len(host.history.calls)
-    asking = asyncio.ensure_future(host._command("grant_key", "", GrantKey(name, [permission])))
+    asking = asyncio.ensure_future(host.command("grant_key", "", GrantKey(name, [permission])))
     await asyncio.sleep(0)
     life.grants.append((permission, host.history.calls[number]))
     await asking
@@ -74,7 +74,7 @@ async def _grant(host: "Programs", name: str, permission: str, life: KeyLife) ->
 async def _revoke(run: "Run", host: "Programs", name: str, life: KeyLife) -> None:
     life.end_began_us = run.world.now_us
     for _ in range(TRIES_MAX):
-        record = await host._command("revoke_key", "", RevokeKey(name))
+        record = await host.command("revoke_key", "", RevokeKey(name))
         if record.ok or isinstance(record.error, InvalidArgumentError):  # an earlier try did it
             life.end_confirmed_us = run.world.now_us
             return

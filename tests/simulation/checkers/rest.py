@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.keys import FIRST, LAST
-from tests.simulation.actors.programs import MADE
+from tests.simulation.actors.receiving import MADE
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run

@@ -4,7 +4,7 @@ import itertools
 from collections import defaultdict
 from uuid import UUID
 
-from tests.simulation.actors.programs import MADE
+from tests.simulation.actors.receiving import MADE
 from tests.simulation.history import Grant, History, Sent
 from tests.simulation.world.processes import BIRTH_MS
 

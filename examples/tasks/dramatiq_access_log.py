@@ -1,6 +1,6 @@
 """Dramatiq tasks of many tenants: look at each request of a web server's access log, so that visitors do not wait for a busy one.
 
-    python examples/dramatiq_access_log.py ACCESS_LOG [endpoint]
+    python examples/tasks/dramatiq_access_log.py ACCESS_LOG [endpoint]
 
 Each line of the log (in Apache's combined format) is a task. Its tenant is the address that it came from: ``fair`` reads it
 from the task's arguments. A few visitors send much more than the others, who would wait behind them in a plain queue. The

@@ -1,6 +1,6 @@
 """A Django project in one file: the requests of an access log become tasks, each in its visitor's name.
 
-    python examples/django_project.py ACCESS_LOG [endpoint]
+    python examples/tasks/django_project.py ACCESS_LOG [endpoint]
 
 It makes a database in a temporary folder, enqueues a task for each line of the log (in Apache's combined format) inside one
 transaction, rolls another transaction back, and runs what was committed with a worker in this process. A malformed line

@@ -1,7 +1,7 @@
 """Run the requests of a real web site as Celery tasks, with each client address as a tenant.
 
     make up                                    # in one terminal: the broker
-    .venv/bin/python examples/celery_tenants.py PATH/TO/apache_access.log
+    .venv/bin/python examples/tasks/celery_tenants.py PATH/TO/apache_access.log
 
 One line makes this Celery project fair: ``fair(app, key=…)``. The program sends a task for each of the first lines of an
 access log, all of them before a worker starts, and then runs a worker. The busiest client has sent hundreds of tasks, most
