@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fila_worker.core.schedules.rules import Interval, jitter_of
+from fila_worker.core.schedules.table import Interval, jitter_of
 from fila_worker.process.cron import CALENDAR
 
 ZONES = ["UTC", "Europe/Lisbon", "America/New_York", "Asia/Kolkata", "Africa/Casablanca", "America/Santiago"]

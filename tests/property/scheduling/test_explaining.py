@@ -18,7 +18,7 @@ from fila_proto_zmq.commands import Browse, Browsed, Explain, Explained, Verb
 from fila_proto_zmq.errors import MessageNotFoundError
 from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.record import record_id
-from fila_worker.core.explain import queue_position
+from fila_worker.core.explain import estimates
 from tests.property.messages.test_backlog import FEW, NAMED, BacklogMachine
 from tests.property.scheduling.test_throttled import moody
 from tests.support.shard.backlog import OWN, Known
@@ -88,7 +88,7 @@ class TestExplaining(Explaining.TestCase):  # type: ignore[misc,name-defined]
 
     def runTest(self) -> None:  # noqa: N802
         with ExitStack() as stack:
-            for (module, name), value in {**FEW, (queue_position, "READ_MAX"): 3}.items():
+            for (module, name), value in {**FEW, (estimates, "READ_MAX"): 3}.items():
                 stack.enter_context(patch.object(module, name, value))
             super().runTest()
 

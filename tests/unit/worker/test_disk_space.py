@@ -1,6 +1,6 @@
 """When a shard asks its storage for disk space."""
 
-from fila_worker.core.disk_space import COMMITS_QUIET_MAX, LOOKS_BETWEEN, LOOKS_QUIET, DiskSpace
+from fila_worker.core.store import COMMITS_QUIET_MAX, LOOKS_BETWEEN, LOOKS_QUIET, DiskSpace
 
 MIB = 1 << 20
 

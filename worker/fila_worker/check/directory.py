@@ -10,8 +10,7 @@ import msgspec
 from fila_proto_zmq.errors import FilaError, StorageError
 from fila_worker.check.findings import Finding, Findings
 from fila_worker.check.reading import UNREADABLE
-from fila_worker.check.repair import repair_shard
-from fila_worker.check.shard import Progress, check_shard, unreadable
+from fila_worker.check.shard import Progress, check_shard, repair_shard, unreadable
 from fila_worker.core.recovery import IDENTITY, Identity
 from fila_worker.storage.log_files import overlooked_damage
 from fila_worker.storage.made import listed, mark_made, mark_of, refuse_missing, shards_there

@@ -8,13 +8,13 @@ import msgspec
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import unpack_record
-from fila_worker.check.batches import is_record
 from fila_worker.check.findings import Change, Finding
-from fila_worker.check.reading import Reading, decoded
-from fila_worker.core.callback_groups.stored import PREFIXES
+from fila_worker.check.reading import UNREADABLE, Reading, decoded
+from fila_worker.core.callback_group_parts import PART, PartRecord, decode_part, encode_part, parse_place, part_key
+from fila_worker.core.callback_groups.owned import PREFIXES, check_record
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID
 from fila_worker.core.keys import u64
-from fila_worker.core.manage.stored_keys import API_KEYS, decode_keys
+from fila_worker.core.manage.config import API_KEYS, decode_keys
 from fila_worker.core.model.due_index import CHECKPOINT
 from fila_worker.core.model.ledger import EARLIER, decode_generations
 from fila_worker.core.model.runtime_config import EDIT, GENERATION, PARK, VERSION, decode_edit
@@ -28,15 +28,43 @@ from fila_worker.core.model.shard_transfers import (
     stream_key,
 )
 from fila_worker.core.recovery import FORMAT, IDENTITY, Identity
-from fila_worker.core.schedules.table import (
-    MESSAGE,
-    PROGRESS,
-    SCHEDULE,
-    decode_message,
-    decode_progress,
-    decode_schedule,
-)
+from fila_worker.core.schedules.table import MESSAGE, PROGRESS, SCHEDULE, decode_message, decode_progress, decode_schedule
 from fila_worker.storage.replica import LOG_NAME, MARKER_BYTES_MAX, POSITION, POSITION_BYTES
+
+
+def is_record(reading: Reading, key: bytes, value: bytes) -> bool:
+    """Return whether a record of a batch, or of a part of one, can be read. Note what a part counts."""
+    try:
+        check_record(key, value)
+        if key.startswith(PART):
+            reading.batch_parts[parse_place(key)] = decode_part(value)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def check_batches(reading: Reading) -> Iterator[Finding]:
+    """Compare the counts of parts with the members that were found. Else a batch would wait for members that are not there."""
+    if reading.incomplete & {"state", "queues", "leases", "messages"}:
+        return
+    for place, part in reading.batch_parts.items():
+        found = reading.members[place]
+        if part.open == found:
+            continue
+        text = f"queue {place.queue!r} counts {part.open:,} members of a batch that are not done, and has {found:,}"
+        missing = part.open - found
+        repaired = PartRecord(
+            part.owner,
+            part.until_ms,
+            part.added + max(0, -missing),
+            part.acked,
+            part.dead,
+            part.removed + max(0, missing),
+            part.sealed,
+        )
+        change = Change("state", part_key(place), encode_part(repaired))
+        yield Finding("batch", text, place.queue, changes=(change,))
+
 
 _U32: Final = 4
 _U64: Final = 8

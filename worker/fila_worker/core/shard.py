@@ -42,11 +42,9 @@ from fila_proto_zmq.errors import FilaError, InvalidFrameError, QueueNotFoundErr
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
 from fila_proto_zmq.templates import Templates
 from fila_worker.core.callback_groups.batches import Batches
-from fila_worker.core.deliver.delivery import Deliveries
+from fila_worker.core.deliver.delivery import BankRequests, Deliveries, IdleTokens
 from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
-from fila_worker.core.deliver.tokens import BankRequests, IdleTokens
-from fila_worker.core.disk_space import DiskSpace
 from fila_worker.core.due_time import AT_ONCE, NEVER
 from fila_worker.core.effects import Call, Effect, answer
 from fila_worker.core.enqueue.enqueue import Enqueues
@@ -57,12 +55,20 @@ from fila_worker.core.inspect.browse import Browses
 from fila_worker.core.inspect.views import OpenViews
 from fila_worker.core.jobs import Work
 from fila_worker.core.manage import templates
-from fila_worker.core.manage.config import ConfigCopy, put_config, set_config, undo_config
+from fila_worker.core.manage.config import (
+    ConfigCopy,
+    KeysVersion,
+    StoredApiKeys,
+    fetch_keys,
+    put_config,
+    set_config,
+    store_keys,
+    undo_config,
+)
 from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
 from fila_worker.core.manage.purge import Purges
 from fila_worker.core.manage.queue_commands import QueueCommands
 from fila_worker.core.manage.redrive import Redrives
-from fila_worker.core.manage.stored_keys import KeysVersion, StoredApiKeys, fetch_keys, store_keys
 from fila_worker.core.metrics import meter
 from fila_worker.core.metrics.describe import Descriptions
 from fila_worker.core.metrics.meter import Reports
@@ -74,9 +80,8 @@ from fila_worker.core.schedules.schedules import Schedules
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.settle import Settlements
 from fila_worker.core.settle.transfers import Transfers
-from fila_worker.core.store import Store
-from fila_worker.core.stored.folds import LedgerFolds
-from fila_worker.core.stored.messages import StoredMessages
+from fila_worker.core.store import DiskSpace, Store
+from fila_worker.core.stored.messages import LedgerFolds, StoredMessages
 from fila_worker.core.timers import DueEntries, OpenJobs
 
 COMPONENTS: Final[tuple[type[Component], ...]] = (

@@ -7,7 +7,7 @@ from gc import collect
 from typing import Final
 
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.callback_groups import stored
+from fila_worker.core.callback_groups.owned import PREFIXES, batch_queue
 from fila_worker.core.enqueue.dedup import RECORD_BYTES
 from fila_worker.core.hooks import no_hooks
 from fila_worker.core.keys import (
@@ -325,7 +325,7 @@ class _Copy:
 
         A part goes to the shard of a queue that was deleted, too: its counts are not reported yet.
         """
-        self._values(Stage.BATCHES, stored.PREFIXES, stored.batch_queue)
+        self._values(Stage.BATCHES, PREFIXES, batch_queue)
 
     def _values(self, stage: Stage, prefixes: Iterable[bytes], name_of: Callable[[bytes], str]) -> None:
         """Copy the values of the ``state`` family whose keys have some prefixes, as they are. ``name_of``: the name that decides the shard."""

@@ -22,7 +22,7 @@ from fila_worker.core.recovery import read_identity, recover, write_identity
 from fila_worker.core.settings import DEFAULTS, ShardSettings
 from fila_worker.core.shard import Shard
 from fila_worker.core.store import Store
-from fila_worker.core.stored.folds import LedgerFolds
+from fila_worker.core.stored.messages import LedgerFolds
 from fila_worker.reshard.survey import Survey
 
 Position: TypeAlias = tuple[int, int, bytes]

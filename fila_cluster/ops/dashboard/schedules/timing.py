@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from fila_cluster import Schedule
 from fila_cluster.client.message import utc
 from fila_cluster.figures import aged, distance, duration_s
-from fila_worker.core.schedules.rules import ONCE, check_rest, due_times, jitter_of
+from fila_worker.core.schedules.table import ONCE, check_rest, due_times, jitter_of
 from fila_worker.process.cron import CALENDAR
 
 SHOWN: Final = 5

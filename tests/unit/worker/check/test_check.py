@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from fila_worker.check.directory import ShardReport, check_path, repair
-from fila_worker.check.repair import apply
-from fila_worker.check.shard import check_shard
+from fila_worker.check.shard import apply, check_shard
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID
 from fila_worker.core.keys import FIRST, LAST, first_of_all, pack_u32, pack_u64
 from fila_worker.core.model.acked_messages import is_mark, pack_mark
@@ -188,7 +187,7 @@ def test_what_can_be_derived_is_found_and_repaired(shard: Path, change: Write, b
 def test_a_repair_that_is_cut_off_after_any_batch_is_finished_by_the_next(
     shard: Path, change: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fila_worker.check.repair.PORTION", 1)
+    monkeypatch.setattr("fila_worker.check.shard.PORTION", 1)
     for breaking in (wrong_counts, wrong_size, low_counters, lost_due_index, mark_without_messages, high_floor):
         change(breaking)
     whole = len(check_path(shard, INDEX, SHARDS))

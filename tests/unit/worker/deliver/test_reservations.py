@@ -23,7 +23,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import InvalidArgumentError, LeaseExpiredError, QueueNotFoundError
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.deliver.reserved_cache import ReservedCache
+from fila_worker.core.deliver.delivery import ReservedCache
 from tests.support.shard.shard import Got, ShardHarness, opened
 
 TIMEOUT_MS = 60_000

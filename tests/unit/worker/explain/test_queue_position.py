@@ -6,8 +6,8 @@ import pytest
 
 from fila_proto_zmq.commands import Browse, Browsed
 from fila_proto_zmq.record import record_id
-from fila_worker.core.explain import queue_position
-from fila_worker.core.explain.queue_position import QueuePosition, place_in_line
+from fila_worker.core.explain import estimates
+from fila_worker.core.explain.estimates import QueuePosition, place_in_line
 from fila_worker.core.inspect.backlog import find
 from fila_worker.core.model import lanes
 from fila_worker.core.model.lanes import sample
@@ -53,7 +53,7 @@ def test_messages_with_the_same_throttle_keys_are_counted_apart() -> None:
 
 def test_far_behind_it_is_about_right() -> None:
     shard = line(0)
-    with patch.object(queue_position, "READ_MAX", 20):
+    with patch.object(estimates, "READ_MAX", 20):
         found = [place_of(shard, message) for message in in_order(shard)]
     assert all(place.exact == (place.ahead == index) for index, place in enumerate(found[:10]))
     assert not found[-1].exact

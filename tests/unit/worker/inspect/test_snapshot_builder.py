@@ -23,7 +23,7 @@ from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.deliver.delivery import deliver
 from fila_worker.core.effects import Call
-from fila_worker.core.inspect import snapshot_builder, views
+from fila_worker.core.inspect import snapshot, views
 from fila_worker.core.inspect.browse import browse
 from fila_worker.core.inspect.views import Views
 from fila_worker.core.jobs import REST_MS, Work
@@ -134,7 +134,7 @@ def test_a_step_of_an_opening_copies_a_bounded_number_of_lanes() -> None:
         while True:
             efforts.append(work.send(shard.now_ms))
     assert max(efforts) <= 20
-    assert len(efforts) >= 60 * snapshot_builder.LANE_COST // 20 + 60 // 8 + 60 * snapshot_builder.KEY_COST // 20
+    assert len(efforts) >= 60 * snapshot.LANE_COST // 20 + 60 // 8 + 60 * snapshot.BUILD_KEY_COST // 20
     assert len(in_view(shard)) == 60
 
 

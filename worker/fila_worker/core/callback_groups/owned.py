@@ -17,7 +17,7 @@ from fila_proto_zmq.commands import Enqueue, PartReport
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.names import BATCH_TOKEN_BYTES, batch_id
-from fila_worker.core.callback_group_parts import RETRY_S, sealed_error
+from fila_worker.core.callback_group_parts import PART, RETRY_S, decode_part, parse_place, sealed_error
 from fila_worker.core.due_time import AT_ONCE, NEVER, DueTime
 from fila_worker.core.keys import range_of
 
@@ -303,3 +303,27 @@ def parse_batch_key(key: bytes) -> tuple[BatchName, str | None]:
         raise ValueError(f"{key.hex()} is no key of a batch")
     part = rest[BATCH_TOKEN_BYTES:].decode()
     return BatchName(queue.decode(), rest[:BATCH_TOKEN_BYTES]), part or None
+
+
+PREFIXES: Final = (BATCH, CALLBACK, PART)
+"""The beginnings of the keys of all records of batches and parts, in the ``state`` family."""
+
+
+def batch_queue(key: bytes) -> str:
+    """Return the queue that a record goes with. Raise :class:`ValueError` if the key is of no batch."""
+    return parse_place(key).queue if key.startswith(PART) else parse_batch_key(key)[0].queue
+
+
+def check_record(key: bytes, value: bytes) -> None:
+    """Raise :class:`ValueError` or :class:`msgspec.MsgspecError` for a record that can't be read."""
+    if key.startswith(PART):
+        parse_place(key)
+        decode_part(value)
+        return
+    _, part = parse_batch_key(key)
+    if key.startswith(CALLBACK):
+        decode_callback(value)
+    elif part is None:
+        decode_batch(value)
+    elif value:
+        raise ValueError(f"{key.hex()} has a value of {len(value)} bytes, and is only a name")

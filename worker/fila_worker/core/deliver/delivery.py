@@ -2,19 +2,25 @@
 
 Demands take turns. A demand gets messages in batches, at most its share of the pending messages, so that a second consumer of
 the queue is not left without messages. A turn delivers a bounded number, so that commands do not wait long.
+
+A cache of records of reserved messages, from the reservation, when they are in memory, to the first fetch, soon after.
+
+Reading them again from disk would be a third of the cost of a reserved message. Each part is kept until it is fetched once. A
+second fetch reads the disk. If the cache is full, the oldest parts are forgotten.
 """
 
+from collections import OrderedDict
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fila_proto_zmq.commands import Delivered, LeaseBatch, Receive
+from fila_proto_zmq.commands import Delivered, Grants, LeaseBatch, Receive, Tokens
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import EXTENDED, HAS_TTL
 from fila_worker.core.callback_group_parts import Outcome
-from fila_worker.core.deliver.reserved_cache import ReservedCache
 from fila_worker.core.due_time import AT_ONCE
-from fila_worker.core.effects import Push, answer
+from fila_worker.core.effects import Post, Push, answer
+from fila_worker.core.enqueue.enqueue_rates import EnqueueRates
 from fila_worker.core.model.cold_lanes import warm_up_next
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.consumers import Demand, Reserving, Subscription
@@ -22,6 +28,7 @@ from fila_worker.core.model.due_index import too_old
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry, tokens_of
 from fila_worker.core.model.leases import Lease
+from fila_worker.core.settings import Limits
 from fila_worker.core.settle import dead_letters
 
 if TYPE_CHECKING:
@@ -378,3 +385,66 @@ class Deliveries(Component):
         """Deliver the messages of one turn."""
         deliver(self.state, now_ms)
         return AT_ONCE if self.state.runnable else None
+
+
+class ReservedCache:
+    """The records of some leases, by lease id. ``size_bytes`` is the size of all of them together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._bytes_max = limits.reserved_bytes_max
+        self.size_bytes = 0
+        self._records: OrderedDict[int, tuple[list[bytes], int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def keep(self, lease_id: int, records: list[bytes], size_bytes: int) -> None:
+        """Keep the records of a new lease, in the order of its members."""
+        self._records[lease_id] = records, size_bytes
+        self.size_bytes += size_bytes
+        while self.size_bytes > self._bytes_max:
+            _, (_, forgotten_bytes) = self._records.popitem(last=False)
+            self.size_bytes -= forgotten_bytes
+
+    def take(self, lease_id: int) -> list[bytes] | None:
+        """Return the records of a lease, and forget them; None if they are not in the cache."""
+        records, size_bytes = self._records.pop(lease_id, (None, 0))
+        self.size_bytes -= size_bytes
+        return records
+
+
+class IdleTokens(Component):
+    """Tokens that no lane uses, and throttle keys whose park ends."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.token_client.idleness)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Let keys deliver again when their park is over, and take back idle tokens."""
+        self.state.unpark(now_ms)
+        self.state.token_client.let_go(now_ms)
+        return self.state.token_client.next_idle()
+
+    def on_grants(self, grants: Grants, now_ms: int) -> None:
+        """Let lanes that got tokens try again."""
+        self.state.wake(self.state.token_client.granted(grants, now_ms), now_ms)
+
+    def on_session(self, now_ms: int) -> None:
+        """Begin a session: the tokens that are held are void."""
+        self.state.token_client.new_session(self.state.token_client.session + 1)
+
+
+class BankRequests(Component):
+    """The reports and wants for the token bank. They come after the delivery, which spends tokens and finds some missing."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.token_client.bank)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Deal the tokens again, and ask for the missing ones."""
+        state, client = self.state, self.state.token_client
+        state.unblock(client.settle(now_ms))
+        wants = client.repeat(now_ms) + client.wants(now_ms) + state.part(EnqueueRates).wants()
+        if wants:
+            state.effects.append(Post(Tokens(state.index, client.session, wants)))
+        return client.next_settling()

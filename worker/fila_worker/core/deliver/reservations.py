@@ -32,8 +32,7 @@ from fila_proto_zmq.limits import (
     RESERVATION_PARTS_MAX,
     WAIT_MS_MAX,
 )
-from fila_worker.core.deliver.delivery import lease_batch
-from fila_worker.core.deliver.reserved_cache import ReservedCache
+from fila_worker.core.deliver.delivery import ReservedCache, lease_batch
 from fila_worker.core.deliver.subscriptions import line_up
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.consumers import Reserving

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from fila_proto_zmq.commands import Explained
 from fila_proto_zmq.reasons import ReasonCode
 from fila_worker.core.explain import queue_reasons
-from fila_worker.core.explain.estimates import delivery_ms, rivals_of
+from fila_worker.core.explain.estimates import LANES_MAX, QueuePosition, delivery_ms, rivals_of
 from fila_worker.core.explain.in_flight_reasons import DELAYED_MAX, cap, delayed_of, held_of
-from fila_worker.core.explain.queue_position import LANES_MAX, QueuePosition
+from fila_worker.core.explain.queue_reasons import tokens
 from fila_worker.core.explain.text import counted, reason, span
-from fila_worker.core.explain.token_reasons import tokens
 from fila_worker.core.inspect.backlog import DELAYED, LEASED, PENDING
 from fila_worker.core.keys import FIRST_PLACE
 from fila_worker.core.model.due_index import parse_delayed

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.reasons import ReasonCode
 from fila_proto_zmq.record import record_id
+from fila_worker.core.explain.queue_reasons import tokens
 from fila_worker.core.explain.text import holder, reason, span
-from fila_worker.core.explain.token_reasons import tokens
 from fila_worker.core.model.due_index import parse_delayed
 from fila_worker.core.model.lanes import extension_of, head, sample
 from fila_worker.core.walking import LOOKS_AT_ONCE, lease_pieces

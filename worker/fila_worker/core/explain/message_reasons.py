@@ -10,11 +10,10 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.reasons import ReasonCode
 from fila_proto_zmq.record import Record
 from fila_worker.core.explain import queue_reasons
-from fila_worker.core.explain.estimates import delivery_ms, is_served, rivals_of, tokens_come_ms
+from fila_worker.core.explain.estimates import delivery_ms, is_served, place_in_line, rivals_of, tokens_come_ms
 from fila_worker.core.explain.in_flight_reasons import cap, holder_of_message, lease_words
-from fila_worker.core.explain.queue_position import place_in_line
+from fila_worker.core.explain.queue_reasons import tokens
 from fila_worker.core.explain.text import counted, reason, span
-from fila_worker.core.explain.token_reasons import tokens
 from fila_worker.core.inspect.backlog import DELAYED, LEASED, Found, locate
 from fila_worker.core.model.due_index import parse_delayed
 from fila_worker.core.model.lanes import unpack_stored
@@ -25,8 +24,7 @@ from fila_worker.core.settle import dead_letters
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Reason
-    from fila_worker.core.explain.estimates import Rivals
-    from fila_worker.core.explain.queue_position import QueuePosition
+    from fila_worker.core.explain.estimates import QueuePosition, Rivals
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.queues import Queue

@@ -17,8 +17,7 @@ from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, QueueNo
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN, VIEW_QUEUES_MAX
 from fila_worker.core.due_time import DueTime
 from fila_worker.core.inspect.browse import STATES
-from fila_worker.core.inspect.snapshot import QueueSnapshot, read_page
-from fila_worker.core.inspect.snapshot_builder import SnapshotBuilder
+from fila_worker.core.inspect.snapshot import QueueSnapshot, SnapshotBuilder, read_page
 from fila_worker.core.jobs import REST
 from fila_worker.core.model.component import Component, InvariantBroken
 from fila_worker.core.settings import Limits

@@ -1,7 +1,7 @@
 """The commands that create, change, pause, delete, list and measure queues."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from fila_proto_zmq.commands import (
     GetQueueStats,
     KeyStats,
     ListQueues,
+    Option,
     Pause,
     QueueList,
     QueueOptions,
@@ -28,7 +29,7 @@ from fila_proto_zmq.errors import (
     QueueExistsError,
 )
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
-from fila_proto_zmq.limits import LIST_QUEUES_MAX
+from fila_proto_zmq.limits import LIST_QUEUES_MAX, SCRIPT_BYTES_MAX
 from fila_proto_zmq.names import check_new_queue_name, matches
 from fila_worker.core.enqueue.insert import add_queue
 from fila_worker.core.enqueue.policy import compile_hooks
@@ -36,10 +37,9 @@ from fila_worker.core.explain.text import counted
 from fila_worker.core.manage import deletion
 from fila_worker.core.manage.dead_letter_targets import appointed, ask_for_appointment, settle_dead_letters
 from fila_worker.core.manage.deletion import clear, remove
-from fila_worker.core.manage.queue_options import check_options
 from fila_worker.core.metrics.oldest_message import waiting_since_ms
 from fila_worker.core.model.component import Component, Steps
-from fila_worker.core.model.queues import Queue
+from fila_worker.core.model.queues import DISCARD, OWN, Queue
 from fila_worker.core.walking import keys_from, pieces
 
 if TYPE_CHECKING:
@@ -49,6 +49,41 @@ if TYPE_CHECKING:
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.state import State
+
+
+def check_options(name: str, options: QueueOptions) -> None:
+    """Raise :class:`InvalidArgumentError` for options that can never work for a queue called ``name``."""
+    for option in QUEUE_OPTIONS.values():
+        value = getattr(options, option.field)
+        if value is not None:
+            _check(option, value)
+    _check_dead_letter(name, options.dead_letter)
+
+
+def _check(option: Option, value: Any) -> None:
+    if option.kind == "script" and len(value.encode()) > SCRIPT_BYTES_MAX:
+        raise InvalidArgumentError(f"a script of {len(value.encode())} bytes: use at most {SCRIPT_BYTES_MAX}")
+    if option.kind == "choice" and value not in option.choices:
+        raise InvalidArgumentError(f"{option.name}={value!r}: use {' or '.join(map(repr, option.choices))}")
+    if option.bounds is not None and not option.bounds[0] <= value <= option.bounds[1]:
+        name = option.name if option.kind == "count" else option.name.replace("_", " ")
+        least, most = option.bounds
+        raise InvalidArgumentError(f"{name} of {value} {option.unit}: use {least} to {most}, or leave it out for the default")
+
+
+def _check_dead_letter(name: str, dead_letter: str | None) -> None:
+    if dead_letter in {None, OWN, DISCARD}:
+        return
+    if dead_letter == name:
+        raise InvalidArgumentError(
+            f"dead_letter={name!r}: a queue can't take its own dead letters; leave it out for {name}.dlq"
+        )
+    try:
+        check_new_queue_name(dead_letter or "")
+    except InvalidArgumentError as cause:
+        raise InvalidArgumentError(
+            f"dead_letter={dead_letter!r}: use 'dlq', 'discard' or the name of a queue ({cause})"
+        ) from None
 
 
 def create_queue(state: "State", call: "Call", command: CreateQueue) -> Done | None:

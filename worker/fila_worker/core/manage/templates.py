@@ -16,8 +16,7 @@ from fila_proto_zmq.names import check_pattern, is_dead_letter
 from fila_proto_zmq.templates import encode_options
 from fila_worker.core.enqueue import quotas
 from fila_worker.core.manage.config import make_change, note_template
-from fila_worker.core.manage.queue_commands import compiled, make_queue
-from fila_worker.core.manage.queue_options import check_options
+from fila_worker.core.manage.queue_commands import check_options, compiled, make_queue
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import ConfigChange

@@ -16,8 +16,7 @@ from fila_proto_zmq.events import ScheduleCaughtUp, ScheduleFailed
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.record import open_envelope, seal_envelope
 from fila_worker.core.model.shard_transfers import Owner
-from fila_worker.core.schedules.rules import ALL, SKIP, Interval
-from fila_worker.core.schedules.table import MESSAGE, Schedule, ScheduleTable, decode_message
+from fila_worker.core.schedules.table import ALL, MESSAGE, SKIP, Interval, Schedule, ScheduleTable, decode_message
 from fila_worker.core.settle import remote_enqueues
 from fila_worker.core.store import DamageError
 

@@ -26,7 +26,6 @@ from fila_worker.core.enqueue.one_by_one import check_enqueue
 from fila_worker.core.metrics.meter import ReportState
 from fila_worker.core.model.component import Component, InvariantBroken, Steps
 from fila_worker.core.schedules.firing import ADDED_BYTES_MAX, FEATURE, HEADERS, carry_out_due, take_outcome
-from fila_worker.core.schedules.rules import check_rest, due_times
 from fila_worker.core.schedules.table import (
     MESSAGE,
     PREFIXES,
@@ -35,7 +34,9 @@ from fila_worker.core.schedules.table import (
     Schedule,
     ScheduleRecord,
     ScheduleTable,
+    check_rest,
     decode_message,
+    due_times,
     encode,
     stored_schedules,
 )

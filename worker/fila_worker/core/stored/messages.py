@@ -15,6 +15,7 @@ import msgspec
 from fila_proto_zmq.errors import LuaCompilationError
 from fila_proto_zmq.events import HookMissing
 from fila_proto_zmq.record import HAS_TTL, PLAIN_BYTES
+from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID, bind_dead_letters
 from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.hooks import GuardedHooks
@@ -289,3 +290,55 @@ def _restore(state: "State", lease: Lease, key: bytes) -> None:
         lane.leases().add(message_key)
     lease.queue.count_leased(lease.open)
     state.leases.add(lease)
+
+
+class LedgerFolds(Component):
+    """The ledger's folds, at the end of a turn: by then every message that left its line is in a lease."""
+
+    in_passing = True
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.ledger.timer)
+
+    def recover(self, now_ms: int) -> Steps:
+        """Fold what the entries record, and drop the lanes without messages; with them, their keys."""
+        state = self.state
+        while True:
+            for lane in state.ledger.fold(state.batch):
+                state.forget_lane(lane)
+            if not state.ledger.folding:
+                return
+            yield
+
+    def tick(self, now_ms: int) -> int | None:
+        """Take a step of a fold, and forget idle lanes in queues that keep more than their share, the oldest first."""
+        state, ledger = self.state, self.state.ledger
+        if not ledger.fold_due:
+            return None
+        if not ledger.folding:
+            purge(state)  # a lane is idle only when its acked messages are removed
+        forgotten: list[Lane] = []
+        most = self._share()
+        for lane in ledger.fold(state.batch):
+            if lane.id in state.lanes:  # else it was the oldest one of its queue
+                resting = lane.key.queue.resting
+                resting.pop(lane.id, None)
+                resting[lane.id] = lane  # the last one now
+                forgotten += self._forget_oldest(lane.key.queue, most)
+        ledger.forget(forgotten, state.batch)
+        return AT_ONCE if ledger.folding else None
+
+    def _share(self) -> int:
+        """Return how many lanes a queue may have before its idle ones are forgotten."""
+        limits = self.state.settings.limits
+        return min(limits.idle_lanes_max, max(1, limits.idle_lanes_of_shard_max // max(1, len(self.state.queues.by_id))))
+
+    def _forget_oldest(self, queue: "Queue", most: int) -> "Iterator[Lane]":
+        """Forget up to two idle lanes of a queue for each that comes, so that it is down at its share before long."""
+        for _ in range(2):
+            if queue.lanes <= most or not queue.resting:
+                return
+            lane = queue.resting.pop(next(iter(queue.resting)))
+            if lane.idle:  # else it has messages again, and comes back when it has none
+                self.state.forget_lane(lane)
+                yield lane
