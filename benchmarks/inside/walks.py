@@ -32,8 +32,7 @@ from fila_proto_zmq.events import LogSettings
 from fila_proto_zmq.frames import ERROR, epoch_tag, pack_header, unpack_header
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.stream import FrameReader, FrameWriter
-from fila_worker.log.wakeup import Wakeup
-from fila_worker.loop import WorkerLoop, open_host
+from fila_worker.loop import Wakeup, WorkerLoop, open_host
 from fila_worker.settings import WorkerSettings
 
 ENQUEUE, ACK, IDLE, PULSE = "an enqueue", "an ack", "an idle turn", "an idle turn with a pulse"

@@ -27,13 +27,11 @@ def test_only_the_store_knows_rocksdb() -> None:
 
 def test_only_the_log_on_kafka_knows_its_library() -> None:
     users = {name_of(file) for file in sources(*PACKAGES.values()) if "confluent_kafka" in roots(imports_of(file))}
-    assert users == {"fila_worker.log.kafka.library"}
+    assert users == {"fila_worker.log.kafka.clients"}
 
 
 def test_a_worker_and_the_settings_of_a_log_on_kafka_do_without_its_library() -> None:
-    loaded = loaded_by(
-        "import fila_worker.__main__, fila_worker.loop, fila_worker.log.memory, fila_worker.log.kafka.settings"
-    )
+    loaded = loaded_by("import fila_worker.__main__, fila_worker.loop, fila_worker.log.kafka.settings")
     assert "confluent_kafka" not in loaded
 
 

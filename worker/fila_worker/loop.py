@@ -8,6 +8,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,12 +27,10 @@ from fila_proto_zmq.events import (
     ShardElsewhere,
 )
 from fila_worker.core.store import UnfitStoreError
-from fila_worker.log.wakeup import Wakeup
 from fila_worker.lua import compile_hooks
 from fila_worker.process.backup_cuts import BackupCuts
 from fila_worker.process.departures import Departures
-from fila_worker.process.pauses import GAP_MS
-from fila_worker.process.shard_process import LOG_FULL_MS, ShardProcess
+from fila_worker.process.shard_process import GAP_MS, LOG_FULL_MS, ShardProcess
 from fila_worker.process.slots import Opener, Slot
 from fila_worker.replication.replicated import MustEnd, ReplicatedShards, replicated_shards
 from fila_worker.settings import WorkerSettings
@@ -41,9 +40,29 @@ from fila_worker.storage.residence import Residence
 from fila_worker.storage.rocks import RocksStore
 from fila_worker.transport.client_socket import open_client_socket
 from fila_worker.transport.deferrals import Deferrals
-from fila_worker.transport.direct_clients import DOOR_BYTES, DirectClients
-from fila_worker.transport.limits import limits_here
+from fila_worker.transport.direct_clients import DOOR_BYTES, DirectClients, limits_here
 from fila_worker.transport.router_links import PULSE_MS, RouterLinks
+
+
+class Wakeup:
+    """Readable from :meth:`set`, in any thread, until :meth:`clear`."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def set(self) -> None:
+        """Wake the loop, now or at its next wait."""
+        os.eventfd_write(self.descriptor, 1)
+
+    def clear(self) -> None:
+        """Let the loop sleep again. Call it before looking for what has changed."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.descriptor)
+
+    def close(self) -> None:
+        """Close the descriptor. No thread may call :meth:`set` any more."""
+        os.close(self.descriptor)
+
 
 IDLE_MS: Final = PULSE_MS
 """The longest sleep."""

@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.log.kafka.topic import TopicError, log_of, prepare_topic
-from fila_worker.log.kafka.watch import LOOK_MS, TopicWatch
+from fila_worker.log.kafka.topic import LOOK_MS, TopicError, TopicWatch, log_of, prepare_topic
 from tests.support.cluster.cluster import PATIENCE_S, eventually
 from tests.support.hosts.kafka import Kafka, kafka_cluster
 

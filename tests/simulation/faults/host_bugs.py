@@ -6,7 +6,7 @@ from typing import Any
 from fila_router.core.keys.key_replication import KeyReplication
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.log.leadership import Leadership, State
-from fila_worker.log.leadership.answers import Answers
+from fila_worker.log.leadership.candidacy import Answers
 from fila_worker.log.member import Member
 from fila_worker.log.records import Before, Kind
 from fila_worker.log.rule import Position, Writer

@@ -40,7 +40,7 @@ class WakeSignal:
 
 
 class SimWakeup:
-    """Stands in for :class:`fila_worker.log.wakeup.Wakeup`."""
+    """Stands in for :class:`fila_worker.loop.Wakeup`."""
 
     world: World
 

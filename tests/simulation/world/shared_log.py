@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import Families
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.log.memory import MemoryAppender, MemoryLog, MemoryPartition, MemoryTail
 from fila_worker.log.partition import Entry
 from fila_worker.log.records import Changes, Kind, decode, decode_changes
 from fila_worker.log.rule import Position, Rule
 from tests.simulation.world.world import World
+from tests.support.memory_log import MemoryAppender, MemoryLog, MemoryPartition, MemoryTail
 
 if TYPE_CHECKING:
     from tests.simulation.world.hosts import Machine

@@ -29,10 +29,10 @@ from fila_worker.log.leadership import (
     State,
     StopServing,
 )
-from fila_worker.log.memory import MemoryLog, MemoryPartition
 from fila_worker.log.placement import PlacementLimits, Placing
 from fila_worker.log.records import Kind, Record, decode, encode
 from fila_worker.log.rule import START, FencedError, Position, Rule, UnknownOutcomeError, Writer
+from tests.support.memory_log import MemoryLog, MemoryPartition
 
 MESSAGE_TIMEOUT_MS = 12_000
 """Less than most cuts last, so that some appends have an unknown outcome."""

@@ -3,6 +3,10 @@
 What is written there survives the end of any process. To survive a power cut it must be synced too, which takes a disk 0.2 to
 10 ms. :class:`GroupLog` has a thread for that: while one sync is under way the batches that follow gather, and the next sync is
 for all of them (group commit: DeWitt et al., Implementation techniques for main memory database systems, 1984).
+
+The log port: batches are appended in order, and confirmed in order, perhaps later.
+
+The owner of a shard sends nothing that depends on a batch before that batch is confirmed. Turns go on meanwhile.
 """
 
 from collections import deque
@@ -11,9 +15,40 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import perf_counter_ns
-from typing import Final
+from typing import Final, Protocol
 
 from fila_proto_zmq.errors import StorageError
+
+
+class Log(Protocol):
+    """The log of one opening of a shard's store. Its batches have the numbers 1, 2, 3 …"""
+
+    appended: int
+    """The number of the last batch."""
+
+    @property
+    def confirmed(self) -> int:
+        """The last batch that is durable, with all before it."""
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why some batch will never be confirmed: the shard must be dropped. None: each will be."""
+
+    @property
+    def unconfirmed_bytes(self) -> int:
+        """The size of the batches that are not confirmed."""
+
+    def append(self, size: int, *, sync: bool) -> None:
+        """Take in the next batch, of ``size`` bytes. Does not wait.
+
+        ``sync``: it must survive a power cut, whatever this log promises otherwise.
+        """
+
+    def push(self) -> bool:
+        """Have all batches confirmed, now or soon. Call it after the last batch of a turn. Return whether all are by now."""
+
+    def close(self) -> None:
+        """Confirm what can be confirmed, and end."""
 
 
 class PlainLog:

@@ -10,10 +10,15 @@ from fila_worker.core.hooks import NO_CHANGE, NO_TIME_MAX_NS, RETRY, Failure, Fa
 from fila_worker.core.measures import RUN_NS, Histogram
 from fila_worker.lua.decisions import Decisions, delay_ms, judge
 from fila_worker.lua.headers import NAMES_MAX, Shape, array_of, batch_of, common_names, decode, flat_items, shape_of
-from fila_worker.lua.pure import assigned_names, is_pure_text
 from fila_worker.lua.recall import Outcome, Recall
 from fila_worker.lua.state import LuaState, LuaStateError, ReadConfig
-from fila_worker.lua.straight import UNWATCHED_HEADERS_BYTES, UNWATCHED_TIMEOUT_MS_MIN, is_straight
+from fila_worker.lua.straight import (
+    UNWATCHED_HEADERS_BYTES,
+    UNWATCHED_TIMEOUT_MS_MIN,
+    assigned_names,
+    is_pure_text,
+    is_straight,
+)
 
 SHAPES_MAX: Final = 8
 """Sets of header names for which loops are made; other sets use the slower loop."""

@@ -1,7 +1,12 @@
 """The lists that the router joins from all workers: queues, schedules, and what clients have."""
 
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from typing import Final
+
 from fila_proto_zmq.commands import (
     ClientsDescribed,
+    ClientWork,
     DescribeClients,
     ListQueues,
     ListSchedules,
@@ -11,8 +16,10 @@ from fila_proto_zmq.commands import (
 )
 from fila_worker.core.effects import Call
 from fila_worker.core.manage.queue_commands import list_queues
+from fila_worker.core.model.consumers import Consumer, Demand
+from fila_worker.core.model.leases import Lease
 from fila_worker.core.schedules.schedules import list_schedules
-from fila_worker.process.client_work import work_of
+from fila_worker.core.shard import Shard
 from fila_worker.process.feature import ProcessFeature
 
 
@@ -32,3 +39,44 @@ class ClusterLists(ProcessFeature):
     def _clients(self, call: Call, command: DescribeClients) -> Reply:
         process = self.process
         return ClientsDescribed(work_of(command.clients, process.shards.values(), process.heard_at_door))
+
+
+LEASES_COUNTED_MAX: Final = 20_000
+"""Leases that are read to count the messages of all these clients, which takes a millisecond."""
+
+DEMANDS_LOOKED_AT_MAX: Final = 100
+"""Demands of a client that are searched for names of queues."""
+
+QUEUES_SHOWN_MAX: Final = 10
+"""Queues that are listed for one client."""
+
+
+def work_of(clients: list[bytes], shards: Collection[Shard], heard_at_door: Callable[[bytes], int]) -> list[ClientWork]:
+    """Return what each of the clients has here. Clients that have nothing are left out.
+
+    ``heard_at_door``: returns when the last frame of a client came to the worker's own door, Unix ms; 0: it is not connected there.
+    """
+    work, left = [], LEASES_COUNTED_MAX
+    for client in clients:
+        consumers = [found for shard in shards if (found := shard.consumers.by_client.get(client)) is not None]
+        heard_ms = max([heard_at_door(client), *(consumer.seen_ms for consumer in consumers)])
+        if not heard_ms:
+            continue
+        leases = list(islice(_leases(consumers), left))
+        left -= len(leases)
+        queues = sorted({demand.queue.name for demand in islice(_demands(consumers), DEMANDS_LOOKED_AT_MAX)})
+        demands = sum(len(consumer.subscriptions) + len(consumer.waiters) for consumer in consumers)
+        unsettled = sum(lease.open for lease in leases)
+        work.append(ClientWork(client, heard_ms, queues[:QUEUES_SHOWN_MAX], demands, unsettled))
+    return work
+
+
+def _demands(consumers: list[Consumer]) -> Iterator[Demand]:
+    for consumer in consumers:
+        yield from consumer.subscriptions.values()
+        yield from consumer.waiters.values()
+
+
+def _leases(consumers: list[Consumer]) -> Iterator[Lease]:
+    for consumer in consumers:
+        yield from consumer.leases.values()

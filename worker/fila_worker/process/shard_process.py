@@ -8,6 +8,12 @@ refused (:mod:`failures`).
 Each other topic of the process is a feature (:mod:`feature`): the process has one list of them, and calls a feature when its time has come.
 
 There are no sockets and no clock here, so a test, or an application that embeds the broker, can drive a host.
+
+Pauses of the process (stopped, a paused machine): they must not count as silence of its clients.
+
+Frames that came during a pause wait in the socket, heartbeats and settlements among them; the worker reads a turn's worth at
+a time. So after a gap between two turns no lease ends, and no consumer is given up, until all waiting frames were read. That
+takes a moment. It is bounded, so that a load which is never drained keeps no expired lease alive.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,12 +34,7 @@ from fila_proto_zmq.commands import (
     Registered,
     ReleaseShard,
 )
-from fila_proto_zmq.errors import (
-    FilaError,
-    InvalidArgumentError,
-    InvalidFrameError,
-    StorageError,
-)
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import Event, ShardOpened
 from fila_proto_zmq.frames import check_version, epoch_tag, unpack_header
 from fila_worker.core.due_time import NEVER
@@ -45,10 +46,40 @@ from fila_worker.process.config_copies import ConfigCopies
 from fila_worker.process.failures import Failures
 from fila_worker.process.feature import IN_PASSING, Features, ProcessFeature
 from fila_worker.process.held import HeldForAll
-from fila_worker.process.pauses import GAP_MS, Pauses
 from fila_worker.process.process_metrics import ProcessMetrics
 from fila_worker.process.shard_messages import ShardMessages
 from fila_worker.process.slots import Frame, Slot, Slots
+
+GAP_MS: Final = 1500
+"""The gap between two turns that counts as a pause: longer than the longest sleep."""
+
+CATCH_UP_MS: Final = 500
+"""How long it may take to read the waiting frames: expiry is honoured within a second, even if a load is never drained."""
+
+
+class Pauses:
+    """The detection of pauses of the process.
+
+    A pause is forgiven once: the turn after that ends what has expired, even if frames still wait.
+    """
+
+    def __init__(self) -> None:
+        self.forgiving = False
+        """Whether frames that came during a pause may still be unread."""
+        self._until_ms = 0
+
+    def begin_turn(self, now_ms: int, gap_ms: int) -> None:
+        """Begin a turn so long after the one before. Without a gap, and while nothing is forgiven, it need not be called."""
+        if gap_ms > GAP_MS and not self.forgiving:
+            self.forgiving = True
+            self._until_ms = now_ms + CATCH_UP_MS
+        elif now_ms >= self._until_ms:
+            self.forgiving = False
+
+    def drained(self) -> None:
+        """Forgive nothing more: all that waited was read."""
+        self.forgiving = False
+
 
 _Result = TypeVar("_Result")
 

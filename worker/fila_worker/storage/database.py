@@ -5,14 +5,25 @@ It opens and closes RocksDB, through rocksdict in raw mode, and reads. What a co
 * A reader never scans from before its cursor, where consumed messages have left tombstones: a seek over 150,000 of them
   costs 110 ms, from a cursor 5 µs.
 * A scan that meets a bad block raises.
+
+RocksDB's failures as errors of this package.
+
+RocksDB reports all failures in one kind of exception with a text. :func:`failure` turns it into an error that names the
+shard's directory and the file. It separates damage, which does not go away, from failures that may pass, as with a full disk.
+
+Space on the disk for what was removed, while memtables must not be flushed.
+
+RocksDB's call for it, ``compact_range``, flushes the memtables first, at a moment that nobody knows. So RocksDB's own rewriting is
+provoked instead: for a while it rewrites each flushed file at once, together with the files below that it overlaps.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
-from typing import cast
+from typing import Final, cast
 from weakref import WeakSet
 
 from rocksdict import Checkpoint, Options, Rdict, RdictIter, ReadOptions, WriteBatch, WriteOptions
@@ -20,8 +31,47 @@ from rocksdict import Checkpoint, Options, Rdict, RdictIter, ReadOptions, WriteB
 from fila_proto_zmq.commands import StoreMetrics
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.measures import CHANGES, SPAN_NS, Histogram
-from fila_worker.core.store import DamageError, Families, Family, UnfitStoreError
-from fila_worker.storage.failures import cannot_open, failure
+from fila_worker.core.store import DamageError, Families, Family, InUseError, UnfitStoreError
+from fila_worker.storage.options import FILES_BEFORE_COMPACTION
+
+_DAMAGE = re.compile(r"corruption|checksum|no such file", re.IGNORECASE)
+"""RocksDB's words for failures that a repetition does not cure.
+
+What it calls an I/O error (a full disk, no permission) may pass.
+"""
+
+_FILE = re.compile(r"\b(\d{6,}\.(?:sst|log|blob|ldb)|MANIFEST-\d+|CURRENT|OPTIONS-\d+|IDENTITY)\b")
+
+
+def failure(path: Path, what: str, cause: Exception) -> StorageError:
+    """Return the error for what RocksDB refused. Its text names the shard's directory, and the file if RocksDB named it."""
+    text = str(cause)
+    damaged = _DAMAGE.search(text) is not None
+    found = _FILE.search(text) or (_log_dropped(path) if damaged else None)
+    file = path / found[1] if found else path
+    details = {"path": str(path), "file": found[1] if found else None}
+    if damaged:
+        return DamageError(f"{file} is damaged: {text}", details=details)
+    return StorageError(f"RocksDB refused {what} in {file}: {text}", details=details)
+
+
+def _log_dropped(path: Path) -> re.Match[str] | None:
+    """Return which write-ahead log RocksDB could not read: only its own journal has that name."""
+    with suppress(OSError), (path / "LOG").open(errors="replace") as journal:
+        for line in journal:
+            if "dropping" in line and (found := _FILE.search(line)):
+                return found
+    return None
+
+
+def cannot_open(path: Path, cause: Exception) -> StorageError:
+    """Return the error for a database that RocksDB does not open."""
+    if "lock" in str(cause).lower() and "block" not in str(cause).lower():
+        return InUseError(
+            f"the shard's database in {path} is in use: stop the process that has it open, or use another data directory"
+        )
+    return failure(path, "to open", cause)
+
 
 PINNED_BYTES_MAX = 2 * 1024 * 1024
 """The part of a write buffer that a pin may keep in memory; a larger buffer should be flushed first."""
@@ -241,3 +291,30 @@ def _refuse_remains(path: Path) -> None:
             f"{path / 'CURRENT'} is missing beside {remains.name}: restore the directory from a backup",
             details={"path": str(path), "file": "CURRENT"},
         )
+
+
+_TRIGGER: Final = "level0_file_num_compaction_trigger"
+
+
+class Tidying:
+    """Rewrites the flushed files of some families, one family after the other."""
+
+    def __init__(self, readers: Iterable[Rdict]) -> None:
+        self._left = [reader for reader in readers if figure(reader, "num-files-at-level0")]
+        self._current: Rdict | None = None
+
+    def step(self) -> bool:
+        """Go on, some 8 ms for a family that is begun or done; return whether all is done. RocksDB's own threads do the work."""
+        if self._current is not None:
+            if figure(self._current, "compaction-pending") or figure(self._current, "num-running-compactions"):
+                return False
+            self._set(self._current, FILES_BEFORE_COMPACTION)
+        self._current = self._left.pop() if self._left else None
+        if self._current is not None:
+            self._set(self._current, 1)
+        return self._current is None
+
+    @staticmethod
+    def _set(reader: Rdict, files: int) -> None:
+        with suppress(Exception):  # a disk that refuses, which the next flush will report
+            reader.set_options({_TRIGGER: str(files)})

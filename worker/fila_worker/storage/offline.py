@@ -19,8 +19,7 @@ from fila_proto_zmq.errors import StorageError
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.measures import CHANGES, SPAN_NS, Histogram
 from fila_worker.core.store import Batch, DamageError, Families, Family, Pin
-from fila_worker.storage.database import scan
-from fila_worker.storage.failures import cannot_open, failure
+from fila_worker.storage.database import cannot_open, failure, scan
 from fila_worker.storage.log_files import (
     ChangeRecord,
     changes_of,

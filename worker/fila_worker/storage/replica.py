@@ -36,9 +36,8 @@ from fila_worker.core.measures import CONFIRM_NS, Histogram
 from fila_worker.core.store import Batch, DamageError, Families, Family, Pin, UnfitStoreError
 from fila_worker.log.records import Before, Changes, Kind, decode_changes, encode_changes
 from fila_worker.log.rule import START, Counted, Position
-from fila_worker.storage.database import Database, figure
+from fila_worker.storage.database import Database, Tidying, figure
 from fila_worker.storage.options import TRIGGER_BYTES, SharedMemory, copy_options, family_options
-from fila_worker.storage.tidying import Tidying
 
 MEMTABLE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """The size at which RocksDB would flush a family by itself."""

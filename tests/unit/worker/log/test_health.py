@@ -1,6 +1,6 @@
 """A disk that was full or has failed is well again only with room to spare, and after a while."""
 
-from fila_worker.log.health import DiskHealth
+from fila_worker.replication.replicated import DiskHealth
 
 MIB = 1 << 20
 

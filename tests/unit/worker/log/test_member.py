@@ -8,8 +8,8 @@ import pytest
 from fila_worker.log.bodies import Node
 from fila_worker.log.leadership import State
 from fila_worker.log.member import Member
-from fila_worker.log.memory import MemoryLog, MemoryPartition
 from fila_worker.storage.replica import Replica
+from tests.support.memory_log import MemoryLog, MemoryPartition
 
 FIRST, LAST = b"", b"\xff" * 300
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from fila_worker.log.memory import MemoryLog, MemoryPartition
 from fila_worker.log.partition import Report
 from fila_worker.log.rule import LostError
 from tests.support.hosts.partition_contract import RECORD_BYTES_MAX, PartitionContract
+from tests.support.memory_log import MemoryLog, MemoryPartition
 
 
 class MemoryProcess:

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from fila_worker.core.hooks import Breaker, EnqueueDecision, GuardedHooks, HookFailed
 from fila_worker.lua.hooks import LuaHooks
-from fila_worker.lua.pure import is_pure_text
-from fila_worker.lua.straight import is_straight
+from fila_worker.lua.straight import is_pure_text, is_straight
 from tests.unit.worker.lua.scripts import TENANT, compiled, decisions, hook, pack, settled
 
 PURE = {

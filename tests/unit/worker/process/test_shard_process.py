@@ -63,7 +63,7 @@ from fila_worker.core.effects import Post
 from fila_worker.core.manage import config as shard_config
 from fila_worker.core.manage.config import PAGES_WAIT_MS
 from fila_worker.core.model.shard_transfers import stream_of
-from fila_worker.process import client_work
+from fila_worker.process import cluster_lists
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.process.slots import Slot
 from tests.support.shard.shard_process import CLIENT, HERE, NAMES, SHARDS_TOTAL, HostHarness, answer_of, recovered
@@ -162,8 +162,8 @@ def test_what_a_client_has_is_summed_up_over_all_shards(host: HostHarness, monke
         ClientWork(b"stranger", 7, [], 0, 0),
         ClientWork(CLIENT, host.now_ms + 1, mine.consumes, 2, 3),
     ]
-    monkeypatch.setattr(client_work, "LEASES_COUNTED_MAX", 1)
-    monkeypatch.setattr(client_work, "DEMANDS_LOOKED_AT_MAX", 1)
+    monkeypatch.setattr(cluster_lists, "LEASES_COUNTED_MAX", 1)
+    monkeypatch.setattr(cluster_lists, "DEMANDS_LOOKED_AT_MAX", 1)
     (bounded,) = work(host, CLIENT)
     assert (len(bounded.consumes), bounded.unsettled) == (1, 2)
 

@@ -43,16 +43,15 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.log.bodies import Leaves, Node
 from fila_worker.log.bodies import decode_body as decode_log_body
 from fila_worker.log.member import Member
-from fila_worker.log.memory import MemoryLog, MemoryPartition
 from fila_worker.log.placement import PlacementLimits, Placing
 from fila_worker.log.records import Kind, Record, decode
 from fila_worker.process.shard_process import ShardProcess
-from fila_worker.replication.log_checkpoints.beginning import Beginning
 from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings, Cutting
-from fila_worker.replication.log_checkpoints.exchange import Exchange
+from fila_worker.replication.log_checkpoints.exchange import Beginning, Exchange
 from fila_worker.replication.replicated import FOLLOW_MS, MustEnd, Place, ReplicatedShards, ReplicatedSlot
 from fila_worker.storage.replica import Replica
 from fila_worker.transport.router_links import bank_proof
+from tests.support.memory_log import MemoryLog, MemoryPartition
 from tests.support.shard.shard_process import CLIENT, NAMES, SHARDS_TOTAL, compile_hooks
 
 QUEUE = NAMES[0]

@@ -24,8 +24,7 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.process.slots import Slot
-from fila_worker.transport.direct_clients import DirectClients, DirectConnection
-from fila_worker.transport.limits import DoorLimits
+from fila_worker.transport.direct_clients import DirectClients, DirectConnection, DoorLimits
 from tests.support.shard.shard_process import HERE, NAMES, SHARDS_TOTAL, recovered
 
 DOOR = bytes(range(16))

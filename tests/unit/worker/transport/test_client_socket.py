@@ -28,7 +28,7 @@ from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
 from fila_proto_zmq.stream import FrameReader, pack_lengths
 from fila_worker.transport.client_socket import FRAMES_MAX, SLICE_FRAMES, ClientSocket, open_client_socket
-from fila_worker.transport.limits import DoorLimits
+from fila_worker.transport.direct_clients import DoorLimits
 from tests.support.cluster.cluster import eventually
 from tests.support.descriptors import all_closed_again
 from tests.unit.worker.transport.socket_peers import DOOR, QUEUE, Got, Porch, enqueue, read

@@ -53,8 +53,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import AdminActed
 from fila_proto_zmq.frames import REPLY, epoch_tag, pack_header
-from fila_worker.transport.direct_clients import QUIET_MS, SWEEP_MS, DirectClients, DirectConnection
-from fila_worker.transport.limits import DoorLimits, limits_here
+from fila_worker.transport.direct_clients import QUIET_MS, SWEEP_MS, DirectClients, DirectConnection, DoorLimits, limits_here
 from tests.support.shard.shard_process import NAMES
 from tests.unit.worker.transport.socket_peers import DOOR, OTHER, QUEUE, SECRET, Got, Porch, enqueue
 

@@ -5,8 +5,16 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.log.kafka.library import admin, kafka
 from fila_worker.log.kafka.settings import KafkaSettings
+
+try:
+    import confluent_kafka as kafka
+    from confluent_kafka import admin
+except ImportError as error:
+    raise ImportError(f"a log on Kafka needs confluent-kafka ({error}): pip install 'fila-cluster[hosts]'") from error
+
+__all__ = ["admin", "kafka"]
+
 
 Property = str | int | bool
 Listener = Callable[[kafka.KafkaError], None]

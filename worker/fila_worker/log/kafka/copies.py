@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any, Final
 
 from fila_proto_zmq.commands import LogReplicas
-from fila_worker.log.kafka.library import admin, kafka
+from fila_worker.log.kafka.clients import admin, kafka
 from fila_worker.log.kafka.settings import KafkaSettings
 
 LOOK_MS: Final = 5_000

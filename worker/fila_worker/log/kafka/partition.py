@@ -1,19 +1,77 @@
 """The port of a replicated log on Kafka."""
 
 from collections.abc import Callable
-from time import monotonic_ns
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Lock, Thread
+from time import monotonic, monotonic_ns, sleep
+from typing import Final, TypeVar
 
 from fila_proto_zmq.commands import LogReplicas
 from fila_worker.log.kafka.appender import KafkaAppender
-from fila_worker.log.kafka.clients import new_admin
+from fila_worker.log.kafka.clients import admin, kafka, new_admin
 from fila_worker.log.kafka.copies import Copies
-from fila_worker.log.kafka.library import admin, kafka
 from fila_worker.log.kafka.questions import Questions
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.tail import KafkaTail
-from fila_worker.log.kafka.topic import refuse_other_log
-from fila_worker.log.kafka.trimming import Trimmer
-from fila_worker.log.kafka.watch import TopicWatch
+from fila_worker.log.kafka.topic import TopicError, TopicWatch, refuse_other_log
+from fila_worker.log.placement.control import find_keys
+
+_Answer = TypeVar("_Answer")
+
+
+class Trimmer:
+    """One request at a time, in a thread that lives as long as there is something to do.
+
+    The log is never emptied. With nothing left in it, brokers that were all killed have set the offsets back (seen with Kafka 4.3): they
+    know the end of a leader's epoch only from its records.
+    """
+
+    def __init__(self, settings: KafkaSettings, number: int, client: admin.AdminClient) -> None:
+        self._settings, self._number = settings, number
+        self._client = client
+        self._lock = Lock()
+        self._wanted = 0
+        self._working = False
+
+    def trim(self, offset: int) -> None:
+        """Forget the records before ``offset``, soon. What fails is tried again with the next call."""
+        with self._lock:
+            self._wanted = max(self._wanted, offset)
+            if self._working:
+                return
+            self._working = True
+        name = f"trimming of {self._settings.topic}/{self._number}"
+        Thread(target=self._work, name=name, daemon=True).start()
+
+    def _work(self) -> None:
+        trimmed = -1
+        while True:
+            with self._lock:
+                wanted = self._wanted
+                if wanted <= trimmed:
+                    self._working = False
+                    return
+            with suppress(Exception):  # no broker answers: the log stays longer than it would have to
+                self._trim(wanted)
+            trimmed = wanted
+
+    def _trim(self, wanted: int) -> None:
+        place = kafka.TopicPartition(self._settings.topic, self._number)
+        latest = admin.OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        end = self._wait(self._client.list_offsets({place: latest}, **self._patience)).offset
+        last = min(wanted, end - 1)  # the end may be unknown, which is a negative number
+        if last > 0:
+            target = kafka.TopicPartition(self._settings.topic, self._number, last)
+            self._wait(self._client.delete_records([target], **self._patience))
+
+    @property
+    def _patience(self) -> dict[str, float]:
+        return {"request_timeout": self._settings.admin_ms_max / 1000}
+
+    def _wait(self, futures: "dict[kafka.TopicPartition, Future[_Answer]]") -> _Answer:
+        (future,) = futures.values()
+        return future.result(self._settings.admin_ms_max / 1000)
 
 
 def steady_ms() -> int:
@@ -91,3 +149,23 @@ class KafkaLog:
     def problem(self) -> str:
         """Which setting of the topic may lose what was confirmed, for people; empty: none, as far as is known."""
         return self._watch.problem
+
+
+LOOK_S: Final = 0.02
+
+
+def keys_of_log(settings: KafkaSettings) -> str:
+    """Return the fingerprint of the keys of the hosts that use the log; empty: there was none yet.
+
+    Waits for the brokers; raises :class:`fila_proto_zmq.errors.StorageError`.
+    """
+    give_up_at = monotonic() + settings.admin_ms_max / 1000
+
+    def pause() -> None:
+        if monotonic() > give_up_at:
+            raise TopicError(
+                f"the topic {settings.topic} can't be read: partition {settings.control_partition} does not answer; are all brokers up?"
+            )
+        sleep(LOOK_S)
+
+    return find_keys(KafkaPartition(settings, settings.control_partition, lambda: None), pause)

@@ -9,7 +9,7 @@ from functools import partial
 from threading import Lock
 from typing import NamedTuple
 
-from fila_worker.log.kafka.library import admin, kafka
+from fila_worker.log.kafka.clients import admin, kafka
 
 
 class Answer(NamedTuple):

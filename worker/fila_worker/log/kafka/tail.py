@@ -12,8 +12,7 @@ from threading import Thread
 from typing import Final
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.log.kafka.clients import Trouble, new_consumer
-from fila_worker.log.kafka.library import kafka
+from fila_worker.log.kafka.clients import Trouble, kafka, new_consumer
 from fila_worker.log.kafka.questions import Answer, Questions
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.partition import Entry, TrimmedError

@@ -32,9 +32,8 @@ log fences anyway.
 """
 
 from fila_worker.log.leadership.actions import Action, Append, Ask, End, Follow, Recover, Serve, State, StopServing
-from fila_worker.log.leadership.limits import LeadershipLimits
 from fila_worker.log.leadership.machine import Leadership
-from fila_worker.log.leadership.reign import Proof
+from fila_worker.log.leadership.term import LeadershipLimits, Proof
 
 __all__ = [
     "Action",

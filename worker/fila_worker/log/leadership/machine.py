@@ -2,10 +2,8 @@
 
 from fila_worker.log.bodies import Beat, Body, Figures, Leaves, Marker, Node, Wish, decode_body, encode_body
 from fila_worker.log.leadership.actions import Action, Append, Ask, End, Follow, Recover, Serve, State, StopServing
-from fila_worker.log.leadership.answers import Answers
-from fila_worker.log.leadership.limits import LeadershipLimits
-from fila_worker.log.leadership.reign import Proof, Reign
-from fila_worker.log.leadership.standing import Standing, Vacancy
+from fila_worker.log.leadership.candidacy import Answers, Standing, Vacancy
+from fila_worker.log.leadership.term import LeadershipLimits, Proof, Reign
 from fila_worker.log.records import Kind
 from fila_worker.log.rule import Counted
 

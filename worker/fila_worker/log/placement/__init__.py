@@ -18,7 +18,7 @@ time, and a leader's node gives one shard away at a time, when the one before ha
 them up as if it drained, unless all nodes are apart: of two hosts that do not reach each other neither is better.
 
 **Failing.** The same holds for a node whose disk is full or refuses writes. It claims last, and its own former shards like any other's, until its
-disk has been well for a while (:mod:`fila_worker.log.health`).
+disk has been well for a while (:mod:`fila_worker.replication.replicated`).
 
 Cost: hosts × shards, once a second, on each node.
 
@@ -28,7 +28,7 @@ Rejected: copies on some hosts only. Which copy to begin, and which to drop when
 copy. A copy costs its host about 2 ms of CPU time for each turn of 0.5 MB, and the disk.
 """
 
-from fila_worker.log.placement.limits import PlacementLimits
 from fila_worker.log.placement.placing import PlacedCopy, Placing
+from fila_worker.log.placement.views import PlacementLimits
 
 __all__ = ["PlacedCopy", "PlacementLimits", "Placing"]

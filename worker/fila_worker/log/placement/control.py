@@ -5,11 +5,13 @@ Nothing here fails. Whatever happens to the partition, its reader begins again, 
 listened for long enough.
 """
 
+from collections.abc import Callable
+from typing import Final
+
 from fila_proto_zmq.errors import StorageError
 from fila_worker.log.bodies import Node, NodeState, decode_body, encode_body
-from fila_worker.log.partition import Partition, Tail
-from fila_worker.log.placement.limits import PlacementLimits
-from fila_worker.log.placement.views import NodeView, NodeViews
+from fila_worker.log.partition import Partition, Tail, TrimmedError
+from fila_worker.log.placement.views import NodeView, NodeViews, PlacementLimits
 
 
 class ControlPartition:
@@ -135,3 +137,43 @@ class ControlPartition:
 
 def _without_delays(state: NodeState) -> tuple[object, ...]:
     return state.leads, state.follows.keys(), state.drains, state.apart, state.failing
+
+
+LAST_RECORDS: Final = 1000
+"""How many records are read. Each node says it once a second, so one of them is enough, unless all are of an earlier release."""
+READ_MAX: Final = 100
+
+
+def find_keys(partition: Partition, pause: Callable[[], None]) -> str:
+    """Return the fingerprint of the keys that the last node has said; empty: none has.
+
+    ``pause``: called before each look at whether the partition has answered. It raises when that takes too long.
+    """
+    finder = partition.tail(0)
+    try:
+        while (end := finder.end) is None:
+            finder.ask()  # again, if the last question came to nothing: the topic may be new
+            pause()
+    finally:
+        finder.close()
+    try:
+        return _read(partition.tail(max(0, end - LAST_RECORDS)), max(0, end - LAST_RECORDS), end, pause)
+    except TrimmedError as error:
+        begin = int(error.details["begin"])
+        return _read(partition.tail(begin), begin, end, pause)
+
+
+def _read(tail: Tail, offset: int, end: int, pause: Callable[[], None]) -> str:
+    found = ""
+    try:
+        while offset < end:
+            entries = tail.read(READ_MAX)
+            for entry in entries:
+                state = decode_body(entry.data, NodeState)
+                found = (state.keys if state is not None else "") or found
+                offset = entry.offset + 1
+            if not entries:
+                pause()
+    finally:
+        tail.close()
+    return found

@@ -8,10 +8,8 @@ from fila_worker.log.bodies import Node, NodeState
 from fila_worker.log.leadership import Leadership, State
 from fila_worker.log.partition import Partition
 from fila_worker.log.placement.control import ControlPartition
-from fila_worker.log.placement.decisions import Placement
-from fila_worker.log.placement.limits import PlacementLimits
-from fila_worker.log.placement.plan import weight
-from fila_worker.log.placement.views import NodeView, without_the_unfit
+from fila_worker.log.placement.plan import Placement, weight
+from fila_worker.log.placement.views import NodeView, PlacementLimits, without_the_unfit
 
 UNKNOWN_BEHIND = 2**31
 """Said of a copy that does not know the end of its log."""

@@ -1,6 +1,6 @@
 """Reports come in the order of the appends, each once, and none is given behind a failure."""
 
-from fila_worker.log.kafka.outcomes import PAUSE_S_MAX, Outcomes
+from fila_worker.log.kafka.appender import PAUSE_S_MAX, Outcomes
 from fila_worker.log.partition import Report
 
 

@@ -7,8 +7,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.log.kafka.topic import _configs
-from fila_worker.log.kafka.watch import LOOK_MS, TopicWatch
+from fila_worker.log.kafka.topic import LOOK_MS, TopicWatch, _configs
 
 SETTINGS = KafkaSettings(bootstrap_servers="kafka:9092", topic="log", partitions=2, answer_ms_max=500)
 

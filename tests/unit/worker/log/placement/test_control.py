@@ -1,9 +1,9 @@
 """What a node says and hears in the control partition, and what it does while that does not answer."""
 
 from fila_worker.log.bodies import Node, NodeState, decode_body, encode_body
-from fila_worker.log.memory import MemoryLog, MemoryPartition
 from fila_worker.log.placement import PlacementLimits
 from fila_worker.log.placement.control import ControlPartition
+from tests.support.memory_log import MemoryLog, MemoryPartition
 
 LIMITS = PlacementLimits(keep_records=10)
 

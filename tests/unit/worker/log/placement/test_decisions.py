@@ -1,8 +1,7 @@
 """One node over time: what it asks for, gives, and leaves to whom."""
 
 from fila_worker.log.placement import PlacementLimits
-from fila_worker.log.placement.decisions import Placement
-from fila_worker.log.placement.plan import plan_leaders
+from fila_worker.log.placement.plan import Placement, plan_leaders
 from fila_worker.log.placement.views import NodeView
 from tests.unit.worker.log.placement.views import everything, node
 

@@ -2,8 +2,8 @@
 
 from fila_worker.log.bodies import Node, NodeState, decode_body, encode_body
 from fila_worker.log.leadership import Leadership, State
-from fila_worker.log.memory import MemoryLog, MemoryPartition
 from fila_worker.log.placement import PlacementLimits, Placing
+from tests.support.memory_log import MemoryLog, MemoryPartition
 
 LIMITS = PlacementLimits(settle_ms=3000)
 

@@ -5,8 +5,8 @@ from itertools import count
 import pytest
 
 from fila_worker.log.bodies import Node, NodeState, encode_body
-from fila_worker.log.memory import MemoryLog, MemoryPartition
-from fila_worker.log.placement.said import LAST_RECORDS, find_keys
+from fila_worker.log.placement.control import LAST_RECORDS, find_keys
+from tests.support.memory_log import MemoryLog, MemoryPartition
 
 
 def found(log: MemoryLog) -> str:
