@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from fila_worker.core.lifecycle import LIFE, Attempts, Place, Reason, Step
+from fila_worker.core.lifecycle import LIFE, Attempts, DeadLetterReason, MessagePlace, Transition
 
 
 def lifecycle() -> str:
@@ -12,21 +12,24 @@ def lifecycle() -> str:
 
 
 def _drawing() -> Iterator[str]:
-    names = {place: place.name.title().replace("_", "") for place in Place} | {Place.NOWHERE: "[*]", Place.GONE: "[*]"}
+    names = {place: place.name.title().replace("_", "") for place in MessagePlace} | {
+        MessagePlace.NOWHERE: "[*]",
+        MessagePlace.GONE: "[*]",
+    }
     yield "stateDiagram-v2"
-    yield f"    {names[Place.DEAD_LETTER]}: {Place.DEAD_LETTER}"
-    edges = sorted(LIFE, key=lambda step: (list(Place).index(step.before), list(Place).index(step.after)))
+    yield f"    {names[MessagePlace.DEAD_LETTER]}: {MessagePlace.DEAD_LETTER}"
+    edges = sorted(LIFE, key=lambda step: (list(MessagePlace).index(step.before), list(MessagePlace).index(step.after)))
     for (before, after), steps in groupby(edges, key=lambda step: (step.before, step.after)):
         labels = [_label(step) for step in steps]
-        if after is Place.DEAD_LETTER:
+        if after is MessagePlace.DEAD_LETTER:
             reasons = {reason for step in LIFE if step.before is before for reason in step.unless}
-            labels += [f"or else: {', '.join(each for each in Reason if each in reasons)}"] if reasons else []
+            labels += [f"or else: {', '.join(each for each in DeadLetterReason if each in reasons)}"] if reasons else []
         yield f"    {names[before]} --> {names[after]}: {'<br>'.join(labels)}"
 
 
-def _label(step: Step) -> str:
+def _label(step: Transition) -> str:
     attempts = {Attempts.SAME: "", Attempts.ONE_MORE: " (attempts + 1)", Attempts.ZERO: " (attempts = 0)"}
-    return step.event + ("" if step.before is Place.NOWHERE else attempts[step.attempts])
+    return step.event + ("" if step.before is MessagePlace.NOWHERE else attempts[step.attempts])
 
 
 def _table() -> Iterator[str]:

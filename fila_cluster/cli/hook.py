@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fila_worker.core.hooks import EnqueueDecision, FailureDecision
-    from fila_worker.lua.trial import Outcome
+    from fila_worker.lua.trial import TrialOutcome
 
 
 @click.group()
@@ -80,20 +80,20 @@ def test(
     import msgspec  # noqa: PLC0415 # quick --help
 
     from fila_cluster.client.checks import encodable  # noqa: PLC0415
-    from fila_worker.core.hooks import Failure  # noqa: PLC0415
-    from fila_worker.lua.trial import Sample, try_hooks  # noqa: PLC0415
+    from fila_worker.core.hooks import FailedAttempt  # noqa: PLC0415
+    from fila_worker.lua.trial import SampleMessage, try_hooks  # noqa: PLC0415
 
     for text in (script, queue, error, key, *headers, *headers.values(), *config, *config.values()):
         encodable("the text", text)
-    failure = Failure(msgspec.msgpack.encode(headers), "00000000-0000-7000-8000-000000000001", attempts, error, key)
-    outcomes = try_hooks(script, Sample(headers, payload_size, failure), queue=queue, config=config)
+    failure = FailedAttempt(msgspec.msgpack.encode(headers), "00000000-0000-7000-8000-000000000001", attempts, error, key)
+    outcomes = try_hooks(script, SampleMessage(headers, payload_size, failure), queue=queue, config=config)
     _check(outcomes)
     decided = {hook: _plain(outcome) for hook, outcome in outcomes.items()}
     shown = [part for hook, outcome in decided.items() for part in ("", *_shown(hook, outcome))]
     invocation.show(decided, *shown[1:])
 
 
-def _check(outcomes: "dict[str, Outcome]") -> None:
+def _check(outcomes: "dict[str, TrialOutcome]") -> None:
     from fila_worker.core.hooks import HookFailed  # noqa: PLC0415
 
     for outcome in outcomes.values():
@@ -101,7 +101,7 @@ def _check(outcomes: "dict[str, Outcome]") -> None:
             raise click.ClickException(" ".join(outcome.decision.text.split("\n")))
 
 
-def _plain(outcome: "Outcome") -> dict[str, Any]:
+def _plain(outcome: "TrialOutcome") -> dict[str, Any]:
     from fila_worker.lua.trial import TIMEOUT_MS  # noqa: PLC0415
 
     return {

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision, HookFailed
+from fila_worker.core.hooks import EnqueueDecision, FailedAttempt, FailureDecision, HookFailed
 from fila_worker.lua import compile_hooks
 from fila_worker.lua.hooks import LuaHooks
 
@@ -30,7 +30,7 @@ def outcome_of(hooks: LuaHooks, case: dict[str, Any]) -> EnqueueDecision | Failu
     headers = msgspec.msgpack.encode(case.get("headers", {}))
     if hooks.has_on_failure and (not hooks.has_on_enqueue or "error" in case):
         identity = case.get("id", "00000000-0000-7000-8000-000000000001")
-        failure = Failure(headers, identity, case.get("attempts", 1), case.get("error", ""), "default")
+        failure = FailedAttempt(headers, identity, case.get("attempts", 1), case.get("error", ""), "default")
         return hooks.on_failure([failure], 1)[0]
     count = case.get("before", 0) + 1
     return hooks.on_enqueue([headers] * count, [case.get("payload_size", 0)] * count, 1)[-1]

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from fila_proto_zmq.commands import LogReplicas
-from fila_worker.log.partition import Entry, Report, TrimmedError
+from fila_worker.log.partition import AppendReport, LogEntry, TrimmedError
 from fila_worker.log.rule import LostError
 
 RECORD_BYTES_MAX: Final = 1024 * 1024
@@ -45,9 +45,9 @@ class MemoryLog:
         return self.begin + len(self._records)
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LogEntry]:
         """All records that are there."""
-        return [Entry(offset, data) for offset, data in enumerate(self._records, self.begin)]
+        return [LogEntry(offset, data) for offset, data in enumerate(self._records, self.begin)]
 
     @property
     def reachable(self) -> bool:
@@ -65,10 +65,10 @@ class MemoryLog:
         self._records.append(data)
         return self.end - 1
 
-    def read(self, offset: int, records_max: int) -> list[Entry]:
+    def read(self, offset: int, records_max: int) -> list[LogEntry]:
         """Return records from ``offset`` on."""
         at = offset - self.begin
-        return [Entry(offset + place, data) for place, data in enumerate(self._records[at : at + records_max])]
+        return [LogEntry(offset + place, data) for place, data in enumerate(self._records[at : at + records_max])]
 
     def trim(self, offset: int) -> None:
         """Forget the records before ``offset``, but keep the last one."""
@@ -155,7 +155,7 @@ class MemoryAppender:
         self._on_the_way: deque[_Append] = deque()
         self._arrived: deque[tuple[_Append, int]] = deque()
         """What is in the log without a report, with its offset."""
-        self._reports: list[Report] = []
+        self._reports: list[AppendReport] = []
         self._failed = ""
         self.closed = False
 
@@ -176,7 +176,7 @@ class MemoryAppender:
             self.go_on()
         return self._appended
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[AppendReport]:
         """Return the outcomes that were not returned yet."""
         reports, self._reports = self._reports, []
         return reports
@@ -213,7 +213,7 @@ class MemoryAppender:
         """Report the oldest appends that have arrived. ``offset``: whether to say where they are."""
         for _ in range(count):
             append, at = self._arrived.popleft()
-            self._reports.append(Report(append.number, at if offset else None))
+            self._reports.append(AppendReport(append.number, at if offset else None))
         self._wake()
 
     def fail(self, reason: str) -> None:
@@ -229,8 +229,8 @@ class MemoryAppender:
         self.report(len(self._arrived))
 
     def _fail_the_rest(self) -> None:
-        self._reports.extend(Report(append.number, None, self._failed) for append, _ in self._arrived)
-        self._reports.extend(Report(append.number, None, self._failed) for append in self._on_the_way)
+        self._reports.extend(AppendReport(append.number, None, self._failed) for append, _ in self._arrived)
+        self._reports.extend(AppendReport(append.number, None, self._failed) for append in self._on_the_way)
         self._arrived.clear()
         self._on_the_way.clear()
         self._wake()
@@ -255,7 +255,7 @@ class MemoryTail:
 
     # --- the port ---------------------------------------------------------------------------------------------------------
 
-    def read(self, records_max: int) -> list[Entry]:
+    def read(self, records_max: int) -> list[LogEntry]:
         """Return the next records."""
         assert not self.closed, "it is closed"
         log = self._partition.log

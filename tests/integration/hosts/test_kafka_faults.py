@@ -15,8 +15,8 @@ from fila_worker.log.kafka.copies import LOOK_MS, Copies
 from fila_worker.log.kafka.partition import KafkaPartition
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.topic import prepare_topic
-from fila_worker.log.partition import Appender, Report, Tail
-from fila_worker.log.records import Kind, Record, decode, encode
+from fila_worker.log.partition import Appender, AppendReport, Tail
+from fila_worker.log.records import LogRecord, RecordKind, decode, encode
 from fila_worker.log.rule import FencedError, Position, Writer
 from tests.support.cluster.cluster import PATIENCE_S, eventually
 from tests.support.hosts.kafka import Kafka, kafka_cluster
@@ -66,7 +66,7 @@ class Stream:
         partition = open_partition(settings)
         self.appender, self.tail = partition.appender(), partition.tail(0)
         self.sent: list[bytes] = []
-        self.reports: list[Report] = []
+        self.reports: list[AppendReport] = []
         self.seen: list[bytes] = []
 
     def go_on(self, count: int) -> None:
@@ -92,7 +92,7 @@ class Stream:
         """All is in the log, once, where it was reported."""
         self.catch_up()
         assert self.seen == self.sent
-        assert self.reports == [Report(number + 1, number) for number in range(len(self.sent))]
+        assert self.reports == [AppendReport(number + 1, number) for number in range(len(self.sent))]
         assert end_of(self.tail) == len(self.sent)
         self.appender.close()
         self.tail.close()
@@ -174,7 +174,7 @@ def test_appends_wait_until_stopped_brokers_are_back(three: Kafka) -> None:
     stream.check()
 
 
-MARKER = encode(Record(Kind.MARKER, 0, 0))
+MARKER = encode(LogRecord(RecordKind.MARKER, 0, 0))
 
 
 def begin_epoch(appender: Appender, tail: Tail) -> Writer:
@@ -193,7 +193,7 @@ def test_a_zombie_finds_the_marker_of_its_successor(one: Kafka) -> None:
     begin_epoch(successor, new.tail(0))
     number = zombie.append(writer.beat())
     (report,) = collect(zombie, 1)
-    assert (number, report) == (2, Report(2, 2))
+    assert (number, report) == (2, AppendReport(2, 2))
     writer.report(1, report.offset)
     assert writer.read_from == 1
     (entry,) = read(old.tail(writer.read_from), 1)

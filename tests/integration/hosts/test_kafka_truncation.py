@@ -8,7 +8,7 @@ import pytest
 from fila_worker.log.kafka.partition import KafkaPartition
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.kafka.topic import prepare_topic
-from fila_worker.log.partition import Entry
+from fila_worker.log.partition import LogEntry
 from fila_worker.log.rule import LostError
 from tests.support.hosts.kafka import kafka_cluster
 from tests.support.hosts.partition_contract import append_each, read
@@ -42,4 +42,6 @@ def test_a_log_that_has_gone_back_is_noticed(tmp_path: Path, added: int) -> None
         append_each(partition, b"other %d", added)
         with pytest.raises(LostError, match="read up to offset 10, but it has gone back"):
             read(ahead, 1)
-        assert read(partition.tail(6), 1 + added)[-1] == Entry(6 + added, b"other %d" % (added - 1) if added else b"record 6")
+        assert read(partition.tail(6), 1 + added)[-1] == LogEntry(
+            6 + added, b"other %d" % (added - 1) if added else b"record 6"
+        )

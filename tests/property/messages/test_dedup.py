@@ -19,7 +19,7 @@ from fila_proto_zmq.limits import DEDUP_ID_BYTES_MAX
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call
 from fila_worker.core.keys import FIRST, LAST, pack_u32, u64
-from fila_worker.core.model.due_index import GRID_MS, Kind
+from fila_worker.core.model.due_index import GRID_MS, DueKind
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.storage.memory import MemoryStore
 from fila_worker.storage.options import SharedMemory
@@ -171,7 +171,7 @@ class DedupMachine(RuleBasedStateMachine):
         store, found = self.harness.store, {}
         listed: dict[bytes, int] = {}
         for key, note in store.scan(FIRST, LAST, store.families.schedule):
-            if key[8] == Kind.FORGET:
+            if key[8] == DueKind.FORGET:
                 prefix = key[9:13]
                 listed.update({prefix + name.encode(): u64(key) for name in msgspec.msgpack.decode(note)})
         begin, end = pack_u32(queue_id), pack_u32(queue_id + 1)

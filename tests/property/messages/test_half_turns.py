@@ -15,7 +15,7 @@ from fila_proto_zmq.record import ID_AT
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.model.due_index import parse_delayed
 from fila_worker.core.recovery import recover
-from fila_worker.core.store import Batch, Families
+from fila_worker.core.store import Families, StoreBatch
 from fila_worker.storage.memory import MemoryStore
 from tests.property.messages.test_backlog import FEW, HERE, BacklogMachine
 from tests.support.shard.shard import SHARDS
@@ -28,7 +28,7 @@ class RememberingStore(MemoryStore):
         super().__init__()
         self.states: list[Families] = []
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         super().commit(batch, sync=sync)
         self.states.append(Families(*(family.copy() for family in self.families)))
 

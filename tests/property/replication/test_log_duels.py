@@ -17,15 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fila_worker.log.records import Kind, Record, decode, encode
+from fila_worker.log.records import LogRecord, RecordKind, decode, encode
 from fila_worker.log.rule import START, FencedError, Position, Rule, UnknownOutcomeError, Writer
 
 pytestmark = pytest.mark.whole
 
 RECORD_BYTES_MAX = 64
 """So small that most batches are split."""
-MARKER = encode(Record(Kind.MARKER, 0, 0))
-WISH = encode(Record(Kind.WISH, 0, 0))
+MARKER = encode(LogRecord(RecordKind.MARKER, 0, 0))
+WISH = encode(LogRecord(RecordKind.WISH, 0, 0))
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Reader:
             counted = self.rule.read(offset, decode(self.log[offset], offset))
             if counted is not None:
                 self.stored = counted.position
-            if counted is not None and counted.kind is Kind.BATCH:
+            if counted is not None and counted.kind is RecordKind.BATCH:
                 self.applied.append((counted.position.epoch, counted.body))
         assert self.rule.position == self.stored
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_worker.log.records import Kind, Record, decode, encode
+from fila_worker.log.records import LogRecord, RecordKind, decode, encode
 from fila_worker.log.rule import LostError, Rule, Writer
 
 RECORD_BYTES_MAX = 64
@@ -19,7 +19,7 @@ def written(epochs: list[list[int]]) -> list[bytes]:
     log: list[bytes] = []
     rule = Rule()
     for sizes in epochs:
-        log.append(encode(Record(Kind.MARKER, 0, 0)))
+        log.append(encode(LogRecord(RecordKind.MARKER, 0, 0)))
         read(rule, log, range(rule.next_offset, len(log)))
         writer = Writer(rule.position, RECORD_BYTES_MAX)
         for size in sizes:

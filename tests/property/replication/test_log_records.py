@@ -9,9 +9,9 @@ from fila_worker.log.records import (
     RECORD_BYTES_LEAST,
     Before,
     Changes,
-    Kind,
-    Record,
+    LogRecord,
     RecordError,
+    RecordKind,
     decode,
     decode_changes,
     encode,
@@ -24,12 +24,12 @@ NUMBERS = st.integers(1, 2**64 - 1)
 
 
 @st.composite
-def records(draw: st.DrawFn) -> tuple[int, Record]:
+def records(draw: st.DrawFn) -> tuple[int, LogRecord]:
     """A record that may stand at an offset."""
-    kind = draw(st.sampled_from(Kind))
-    body = draw(st.binary(min_size=kind is Kind.BATCH, max_size=50))
-    if kind in {Kind.MARKER, Kind.WISH}:
-        return draw(OFFSETS), Record(kind, 0, 0, body)
+    kind = draw(st.sampled_from(RecordKind))
+    body = draw(st.binary(min_size=kind is RecordKind.BATCH, max_size=50))
+    if kind in {RecordKind.MARKER, RecordKind.WISH}:
+        return draw(OFFSETS), LogRecord(kind, 0, 0, body)
     epoch = draw(st.integers(0, 2**63 - 2))
     number = draw(st.one_of(st.just(1), NUMBERS))
     before = None
@@ -37,19 +37,19 @@ def records(draw: st.DrawFn) -> tuple[int, Record]:
         before = draw(
             st.builds(Before, st.integers(0, epoch - 1), NUMBERS) | st.just(Before()) if epoch else st.just(Before())
         )
-    parts = draw(st.integers(1, 2**32 - 1)) if kind is Kind.BATCH else 1
-    record = Record(kind, epoch, number, body, before, draw(st.integers(0, parts - 1)), parts)
+    parts = draw(st.integers(1, 2**32 - 1)) if kind is RecordKind.BATCH else 1
+    record = LogRecord(kind, epoch, number, body, before, draw(st.integers(0, parts - 1)), parts)
     return draw(st.integers(epoch + 1, 2**63 - 1)), record
 
 
 @given(records())
-def test_a_record_survives_its_bytes(case: tuple[int, Record]) -> None:
+def test_a_record_survives_its_bytes(case: tuple[int, LogRecord]) -> None:
     offset, record = case
     assert decode(encode(record), offset) == record
 
 
 @given(records(), st.data())
-def test_a_damaged_record_is_one_error_or_another_record(case: tuple[int, Record], data: st.DataObject) -> None:
+def test_a_damaged_record_is_one_error_or_another_record(case: tuple[int, LogRecord], data: st.DataObject) -> None:
     offset, record = case
     damaged = bytearray(encode(record))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from fila_worker.check.shard import check_shard
-from fila_worker.reshard.copying import Progress, Shards, copy_all
+from fila_worker.reshard.copying import ReshardProgress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard.random_cluster import Life, Town, answers
 
@@ -33,7 +33,7 @@ def resharded(stores: list[MemoryStore], after: int, now_ms: int, chance: Random
                 raise KilledError(name)
 
         try:
-            copy_all(shards, now_ms, lambda: chance.getrandbits(64), Progress(step=step))
+            copy_all(shards, now_ms, lambda: chance.getrandbits(64), ReshardProgress(step=step))
         except KilledError:
             kills -= 1
         else:

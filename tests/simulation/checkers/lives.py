@@ -3,12 +3,12 @@
 from collections import defaultdict
 from itertools import pairwise
 
-from fila_worker.core.lifecycle import Event, Place, Step, step_of, steps_from
+from fila_worker.core.lifecycle import LifecycleEvent, MessagePlace, Transition, step_of, steps_from
 from tests.simulation.checkers.fate import calls_by_token
 from tests.simulation.history import Done, Grant, History
 
 SETTLEMENTS = {
-    "ack": Event.ACK, "nack": Event.NACK, "retry": Event.RETRY, "fail": Event.FAIL, "defer": Event.DEFER,
+    "ack": LifecycleEvent.ACK, "nack": LifecycleEvent.NACK, "retry": LifecycleEvent.RETRY, "fail": LifecycleEvent.FAIL, "defer": LifecycleEvent.DEFER,
 }  # fmt: skip
 
 
@@ -43,15 +43,15 @@ def _wrong(history: History, before: Grant, after: Grant, calls: list[Done]) -> 
     return f"had {before.attempts} attempts, and {after.attempts} at {after.at_us / 1e6:.6f} after {events}: allowed are {sorted(allowed)}"
 
 
-def _steps(before: Grant, calls: list[Done]) -> list[Step]:
+def _steps(before: Grant, calls: list[Done]) -> list[Transition]:
     """What may have ended a delivery: the settlements that were tried, if one was confirmed, else anything."""
     about = [call for call in calls if (call.said.get("lease"), call.said.get("index")) == before.fence]
     tried = [call for call in about if call.kind in SETTLEMENTS]
     if not any(call.ok for call in tried):
-        return list(steps_from(Place.LEASED))
-    return [step for call in tried if (step := step_of(Place.LEASED, SETTLEMENTS[call.kind]))]
+        return list(steps_from(MessagePlace.LEASED))
+    return [step for call in tried if (step := step_of(MessagePlace.LEASED, SETTLEMENTS[call.kind]))]
 
 
-def _comes_back(step: Step, grant: Grant) -> bool:
+def _comes_back(step: Transition, grant: Grant) -> bool:
     place = step.leads_to(None, dead_letters=not grant.queue.endswith(".dlq"))
-    return place in {Place.PENDING, Place.DELAYED}
+    return place in {MessagePlace.PENDING, MessagePlace.DELAYED}

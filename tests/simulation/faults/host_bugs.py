@@ -5,10 +5,10 @@ from typing import Any
 
 from fila_router.core.keys.key_replication import KeyReplication
 from fila_worker.core.due_time import AT_ONCE
-from fila_worker.log.leadership import Leadership, State
-from fila_worker.log.leadership.candidacy import Answers
+from fila_worker.log.leadership import Leadership, LeadershipState
+from fila_worker.log.leadership.candidacy import EndOfLog
 from fila_worker.log.member import Member
-from fila_worker.log.records import Before, Kind
+from fila_worker.log.records import Before, RecordKind
 from fila_worker.log.rule import Position, Writer
 from fila_worker.process.shard_messages import BETWEEN_SHARDS, ShardMessages
 from tests.simulation.faults.planting import replace
@@ -39,7 +39,7 @@ def hasty_claim(stack: ExitStack) -> None:
 
         return begin_reign
 
-    replace(stack, Answers, "at_end", lambda real: property(lambda answers: answers.answered_ms is not None))
+    replace(stack, EndOfLog, "at_end", lambda real: property(lambda answers: answers.answered_ms is not None))
     replace(stack, Leadership, "_check_claim", lead_now)
     replace(stack, Member, "_begin_reign", skip)
 
@@ -49,7 +49,7 @@ def undeposed_leader(stack: ExitStack) -> None:
 
     def make(real: Any) -> Any:
         def read(writer: Any, offset: int, record: Any) -> None:
-            if record.kind is Kind.MARKER:
+            if record.kind is RecordKind.MARKER:
                 writer._judged = offset
             else:
                 real(writer, offset, record)
@@ -69,7 +69,7 @@ def endless_proof(stack: ExitStack) -> None:
 
     def make(real: Any) -> Any:
         def lead(leadership: Any, now_ms: int) -> None:
-            if leadership.state is State.LEADS:
+            if leadership.state is LeadershipState.LEADS:
                 leadership._reign.proof_ms = now_ms
             real(leadership, now_ms)
 

@@ -27,7 +27,7 @@ from fila_worker.core.model.drr import Ring
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.leases import LeaseBook, Reservation
 from fila_worker.core.model.state import State
-from fila_worker.core.schedules.table import Schedule
+from fila_worker.core.schedules.table import KeptSchedule
 from fila_worker.core.settle import dead_letters, failed_attempts, settle
 from fila_worker.core.shard import Shard
 from fila_worker.process.departures import Departures
@@ -168,7 +168,7 @@ def late_progress(stack: ExitStack) -> None:
         return act
 
     late: list[Any] = []
-    replace(stack, Schedule, "save", save_later)
+    replace(stack, KeptSchedule, "save", save_later)
     replace(stack, Shard, "_act", write)
 
 

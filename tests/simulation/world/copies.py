@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.core.measures import CONFIRM_NS, Histogram
+from fila_worker.core.measures import CONFIRM_NS, CountedHistogram
 from fila_worker.core.store import InUseError
-from fila_worker.log.records import Changes, Kind, decode_changes, encode_changes
+from fila_worker.log.records import Changes, RecordKind, decode_changes, encode_changes
 from fila_worker.log.rule import START, Counted, Position
 from fila_worker.storage.memory import MemoryStore
 from fila_worker.storage.replica import DivergedError, FlushLimits
@@ -109,7 +109,7 @@ class SimCopy(MemoryStore):
         self.position, self._ahead, self.marker, self._digest = disk.flushed
         self._append: Callable[[bytes], int] | None = None
         self._waiting: deque[tuple[int, int, int]] = deque()
-        self.confirm_ns = Histogram(CONFIRM_NS)
+        self.confirm_ns = CountedHistogram(CONFIRM_NS)
         self._unconfirmed = 0
         self._buffered = 0
         self._since_ms: int | None = None
@@ -139,13 +139,13 @@ class SimCopy(MemoryStore):
         assert position.offset > self.position.offset
         self._refuse_changes()
         if not self.whole:
-            if counted.kind is Kind.MARKER or position.number > self._ahead:
+            if counted.kind is RecordKind.MARKER or position.number > self._ahead:
                 raise self._diverged()
-        elif counted.kind is Kind.BATCH:
+        elif counted.kind is RecordKind.BATCH:
             batch = SimBatch()
             decode_changes(counted.body, position.offset).apply(batch, self.families)
             self._write(batch, position.number, counted.body)
-        elif counted.kind is Kind.MARKER:
+        elif counted.kind is RecordKind.MARKER:
             self._ahead, self.marker = 0, counted.body
         self.position = position
         self._flush_if_due()

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fila_proto_zmq.errors import LuaCompilationError
-from fila_worker.core.hooks import NO_CHANGE, EnqueueDecision, Failure, FailureDecision, HookFailed
-from fila_worker.core.measures import SPAN_NS, Histogram
+from fila_worker.core.hooks import NO_CHANGE, EnqueueDecision, FailedAttempt, FailureDecision, HookFailed
+from fila_worker.core.measures import SPAN_NS, CountedHistogram
 
 
 class WordHooks:
@@ -21,7 +21,7 @@ class WordHooks:
         self.has_on_enqueue = on_enqueue is not None
         self.has_on_failure = on_failure is not None
         self.failed = 0
-        self.run_ns = Histogram(SPAN_NS)
+        self.run_ns = CountedHistogram(SPAN_NS)
         self.took_ns = 0
         self._enqueue_words = (on_enqueue or "").split()
         self._failure_words = (on_failure or "").split()
@@ -47,11 +47,11 @@ class WordHooks:
         return decision
 
     def on_failure(
-        self, failures: Sequence[Failure], failures_max: int, time_max_ns: int = 0
+        self, failures: Sequence[FailedAttempt], failures_max: int, time_max_ns: int = 0
     ) -> list[FailureDecision | HookFailed]:
         return [self._judge(failure) for failure in failures]
 
-    def _judge(self, failure: Failure) -> FailureDecision | HookFailed:
+    def _judge(self, failure: FailedAttempt) -> FailureDecision | HookFailed:
         words = self._failure_words
         if "fails" in words and failure.attempts == 1:
             self.failed += 1

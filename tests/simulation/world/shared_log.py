@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import Families
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.log.partition import Entry
-from fila_worker.log.records import Changes, Kind, decode, decode_changes
+from fila_worker.log.partition import LogEntry
+from fila_worker.log.records import Changes, RecordKind, decode, decode_changes
 from fila_worker.log.rule import Position, Rule
 from tests.simulation.world.world import World
 from tests.support.memory_log import MemoryAppender, MemoryLog, MemoryPartition, MemoryTail
@@ -73,13 +73,13 @@ class SharedLog(MemoryLog):
         if counted is not None:
             self._note(counted.position, counted.kind, counted.body)
 
-    def _note(self, position: Position, kind: Kind, body: bytes) -> None:
+    def _note(self, position: Position, kind: RecordKind, body: bytes) -> None:
         self.places[position.epoch, position.number] = position.offset
         self.proofs[position.epoch] = self.world.now_us
-        if kind is Kind.MARKER:
+        if kind is RecordKind.MARKER:
             self.markers.append(position.offset)
             self.world.tell(self.name, f"has a marker at {position.offset}")
-        elif kind is Kind.BATCH:
+        elif kind is RecordKind.BATCH:
             self._digest = digest(self._digest, body)
             changes = plain_changes(decode_changes(body, position.offset))
             for watch in self.watchers:
@@ -254,7 +254,7 @@ class SimTail(MemoryTail):
         super().__init__(partition, offset)
         self._way = partition
 
-    def read(self, records_max: int) -> list[Entry]:
+    def read(self, records_max: int) -> list[LogEntry]:
         """Return the next records that have come."""
         log = self._way.log
         if self._way.blocked_us() > 0:

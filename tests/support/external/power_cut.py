@@ -1,6 +1,6 @@
 """A power cut under ``durability="os"``: what was written and not synced is lost, and what was synced before it stays."""
 
-from fila_worker.core.store import Batch
+from fila_worker.core.store import StoreBatch
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard.shard import ShardHarness
 
@@ -13,7 +13,7 @@ class UnsyncedStore(MemoryStore):
         self.syncs = 0
         self._synced = self._copy()
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         """Apply a batch; a synced one, and all before it, can't be lost."""
         super().commit(batch, sync=sync)
         if sync:

@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 
 from fila_worker.core.store import Families
-from fila_worker.log.records import Changes, Kind, Record, decode, decode_changes, encode
+from fila_worker.log.records import Changes, LogRecord, RecordKind, decode, decode_changes, encode
 from fila_worker.log.rule import START, Counted, Position, Rule, Writer
 from fila_worker.storage.memory import MemoryStore
 from fila_worker.storage.replica import POSITION, Replica
@@ -23,7 +23,7 @@ class MemoryLog(list[bytes]):
 
     def mark(self) -> None:
         """Have another writer take over."""
-        self.append(encode(Record(Kind.MARKER, 0, 0)))
+        self.append(encode(LogRecord(RecordKind.MARKER, 0, 0)))
 
     def counted(self, position: Position = START) -> list[Counted]:
         """Return what counts behind a position."""
@@ -35,7 +35,7 @@ class MemoryLog(list[bytes]):
         """Return what a copy has that is at a position."""
         model = MemoryStore()
         for counted in self.counted():
-            if counted.kind is Kind.BATCH and counted.position.offset <= position.offset:
+            if counted.kind is RecordKind.BATCH and counted.position.offset <= position.offset:
                 batch = model.new_batch()
                 decode_changes(counted.body, 0).apply(batch, model.families)
                 model.commit(batch)

@@ -19,18 +19,18 @@ from fila_worker.log.bodies import Figures, Node
 from fila_worker.log.leadership import (
     Action,
     Append,
-    Ask,
+    AskEnd,
     End,
     Follow,
     Leadership,
     LeadershipLimits,
+    LeadershipState,
     Recover,
     Serve,
-    State,
     StopServing,
 )
 from fila_worker.log.placement import PlacementLimits, Placing
-from fila_worker.log.records import Kind, Record, decode, encode
+from fila_worker.log.records import LogRecord, RecordKind, decode, encode
 from fila_worker.log.rule import START, FencedError, Position, Rule, UnknownOutcomeError, Writer
 from tests.support.memory_log import MemoryLog, MemoryPartition
 
@@ -112,7 +112,7 @@ class World:
     def append(self, shard: int, data: bytes) -> int:
         log = self.logs[shard]
         log.append(data)
-        self.markers += data[1] == Kind.MARKER
+        self.markers += data[1] == RecordKind.MARKER
         for host in self.machines:
             replica = host.process.replicas.get(shard) if host.process is not None else None
             if replica is not None and replica.writer is None:
@@ -145,7 +145,9 @@ class World:
         for shard, log in enumerate(self.logs):
             rule = Rule()
             counted = [rule.read(offset, decode(data, offset)) for offset, data in enumerate(log)]
-            replayed = [(each.position.epoch, each.body) for each in counted if each is not None and each.kind is Kind.BATCH]
+            replayed = [
+                (each.position.epoch, each.body) for each in counted if each is not None and each.kind is RecordKind.BATCH
+            ]
             released = [(epoch, body) for of, epoch, body in self.released if of == shard]
             by_epoch: dict[int, list[bytes]] = {}
             for epoch, body in replayed:
@@ -355,7 +357,7 @@ class Process:
             self.twin_found()
             return
         if not self.retiring:
-            leave = [shard for shard, replica in self.replicas.items() if replica.leadership.state is State.LEAVES]
+            leave = [shard for shard, replica in self.replicas.items() if replica.leadership.state is LeadershipState.LEAVES]
             assert len(leave) <= 1, f"{self.host.name} gives away {leave} at once"
         self.later(PLACE_MS, self.place)
 
@@ -372,7 +374,7 @@ class Process:
         self.exit_when_left()
 
     def exit_when_left(self) -> None:
-        if all(replica.leadership.state is State.FOLLOWS for replica in self.replicas.values()):
+        if all(replica.leadership.state is LeadershipState.FOLLOWS for replica in self.replicas.values()):
             self.die()
             self.host.down = True
         else:
@@ -508,7 +510,7 @@ class Replica:
             self.round()
 
     def act(self, action: Action) -> None:
-        if isinstance(action, Ask):
+        if isinstance(action, AskEnd):
             self.ask()
         elif isinstance(action, Append):
             self.append(action)
@@ -522,7 +524,7 @@ class Replica:
             self.world.reigns.append(self.reign)
         elif isinstance(action, StopServing):
             self.end_reign()
-            if self.leadership.state is State.LEAVES:
+            if self.leadership.state is LeadershipState.LEAVES:
                 self.process.later(self.world.random.randint(5, 100), lambda: self.leadership.stopped(self.local()))
         elif isinstance(action, Follow):
             self.follow()
@@ -552,14 +554,14 @@ class Replica:
         self.round()
 
     def append(self, action: Append) -> None:
-        if action.kind is Kind.MARKER:
+        if action.kind is RecordKind.MARKER:
             self.times, self.proved = {}, self.local()
-            self.wire.append(encode(Record(action.kind, 0, 0, action.body)), self.marked)
-        elif action.kind is Kind.WISH:
-            self.wire.append(encode(Record(action.kind, 0, 0, action.body)), lambda *_: None)
+            self.wire.append(encode(LogRecord(action.kind, 0, 0, action.body)), self.marked)
+        elif action.kind is RecordKind.WISH:
+            self.wire.append(encode(LogRecord(action.kind, 0, 0, action.body)), lambda *_: None)
         else:
             assert self.writer is not None
-            data = self.writer.beat(action.body) if action.kind is Kind.BEAT else self.writer.leaves(action.body)
+            data = self.writer.beat(action.body) if action.kind is RecordKind.BEAT else self.writer.leaves(action.body)
             self.write(data, turn=False)
 
     def write(self, data: bytes, *, turn: bool) -> None:
@@ -608,7 +610,7 @@ class Replica:
         while (at := writer.read_from) is not None:
             record = decode(log[at], at)
             writer.read(at, record)
-            to = self.leadership.wished(record.body) if record.kind is Kind.WISH else None
+            to = self.leadership.wished(record.body) if record.kind is RecordKind.WISH else None
             if to is not None and self.may_give(to, self.local()):
                 self.leadership.leave(to, self.local())
 

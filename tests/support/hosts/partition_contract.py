@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from fila_worker.log.partition import Appender, Entry, Partition, Report, Tail, TrimmedError
+from fila_worker.log.partition import Appender, AppendReport, LogEntry, Partition, Tail, TrimmedError
 from fila_worker.log.rule import LostError
 from tests.support.cluster.cluster import eventually
 
@@ -33,16 +33,16 @@ class Ways(Protocol):
         """Let no broker answer, or let them answer again."""
 
 
-def collect(appender: Appender, count: int) -> list[Report]:
+def collect(appender: Appender, count: int) -> list[AppendReport]:
     """Wait for so many reports."""
-    reports: list[Report] = []
+    reports: list[AppendReport] = []
     eventually(lambda: len(reports.extend(appender.reports()) or reports) >= count, f"{count} reports")
     return reports
 
 
-def read(tail: Tail, count: int, at_once: int = 1000) -> list[Entry]:
+def read(tail: Tail, count: int, at_once: int = 1000) -> list[LogEntry]:
     """Wait for so many records."""
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     eventually(lambda: len(entries.extend(tail.read(min(at_once, count - len(entries)))) or entries) >= count, "records")
     return entries
 
@@ -93,8 +93,8 @@ class PartitionContract:
         partition = ways.process().partition
         appender, tail = partition.appender(), partition.tail(0)
         assert [appender.append(b"record %d" % number) for number in range(250)] == [*range(1, 251)]
-        assert collect(appender, 250) == [Report(number + 1, number) for number in range(250)]
-        assert read(tail, 250) == [Entry(number, b"record %d" % number) for number in range(250)]
+        assert collect(appender, 250) == [AppendReport(number + 1, number) for number in range(250)]
+        assert read(tail, 250) == [LogEntry(number, b"record %d" % number) for number in range(250)]
         assert (appender.reports(), tail.read(10)) == ([], [])
 
     def test_its_process_is_woken_by_a_report(self, ways: Ways) -> None:
@@ -102,7 +102,7 @@ class PartitionContract:
         appender = process.partition.appender()
         appender.append(b"a")
         eventually(lambda: process.wakes > 0, "a wake")
-        assert appender.reports() == [Report(1, 0)]
+        assert appender.reports() == [AppendReport(1, 0)]
 
     def test_its_process_is_woken_by_an_answer(self, ways: Ways) -> None:
         process = ways.process()
@@ -137,7 +137,7 @@ class PartitionContract:
         for record in (b"before", b"x" * (RECORD_BYTES_MAX + 1), b"behind"):
             appender.append(record)
         before, refused, behind = collect(appender, 3)
-        assert before == Report(1, 0)
+        assert before == AppendReport(1, 0)
         assert f"{RECORD_BYTES_MAX + 1:,}" in refused.error
         assert f"{RECORD_BYTES_MAX:,}" in refused.error
         assert behind.error
@@ -165,7 +165,7 @@ class PartitionContract:
         assert end_of(tail) == 3
         assert tail.read(10) == []
         appender.append(b"new")
-        assert read(tail, 1) == [Entry(3, b"new")]
+        assert read(tail, 1) == [LogEntry(3, b"new")]
 
     def test_the_end_is_as_of_the_last_question(self, ways: Ways) -> None:
         partition = ways.process().partition
@@ -187,7 +187,7 @@ class PartitionContract:
         fill(partition, 10)
         partition.trim(6)
         self.wait_until_trimmed(partition, 5)
-        assert read(partition.tail(6), 4)[0] == Entry(6, b"record 6")
+        assert read(partition.tail(6), 4)[0] == LogEntry(6, b"record 6")
         with pytest.raises(TrimmedError, match=r"offset 2 .*begins at 6.*checkpoint"):
             read(partition.tail(2), 1)
 
@@ -196,7 +196,7 @@ class PartitionContract:
         fill(partition, 10)
         partition.trim(1000)
         self.wait_until_trimmed(partition, 8)
-        assert read(partition.tail(9), 1) == [Entry(9, b"record 9")]
+        assert read(partition.tail(9), 1) == [LogEntry(9, b"record 9")]
 
     def test_an_earlier_trim_changes_nothing(self, ways: Ways) -> None:
         partition = ways.process().partition

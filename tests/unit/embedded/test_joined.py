@@ -24,7 +24,7 @@ from fila_proto_zmq.frames import ERROR, VERSIONS, unpack_header
 from fila_proto_zmq.record import payload_of, seal_envelope
 from fila_router.core.limits import DEFAULTS
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.store import Batch
+from fila_worker.core.store import StoreBatch
 from fila_worker.lua import compile_hooks
 from fila_worker.process.shard_process import LOG_FULL_MS, ShardProcess
 from fila_worker.process.slots import Slot
@@ -51,7 +51,7 @@ class FragileStore(MemoryStore):
     def unconfirmed_bytes(self) -> int:
         return (self.committed - self.confirmed) * self.commit_bytes
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         if self.refuses:
             self.refuses -= 1
             raise StorageError("the disk is full")

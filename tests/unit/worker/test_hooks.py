@@ -9,7 +9,7 @@ from fila_worker.core.hooks import (
     RETRY,
     Breaker,
     EnqueueDecision,
-    Failure,
+    FailedAttempt,
     FailureDecision,
     GuardedHooks,
     HookFailed,
@@ -87,7 +87,7 @@ class Told:
         return outcomes
 
     def on_failure(
-        self, failures: Sequence[Failure], failures_max: int, time_max_ns: int = 0
+        self, failures: Sequence[FailedAttempt], failures_max: int, time_max_ns: int = 0
     ) -> list[FailureDecision | HookFailed]:
         outcomes = self.on_enqueue([failure.headers for failure in failures], [], failures_max)
         return [FailureDecision(dead_letter=True) if outcome == GOOD else BAD for outcome in outcomes]
@@ -144,7 +144,7 @@ def test_after_the_cooldown_it_is_tried_with_one_message():
 
 def test_both_hooks_count():
     guard, _ = guarded()
-    failures = [Failure(b"bad", "id", 1, "", "k")] * 2
+    failures = [FailedAttempt(b"bad", "id", 1, "", "k")] * 2
     assert run(guard, "b", 0) == "b"
     assert guard.on_failure(failures, 0) == [BAD, BAD]
     assert run(guard, "g", 1) == "."

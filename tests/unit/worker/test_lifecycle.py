@@ -10,7 +10,7 @@ from fila_proto_zmq.commands import Browse, Browsed, Cancel, Enqueue, Extend, Fe
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.record import Record, seal_envelope, unpack_record
-from fila_worker.core.lifecycle import LIFE, Attempts, Event, Place, Reason, Step, step_of
+from fila_worker.core.lifecycle import LIFE, Attempts, DeadLetterReason, LifecycleEvent, MessagePlace, Transition, step_of
 from tests.support.shard.shard import ADMIN, Got, ShardHarness, fences, opened
 
 DELAY_MS = 10_500
@@ -22,13 +22,13 @@ ALL_OF_IT_MS = 15_001
 """Longer than a consumer may be silent."""
 
 VERBS = {
-    Event.ACK: (Verb.ACK, 0), Event.RELEASE: (Verb.RELEASE, 0), Event.NACK: (Verb.NACK, 0), Event.NACK_LATER: (Verb.NACK, 0),
-    Event.RETRY: (Verb.RETRY, 0), Event.RETRY_LATER: (Verb.RETRY, DELAY_MS), Event.DEFER: (Verb.DEFER, 0),
-    Event.DEFER_LATER: (Verb.DEFER, DELAY_MS), Event.FAIL: (Verb.FAIL, 0),
+    LifecycleEvent.ACK: (Verb.ACK, 0), LifecycleEvent.RELEASE: (Verb.RELEASE, 0), LifecycleEvent.NACK: (Verb.NACK, 0), LifecycleEvent.NACK_LATER: (Verb.NACK, 0),
+    LifecycleEvent.RETRY: (Verb.RETRY, 0), LifecycleEvent.RETRY_LATER: (Verb.RETRY, DELAY_MS), LifecycleEvent.DEFER: (Verb.DEFER, 0),
+    LifecycleEvent.DEFER_LATER: (Verb.DEFER, DELAY_MS), LifecycleEvent.FAIL: (Verb.FAIL, 0),
 }  # fmt: skip
 CLOCK = {
-    Event.DUE: DELAY_MS, Event.TOO_OLD: 11_000, Event.LEASE_EXPIRED: LEASE_MS, Event.CONSUMER_LOST: ALL_OF_IT_MS,
-    Event.RESERVATION_EXPIRED: RESERVATION_MS,
+    LifecycleEvent.DUE: DELAY_MS, LifecycleEvent.TOO_OLD: 11_000, LifecycleEvent.LEASE_EXPIRED: LEASE_MS, LifecycleEvent.CONSUMER_LOST: ALL_OF_IT_MS,
+    LifecycleEvent.RESERVATION_EXPIRED: RESERVATION_MS,
 }  # fmt: skip
 HOOK = "function on_failure(msg) return {{ action = {action!r}, delay_ms = {delay_ms} }} end"
 
@@ -37,8 +37,8 @@ HOOK = "function on_failure(msg) return {{ action = {action!r}, delay_ms = {dela
 class Life:
     """One message in a shard of its own, made for an event that is to happen to it."""
 
-    event: Event
-    reasons: tuple[Reason, ...] = ()
+    event: LifecycleEvent
+    reasons: tuple[DeadLetterReason, ...] = ()
     """Those that are to hold when it happens."""
     options: dict[str, Any] = field(default_factory=dict)
     id: str = ""
@@ -46,60 +46,62 @@ class Life:
 
     def __post_init__(self) -> None:
         self.harness = ShardHarness()
-        options: dict[str, Any] = {"visibility_timeout_ms": LEASE_MS if self.event is Event.LEASE_EXPIRED else 60_000}
-        if self.event is Event.DELIVER_ONCE:
+        options: dict[str, Any] = {
+            "visibility_timeout_ms": LEASE_MS if self.event is LifecycleEvent.LEASE_EXPIRED else 60_000
+        }
+        if self.event is LifecycleEvent.DELIVER_ONCE:
             options["delivery"] = "at_most_once"
-        if self.event is Event.NACK_LATER:
+        if self.event is LifecycleEvent.NACK_LATER:
             options["on_failure"] = HOOK.format(action="retry", delay_ms=DELAY_MS)
-        if Reason.HOOK in self.reasons:
+        if DeadLetterReason.HOOK in self.reasons:
             options["on_failure"] = HOOK.format(action="dlq", delay_ms=0)
-        if Reason.MAX_ATTEMPTS in self.reasons:
+        if DeadLetterReason.MAX_ATTEMPTS in self.reasons:
             options["max_attempts"] = 2
         self.harness.create(**options | self.options)
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: MessagePlace) -> None:
         """Bring the message to a place, with one failed attempt if it can have had any."""
-        if place is Place.NOWHERE:
+        if place is MessagePlace.NOWHERE:
             return
-        ttl_ms = TTL_MS if self.event is Event.TOO_OLD or Reason.EXPIRED in self.reasons else 0
+        ttl_ms = TTL_MS if self.event is LifecycleEvent.TOO_OLD or DeadLetterReason.EXPIRED in self.reasons else 0
         self.enqueue(ttl_ms=ttl_ms)
         (view,) = self.harness.ask(Browse(10)).messages  # type: ignore[attr-defined]
         record = unpack_record(view.record)
         self.id = format_id(record.id_high, record.id_low)
-        if self.event is not Event.DELIVER_ONCE:
-            self.settle(Verb.RETRY, self.receive(), DELAY_MS if place is Place.DELAYED else 0)
-        if place is Place.LEASED:
-            self.got = self.reserve() if self.event is Event.RESERVATION_EXPIRED else self.receive()
-        elif place is Place.DEAD_LETTER:
+        if self.event is not LifecycleEvent.DELIVER_ONCE:
+            self.settle(Verb.RETRY, self.receive(), DELAY_MS if place is MessagePlace.DELAYED else 0)
+        if place is MessagePlace.LEASED:
+            self.got = self.reserve() if self.event is LifecycleEvent.RESERVATION_EXPIRED else self.receive()
+        elif place is MessagePlace.DEAD_LETTER:
             self.settle(Verb.FAIL, self.receive())
-        elif place is Place.GONE:
+        elif place is MessagePlace.GONE:
             self.cancel()
-        if Reason.EXPIRED in self.reasons and self.event not in CLOCK:
+        if DeadLetterReason.EXPIRED in self.reasons and self.event not in CLOCK:
             self.harness.pass_time(TTL_MS + 1)
 
     def happen(self) -> None:
         """Let the event happen."""
         event, harness = self.event, self.harness
-        if event is Event.ENQUEUE:
+        if event is LifecycleEvent.ENQUEUE:
             (self.id,) = harness.enqueue(b"payload")
-        elif event is Event.ENQUEUE_LATER:
+        elif event is LifecycleEvent.ENQUEUE_LATER:
             (self.id,) = harness.enqueue(b"payload", delay_ms=DELAY_MS)
-        elif event is Event.REPLACE:
+        elif event is LifecycleEvent.REPLACE:
             self.enqueue()
-        elif event is Event.REPLACE_LATER:
+        elif event is LifecycleEvent.REPLACE_LATER:
             self.enqueue(delay_ms=DELAY_MS)
         elif event in CLOCK:
             harness.pass_time(CLOCK[event])
         elif event in VERBS:
             self.settle(VERBS[event][0], self.got, VERBS[event][1])
-        elif event in {Event.DELIVER, Event.DELIVER_ONCE}:
+        elif event in {LifecycleEvent.DELIVER, LifecycleEvent.DELIVER_ONCE}:
             harness.ask(Receive(1, 0))
-        elif event is Event.CANCEL:
+        elif event is LifecycleEvent.CANCEL:
             self.cancel()
-        elif event is Event.EXTEND:
+        elif event is LifecycleEvent.EXTEND:
             harness.ask(Extend(fences([self.got]) if self.got else [(1, [0])], 30_000))
         else:
-            assert event is Event.REDRIVE
+            assert event is LifecycleEvent.REDRIVE
             harness.redrive()
 
     def enqueue(self, **columns: int) -> None:
@@ -122,24 +124,24 @@ class Life:
         with suppress(FilaError):
             self.harness.ask(Cancel(*parse_id(self.id)), client=ADMIN)
 
-    def look(self) -> tuple[Place, Record | None]:
+    def look(self) -> tuple[MessagePlace, Record | None]:
         """Where the message is, and as what."""
         found = []
-        for queue, places in (("q", {}), ("q.dlq", {"pending": Place.DEAD_LETTER})):
+        for queue, places in (("q", {}), ("q.dlq", {"pending": MessagePlace.DEAD_LETTER})):
             with suppress(FilaError):
                 page = self.harness.ask(Browse(10), queue, ADMIN)
                 assert isinstance(page, Browsed)
                 records = [
-                    (places.get(view.state) or Place(view.state), unpack_record(view.record)) for view in page.messages
+                    (places.get(view.state) or MessagePlace(view.state), unpack_record(view.record)) for view in page.messages
                 ]
                 found += [
                     (place, record) for place, record in records if (record.id_high, record.id_low) == parse_id(self.id)
                 ]
         assert len(found) <= 1, "a message is in one place"
-        return found[0] if found else (Place.GONE, None)
+        return found[0] if found else (MessagePlace.GONE, None)
 
 
-def name(step: Step) -> str:
+def name(step: Transition) -> str:
     return f"{step.before.name}-{step.event.name}"
 
 
@@ -147,7 +149,7 @@ JUDGED = [(step, reason) for step in LIFE for reason in step.unless]
 
 
 @pytest.mark.parametrize("step", LIFE, ids=name)
-def test_each_row_is_what_the_core_does(step: Step) -> None:
+def test_each_row_is_what_the_core_does(step: Transition) -> None:
     life = Life(step.event)
     life.begin(step.before)
     before = life.look()[1] if life.id else None
@@ -157,54 +159,64 @@ def test_each_row_is_what_the_core_does(step: Step) -> None:
     if record is not None:
         assert record.attempts == step.attempts.of(before.attempts if before else 0)
         assert before is None or before.attempts > 0, "so that it is seen whether they are kept"
-    if step.after is Place.DEAD_LETTER:
-        expected = Reason.FAILED if step.event is Event.FAIL else Reason.EXPIRED
+    if step.after is MessagePlace.DEAD_LETTER:
+        expected = DeadLetterReason.FAILED if step.event is LifecycleEvent.FAIL else DeadLetterReason.EXPIRED
         assert record is not None
         assert record.extension.reason == expected
 
 
-@pytest.mark.parametrize(("step", "reason"), JUDGED, ids=lambda each: name(each) if isinstance(each, Step) else each.name)
+@pytest.mark.parametrize(
+    ("step", "reason"), JUDGED, ids=lambda each: name(each) if isinstance(each, Transition) else each.name
+)
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "with those behind it"])
-def test_each_reason_makes_a_dead_letter_and_the_first_one_is_kept(step: Step, reason: Reason, others: bool) -> None:
+def test_each_reason_makes_a_dead_letter_and_the_first_one_is_kept(
+    step: Transition, reason: DeadLetterReason, others: bool
+) -> None:
     reasons = step.unless[step.unless.index(reason) :] if others else (reason,)
     life = Life(step.event, reasons)
     life.begin(step.before)
     life.happen()
     place, record = life.look()
-    assert place is step.leads_to(reason) is Place.DEAD_LETTER
+    assert place is step.leads_to(reason) is MessagePlace.DEAD_LETTER
     assert record is not None
     assert (record.extension.reason, record.attempts) == (reason, step.attempts.of(1))
 
 
 @pytest.mark.parametrize(
-    "step", [step for step in LIFE if step.before is Place.LEASED and (step.unless or step.event is Event.FAIL)], ids=name
+    "step",
+    [step for step in LIFE if step.before is MessagePlace.LEASED and (step.unless or step.event is LifecycleEvent.FAIL)],
+    ids=name,
 )
-def test_without_dead_letters_it_is_gone(step: Step) -> None:
+def test_without_dead_letters_it_is_gone(step: Transition) -> None:
     reason = step.unless[0] if step.unless else None
     life = Life(step.event, () if reason is None else (reason,), {"dead_letter": "discard"})
     life.begin(step.before)
     life.happen()
-    assert life.look()[0] is step.leads_to(reason, discards=True) is Place.GONE
+    assert life.look()[0] is step.leads_to(reason, discards=True) is MessagePlace.GONE
 
 
-@pytest.mark.parametrize("event", [Event.NACK, Event.RETRY, Event.FAIL], ids=lambda event: event.name)
-def test_a_dead_letter_stays_one(event: Event) -> None:
-    life = Life(event, (Reason.MAX_ATTEMPTS,))
-    life.begin(Place.DEAD_LETTER)
+@pytest.mark.parametrize(
+    "event", [LifecycleEvent.NACK, LifecycleEvent.RETRY, LifecycleEvent.FAIL], ids=lambda event: event.name
+)
+def test_a_dead_letter_stays_one(event: LifecycleEvent) -> None:
+    life = Life(event, (DeadLetterReason.MAX_ATTEMPTS,))
+    life.begin(MessagePlace.DEAD_LETTER)
     for _ in range(3):
         life.settle(VERBS[event][0], life.receive("q.dlq"), queue="q.dlq")
-    step = step_of(Place.LEASED, event)
+    step = step_of(MessagePlace.LEASED, event)
     assert step is not None
-    assert step.leads_to(Reason.MAX_ATTEMPTS, dead_letters=False) is Place.PENDING
-    assert life.look()[0] is Place.DEAD_LETTER, "pending, in the dead letter queue"
+    assert step.leads_to(DeadLetterReason.MAX_ATTEMPTS, dead_letters=False) is MessagePlace.PENDING
+    assert life.look()[0] is MessagePlace.DEAD_LETTER, "pending, in the dead letter queue"
 
 
-@pytest.mark.parametrize("place", [place for place in Place if place is not Place.NOWHERE], ids=lambda place: place.name)
-@pytest.mark.parametrize("event", [event for event in Event if event not in CLOCK], ids=lambda event: event.name)
-def test_what_is_no_row_changes_nothing(place: Place, event: Event) -> None:
-    if step_of(place, event) is not None or event in {Event.ENQUEUE, Event.ENQUEUE_LATER}:
+@pytest.mark.parametrize(
+    "place", [place for place in MessagePlace if place is not MessagePlace.NOWHERE], ids=lambda place: place.name
+)
+@pytest.mark.parametrize("event", [event for event in LifecycleEvent if event not in CLOCK], ids=lambda event: event.name)
+def test_what_is_no_row_changes_nothing(place: MessagePlace, event: LifecycleEvent) -> None:
+    if step_of(place, event) is not None or event in {LifecycleEvent.ENQUEUE, LifecycleEvent.ENQUEUE_LATER}:
         return
-    if event is Event.DELIVER_ONCE and place is not Place.GONE:
+    if event is LifecycleEvent.DELIVER_ONCE and place is not MessagePlace.GONE:
         return  # where messages are delivered at most once, none has a failed attempt
     life = Life(event)
     life.begin(place)
@@ -216,7 +228,7 @@ def test_what_is_no_row_changes_nothing(place: Place, event: Event) -> None:
 
 
 def test_the_table_names_each_place_event_and_reason() -> None:
-    assert {step.event for step in LIFE} == set(Event)
-    assert {step.before for step in LIFE} | {step.after for step in LIFE} == set(Place)
+    assert {step.event for step in LIFE} == set(LifecycleEvent)
+    assert {step.before for step in LIFE} | {step.after for step in LIFE} == set(MessagePlace)
     assert len({(step.before, step.event) for step in LIFE}) == len(LIFE)
     assert {step.attempts for step in LIFE} == set(Attempts)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_worker.core.measures import KNOWN_MS_MIN, SPAN_MS, DeliveryRate, Histogram
+from fila_worker.core.measures import KNOWN_MS_MIN, SPAN_MS, CountedHistogram, DeliveryRate
 
 
 def delivering(
@@ -56,7 +56,7 @@ def test_a_clock_that_goes_back_breaks_nothing() -> None:
 
 
 def test_a_histogram_counts_up_to_and_with_its_bounds():
-    histogram = Histogram((10, 100))
+    histogram = CountedHistogram((10, 100))
     for value in (0, 10, 11, 100, 101):
         histogram.observe(value)
     histogram.observe(50, times=3)

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from fila_worker.core.model.ledger import Counts
+from fila_worker.core.model.ledger import LaneCounts
 
 SHOWN_MAX: Final = 20
 """The findings of one kind that are kept. The others are counted."""
 
 
-class Change(NamedTuple):
+class RecordChange(NamedTuple):
     """A record to write, or to delete if ``value`` is None."""
 
     family: str
@@ -31,8 +31,8 @@ class Finding:
     text: str
     queue: str | None = None
     file: str | None = None
-    changes: tuple[Change, ...] = ()
-    lanes: dict[int, Counts] = field(default_factory=dict)
+    changes: tuple[RecordChange, ...] = ()
+    lanes: dict[int, LaneCounts] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     counters: tuple[int, int] | None = None
     opening_repairs: bool = False

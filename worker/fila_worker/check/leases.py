@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from fila_worker.check.findings import Change, Finding
-from fila_worker.check.reading import Reading, decoded
+from fila_worker.check.findings import Finding, RecordChange
+from fila_worker.check.reading import CheckReading, decoded
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, u64
 from fila_worker.core.model.acked_messages import Mark, is_mark, pack_mark, parse_mark
 from fila_worker.core.model.leases import FINISHED, LeaseRecord, decode_lease, member_ended
 
 
-def check_leases(reading: Reading) -> Iterator[Finding]:
+def check_leases(reading: CheckReading) -> Iterator[Finding]:
     """Check that leases can be read, name messages that are there, and name each message once."""
     for key, data in reading.scan("leases"):
         if len(key) != 8:  # a u64
@@ -20,7 +20,7 @@ def check_leases(reading: Reading) -> Iterator[Finding]:
             yield from _check_lease(reading, key, decoded(decode_lease, data))
 
 
-def _check_mark(reading: Reading, key: bytes, data: bytes) -> Iterator[Finding]:
+def _check_mark(reading: CheckReading, key: bytes, data: bytes) -> Iterator[Finding]:
     lease, mark = u64(key), decoded(parse_mark, data)
     if mark is None:
         yield Finding("lease", f"the mark of the acked lease {lease} cannot be read")
@@ -31,7 +31,7 @@ def _check_mark(reading: Reading, key: bytes, data: bytes) -> Iterator[Finding]:
         yield Finding(
             "lease",
             f"the mark of the acked lease {lease} names {gone} messages that are not there",
-            changes=(Change("leases", key, _without(mark, found)),),
+            changes=(RecordChange("leases", key, _without(mark, found)),),
         )
     for message in found:
         if message in reading.acked:
@@ -46,7 +46,7 @@ def _without(mark: Mark, found: list[bytes]) -> bytes | None:
     return FINISHED + mark.client if mark.client else None
 
 
-def _check_lease(reading: Reading, key: bytes, record: LeaseRecord | None) -> Iterator[Finding]:
+def _check_lease(reading: CheckReading, key: bytes, record: LeaseRecord | None) -> Iterator[Finding]:
     lease = u64(key)
     if record is None or len(record.keys) % MESSAGE_KEY_BYTES:
         yield Finding("lease", f"the record of lease {lease} cannot be read")
@@ -63,7 +63,7 @@ def _check_lease(reading: Reading, key: bytes, record: LeaseRecord | None) -> It
             "lease",
             f"lease {lease} on {reading.name_of(record.queue)} has no message",
             reading.queue_name(record.queue),
-            changes=(Change("leases", key, None),),
+            changes=(RecordChange("leases", key, None),),
         )
     for message in found:
         other = reading.leased.setdefault(message, lease)
@@ -73,6 +73,6 @@ def _check_lease(reading: Reading, key: bytes, record: LeaseRecord | None) -> It
             )
 
 
-def _existing(reading: Reading, keys: list[bytes]) -> list[bytes]:
+def _existing(reading: CheckReading, keys: list[bytes]) -> list[bytes]:
     found = reading.store.get_many(keys, reading.families.messages)
     return [key for key, message in zip(keys, found, strict=True) if message is not None]

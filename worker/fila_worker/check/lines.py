@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 from fila_proto_zmq.ids import sequence, shard_of_id
 from fila_proto_zmq.record import BATCHED, FIXED_BYTES, HAS_TTL, PLAIN, extension_of, unpack_fixed, unpack_record
-from fila_worker.check.findings import Change, Finding
-from fila_worker.check.reading import UNREADABLE, Reading, decoded
+from fila_worker.check.findings import Finding, RecordChange
+from fila_worker.check.reading import UNREADABLE, CheckReading, decoded
 from fila_worker.check.schedule import Expected
-from fila_worker.core.callback_group_parts import Place
+from fila_worker.core.callback_group_parts import PartPlace
 from fila_worker.core.keys import LANE_BYTES, MESSAGE_KEY_BYTES, first_of_all, number_of, own_place, place_of, u64
-from fila_worker.core.model.due_index import Delayed, Kind, on_the_grid, parse_delayed
-from fila_worker.core.model.ledger import Counts, LaneRecord, decode_lane, encode_lane
+from fila_worker.core.model.due_index import Delayed, DueKind, on_the_grid, parse_delayed
+from fila_worker.core.model.ledger import LaneCounts, LaneRecord, decode_lane, encode_lane
 
 Item: TypeAlias = tuple[bytes, int, bytes, bytes]
 """The lane's prefix, which family, and the item."""
@@ -26,7 +26,7 @@ Item: TypeAlias = tuple[bytes, int, bytes, bytes]
 _LANE, _MESSAGE, _DELAYED = range(3)
 
 
-def check_lines(reading: Reading) -> Iterator[Finding]:
+def check_lines(reading: CheckReading) -> Iterator[Finding]:
     """Check all lanes with their messages."""
     expected = Expected(reading)
     families = ("lanes", "messages", "delayed")
@@ -42,7 +42,7 @@ def check_lines(reading: Reading) -> Iterator[Finding]:
     yield from expected.check()
 
 
-def _tagged(reading: Reading, family: str, rank: int) -> Iterator[Item]:
+def _tagged(reading: CheckReading, family: str, rank: int) -> Iterator[Item]:
     for key, value in reading.scan(family):
         yield key[:LANE_BYTES], rank, key, value
 
@@ -50,7 +50,7 @@ def _tagged(reading: Reading, family: str, rank: int) -> Iterator[Item]:
 class _Line:
     """One lane, while its messages are read."""
 
-    def __init__(self, reading: Reading, prefix: bytes, expected: Expected) -> None:
+    def __init__(self, reading: CheckReading, prefix: bytes, expected: Expected) -> None:
         self._reading = reading
         self._prefix = prefix
         self._expected = expected
@@ -108,7 +108,7 @@ class _Line:
         if self._reading.store.get(key, self._reading.families.messages) is not None:
             yield Finding("message", f"{self._name}: message {key.hex()} is both in line and delayed", self._queue)
         text = f"{self._name}: message {key.hex()} is delayed, and would never come due"
-        yield from self._expected.entry(delayed.due_ms, Kind.RELEASE, key, text, self._queue)
+        yield from self._expected.entry(delayed.due_ms, DueKind.RELEASE, key, text, self._queue)
 
     def _check_message(self, key: bytes, record: bytes, *, waits: bool) -> Iterator[Finding]:
         """Check the record of a message that is not acked. ``waits``: whether it is not leased."""
@@ -132,7 +132,7 @@ class _Line:
             expires_ms = extension_of(record).expires_ms
             if expires_ms is not None:
                 text = f"{self._name}: message {key.hex()} has a time to live, and would never expire"
-                yield from self._expected.entry(on_the_grid(expires_ms), Kind.EXPIRE, key, text, self._queue)
+                yield from self._expected.entry(on_the_grid(expires_ms), DueKind.EXPIRE, key, text, self._queue)
 
     def _is_stranger(self, high: int, low: int) -> bool:
         """Return whether an id is of another shard than held the queue when the id was given out."""
@@ -142,7 +142,7 @@ class _Line:
         queue = None if self._record is None else self._reading.queues.get(self._record.queue)
         token = extension_of(record).batch
         if queue is not None and not queue.gone and token is not None:
-            place = Place(queue.name, token)
+            place = PartPlace(queue.name, token)
             if place in self._reading.batch_parts:
                 self._reading.members[place] += 1
 
@@ -172,8 +172,8 @@ class _Line:
             return
         yield from self._check_floor(record)
         noted = reading.counts.get(self._id)
-        kept = noted or Counts(record.stored, record.delayed, record.retrying, record.weight)
-        found = Counts(self._stored, self._delayed, self._retrying, kept.weight)
+        kept = noted or LaneCounts(record.stored, record.delayed, record.retrying, record.weight)
+        found = LaneCounts(self._stored, self._delayed, self._retrying, kept.weight)
         if kept != found:
             yield Finding(
                 "count",
@@ -182,7 +182,7 @@ class _Line:
                 lanes={self._id: found},
             )
         elif not messages and noted is None:
-            changes = (Change("lanes", self._prefix, None),)
+            changes = (RecordChange("lanes", self._prefix, None),)
             yield Finding("lane", f"{self._name} has a record and no messages", queue.name, changes=changes)
 
     def _check_floor(self, record: LaneRecord) -> Iterator[Finding]:
@@ -190,10 +190,10 @@ class _Line:
             return
         text = f"{self._name}: message {self._first.hex()} is before the lane's first key, and would never be delivered"
         record.floor = self._first
-        yield Finding("lane", text, self._queue, changes=(Change("lanes", self._prefix, encode_lane(record)),))
+        yield Finding("lane", text, self._queue, changes=(RecordChange("lanes", self._prefix, encode_lane(record)),))
 
 
-def _counted(counts: Counts) -> str:
+def _counted(counts: LaneCounts) -> str:
     return f"{counts.stored:,} messages and {counts.delayed:,} delayed ones ({counts.retrying:,} of them again)"
 
 

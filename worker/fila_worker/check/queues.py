@@ -5,8 +5,8 @@ from typing import Final
 
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.names import check_queue_name, shard_of
-from fila_worker.check.findings import Change, Finding
-from fila_worker.check.reading import Reading, decoded
+from fila_worker.check.findings import Finding, RecordChange
+from fila_worker.check.reading import CheckReading, decoded
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID
 from fila_worker.core.keys import pack_u32
 from fila_worker.core.model.ledger import parse_entry
@@ -15,7 +15,7 @@ from fila_worker.core.model.queues import QueueRecord, decode_queue, encode_queu
 _ID_BYTES: Final = 4
 
 
-def check_queues(reading: Reading) -> Iterator[Finding]:
+def check_queues(reading: CheckReading) -> Iterator[Finding]:
     """Check the records of queues: that they can be read, lie on this shard, and belong together."""
     names: dict[str, int] = {}
     for key, data in reading.scan("queues"):
@@ -39,7 +39,7 @@ def check_queues(reading: Reading) -> Iterator[Finding]:
     yield from _check_last_id(reading)
 
 
-def _check_name(reading: Reading, queue_id: int, record: QueueRecord, names: dict[str, int]) -> Iterator[Finding]:
+def _check_name(reading: CheckReading, queue_id: int, record: QueueRecord, names: dict[str, int]) -> Iterator[Finding]:
     try:
         check_queue_name(record.name)
     except InvalidArgumentError as error:
@@ -54,22 +54,24 @@ def _check_name(reading: Reading, queue_id: int, record: QueueRecord, names: dic
         )
 
 
-def _check_last_id(reading: Reading) -> Iterator[Finding]:
+def _check_last_id(reading: CheckReading) -> Iterator[Finding]:
     stored = int.from_bytes(reading.store.get(LAST_QUEUE_ID, reading.families.state) or b"", "big")
     highest = max(reading.queues, default=0)
     if stored < highest:
-        change = Change("state", LAST_QUEUE_ID, pack_u32(highest))
+        change = RecordChange("state", LAST_QUEUE_ID, pack_u32(highest))
         yield Finding(
             "counter", f"the last queue number is stored as {stored}, and there is number {highest}", changes=(change,)
         )
 
 
-def check_ledger(reading: Reading) -> Iterator[Finding]:
+def check_ledger(reading: CheckReading) -> Iterator[Finding]:
     """Read the ledger's entries: the counts of lanes since the last fold, the sizes of queues, and the counters."""
     for key, data in reading.scan("ledger"):
         entry = decoded(parse_entry, data)
         if len(key) != 8 or entry is None:  # a u64
-            yield Finding("ledger", f"the ledger entry {key.hex()} cannot be read", changes=(Change("ledger", key, None),))
+            yield Finding(
+                "ledger", f"the ledger entry {key.hex()} cannot be read", changes=(RecordChange("ledger", key, None),)
+            )
             continue
         reading.counts |= entry.lanes
         reading.counters = (entry.sequence, entry.lane)
@@ -78,7 +80,7 @@ def check_ledger(reading: Reading) -> Iterator[Finding]:
                 reading.queues[queue_id].size_bytes = size_bytes
 
 
-def check_totals(reading: Reading) -> Iterator[Finding]:
+def check_totals(reading: CheckReading) -> Iterator[Finding]:
     """Compare what is kept of queues and of the shard with the messages."""
     if reading.incomplete & {"queues", "ledger", "leases", "messages"}:
         return
@@ -97,7 +99,7 @@ def check_totals(reading: Reading) -> Iterator[Finding]:
         yield from _check_known(reading, queue_id, record)
 
 
-def _check_counters(reading: Reading) -> Iterator[Finding]:
+def _check_counters(reading: CheckReading) -> Iterator[Finding]:
     used = (max(reading.counters[0], reading.highest[0]), max(reading.counters[1], reading.highest[1]))
     if used != reading.counters:
         yield Finding(
@@ -108,7 +110,7 @@ def _check_counters(reading: Reading) -> Iterator[Finding]:
         )
 
 
-def _check_known(reading: Reading, queue_id: int, record: QueueRecord) -> Iterator[Finding]:
+def _check_known(reading: CheckReading, queue_id: int, record: QueueRecord) -> Iterator[Finding]:
     """Check what the search by an id needs: the queue has noted its messages' priorities, and whether some come from other shards."""
     missing = reading.priorities.get(queue_id, set()) - set(record.priorities) if record.priorities else set()
     stranger = queue_id in reading.strangers and not record.strangers
@@ -135,5 +137,5 @@ def _changed(record: QueueRecord, **fields: object) -> QueueRecord:
     return record
 
 
-def _save(queue_id: int, record: QueueRecord) -> Change:
-    return Change("queues", pack_u32(queue_id), encode_queue(record))
+def _save(queue_id: int, record: QueueRecord) -> RecordChange:
+    return RecordChange("queues", pack_u32(queue_id), encode_queue(record))

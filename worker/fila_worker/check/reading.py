@@ -9,9 +9,9 @@ import msgspec
 
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.callback_group_parts import PartRecord, Place
+from fila_worker.core.callback_group_parts import PartPlace, PartRecord
 from fila_worker.core.keys import FIRST, LAST
-from fila_worker.core.model.ledger import Counts, Generation
+from fila_worker.core.model.ledger import Generation, LaneCounts
 from fila_worker.core.model.queues import QueueRecord
 from fila_worker.core.store import Families, Store
 
@@ -23,7 +23,7 @@ UNREADABLE: Final = (msgspec.MsgspecError, StructError, InvalidFrameError, Value
 _REPORT_EVERY: Final = 20_000
 
 
-class Reading:
+class CheckReading:
     """One check of one shard. ``incomplete``: the parts that could not be read to their end, so nothing follows from them."""
 
     def __init__(self, store: Store, index: int, shards: int, progress: Callable[[str, int], None] | None = None) -> None:
@@ -34,7 +34,7 @@ class Reading:
         self.incomplete: set[str] = set()
         self._progress = progress
         self.queues: dict[int, QueueRecord] = {}
-        self.counts: dict[int, Counts] = {}
+        self.counts: dict[int, LaneCounts] = {}
         """The counts of lanes that changed since the ledger's last fold."""
         self.counters = (0, 0)
         """The shard's sequence counters as stored: of messages, and of lanes."""
@@ -44,9 +44,9 @@ class Reading:
         """The messages that are acked and not removed yet."""
         self.sizes: Counter[int] = Counter()
         """The bytes of each queue's messages, by queue id."""
-        self.batch_parts: dict[Place, PartRecord] = {}
+        self.batch_parts: dict[PartPlace, PartRecord] = {}
         """What is stored of the parts of batches."""
-        self.members: Counter[Place] = Counter()
+        self.members: Counter[PartPlace] = Counter()
         """The messages that are members of these parts, and not acked."""
         self.highest = (0, 0)
         """The highest sequence number of a message, and the highest lane id."""

@@ -19,13 +19,13 @@ from typing import Final, cast
 from fila_proto_zmq.errors import FilaError, StorageError
 from fila_worker.check import leases, lines, queues, schedule, singles
 from fila_worker.check.findings import Finding
-from fila_worker.check.reading import Reading
+from fila_worker.check.reading import CheckReading
 from fila_worker.core.hooks import no_hooks
 from fila_worker.core.keys import FIRST, LAST, pack_u64, u64
 from fila_worker.core.model.ledger import LedgerEntry, pack_entry, parse_entry
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.store import Batch, Store
+from fila_worker.core.store import Store, StoreBatch
 from fila_worker.storage.rocks import RocksStore
 
 PARTS: Final = (
@@ -53,7 +53,7 @@ def check_shard(store: Store, index: int, shards: int, progress: Progress | None
     A part that cannot be read to its end yields a finding that names the file. What other parts would derive from it is then
     not compared.
     """
-    reading = Reading(store, index, shards, progress)
+    reading = CheckReading(store, index, shards, progress)
     failed = False
     for name, check in PARTS:
         reading.part = name
@@ -127,7 +127,7 @@ def apply(store: Store, findings: Iterable[Finding]) -> int:
     return done
 
 
-def _change(store: Store, finding: Finding, batch: Batch) -> None:
+def _change(store: Store, finding: Finding, batch: StoreBatch) -> None:
     for family, key, value in finding.changes:
         handle = getattr(store.families, family)
         if value is None:
@@ -145,7 +145,7 @@ class _Ledger:
         for key, entry in _entries(store):
             self._next, self._last = key + 1, entry
 
-    def write(self, findings: list[Finding], batch: Batch) -> None:
+    def write(self, findings: list[Finding], batch: StoreBatch) -> None:
         """Add the counts of some findings to a batch, as one entry."""
         sequence, lane, clock_ms, *_ = self._last
         lanes = {lane_id: counts for finding in findings for lane_id, counts in finding.lanes.items()}

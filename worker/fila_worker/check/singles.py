@@ -8,8 +8,8 @@ import msgspec
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import unpack_record
-from fila_worker.check.findings import Change, Finding
-from fila_worker.check.reading import UNREADABLE, Reading, decoded
+from fila_worker.check.findings import Finding, RecordChange
+from fila_worker.check.reading import UNREADABLE, CheckReading, decoded
 from fila_worker.core.callback_group_parts import PART, PartRecord, decode_part, encode_part, parse_place, part_key
 from fila_worker.core.callback_groups.owned import PREFIXES, check_record
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID
@@ -32,7 +32,7 @@ from fila_worker.core.schedules.table import MESSAGE, PROGRESS, SCHEDULE, decode
 from fila_worker.storage.replica import LOG_NAME, MARKER_BYTES_MAX, POSITION, POSITION_BYTES
 
 
-def is_record(reading: Reading, key: bytes, value: bytes) -> bool:
+def is_record(reading: CheckReading, key: bytes, value: bytes) -> bool:
     """Return whether a record of a batch, or of a part of one, can be read. Note what a part counts."""
     try:
         check_record(key, value)
@@ -43,7 +43,7 @@ def is_record(reading: Reading, key: bytes, value: bytes) -> bool:
     return True
 
 
-def check_batches(reading: Reading) -> Iterator[Finding]:
+def check_batches(reading: CheckReading) -> Iterator[Finding]:
     """Compare the counts of parts with the members that were found. Else a batch would wait for members that are not there."""
     if reading.incomplete & {"state", "queues", "leases", "messages"}:
         return
@@ -62,7 +62,7 @@ def check_batches(reading: Reading) -> Iterator[Finding]:
             part.removed + max(0, missing),
             part.sealed,
         )
-        change = Change("state", part_key(place), encode_part(repaired))
+        change = RecordChange("state", part_key(place), encode_part(repaired))
         yield Finding("batch", text, place.queue, changes=(change,))
 
 
@@ -70,7 +70,7 @@ _U32: Final = 4
 _U64: Final = 8
 
 
-def check_identity(reading: Reading) -> Iterator[Finding]:
+def check_identity(reading: CheckReading) -> Iterator[Finding]:
     """Check that the store holds this shard, in a format that this version reads."""
     data = reading.store.get(IDENTITY, reading.families.state)
     if data is None:
@@ -90,7 +90,7 @@ def check_identity(reading: Reading) -> Iterator[Finding]:
         )
 
 
-def check_state(reading: Reading) -> Iterator[Finding]:
+def check_state(reading: CheckReading) -> Iterator[Finding]:
     """Check that single values have names and forms that are known."""
     for key, value in reading.scan("state"):
         if key == EARLIER:
@@ -134,7 +134,7 @@ def _is_position(value: bytes) -> bool:
     )  # who has written the last marker comes behind it
 
 
-def check_config(reading: Reading) -> Iterator[Finding]:
+def check_config(reading: CheckReading) -> Iterator[Finding]:
     """Check that the runtime config can be read."""
     for key, value in reading.scan("config"):
         front = 1 + _U64 if key.startswith(b"\0") else 0
@@ -142,7 +142,7 @@ def check_config(reading: Reading) -> Iterator[Finding]:
             yield Finding("config", f"the key {key.hex()} of the runtime config cannot be read")
 
 
-def check_outbox(reading: Reading) -> Iterator[Finding]:
+def check_outbox(reading: CheckReading) -> Iterator[Finding]:
     """Check that messages for other shards can be read, and will be sent."""
     for key, data in reading.scan("outbox"):
         entry = decoded(decode_outbox, data) if len(key) == _U32 + STREAM_BYTES + _U64 else None
@@ -160,7 +160,7 @@ def check_outbox(reading: Reading) -> Iterator[Finding]:
             yield Finding(
                 "outbox",
                 f"message {u64(number)} for queue {queue!r} on shard {to_shard} would never be sent",
-                changes=(Change("state", stream, number),),
+                changes=(RecordChange("state", stream, number),),
             )
 
 

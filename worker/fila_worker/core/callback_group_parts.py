@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fila_proto_zmq.commands import Enqueue
     from fila_worker.core.effects import Call
     from fila_worker.core.settings import Limits
-    from fila_worker.core.store import Batch, Families, Store
+    from fila_worker.core.store import Families, Store, StoreBatch
 
 PART: Final = b"batch part:"
 """The beginning of the records of parts. A queue's name, ``#`` and a token follow."""
@@ -39,7 +39,7 @@ RETRY_S: Final = 1.0
 """When to try again if there are too many batches: when one ends is not known."""
 
 
-class Outcome(Enum):
+class MemberOutcome(Enum):
     """How a member ended. The value is the field of the count."""
 
     ACKED = "acked"
@@ -68,14 +68,14 @@ encode_part = msgspec.msgpack.Encoder().encode
 decode_part = msgspec.msgpack.Decoder(PartRecord).decode
 
 
-class Place(NamedTuple):
+class PartPlace(NamedTuple):
     """Which part: the queue of its members, and the token of its batch."""
 
     queue: str
     token: bytes
 
 
-class Ask:
+class JoinRequest:
     """A question to the owner of a batch, whether a queue may get members, and the enqueues that wait for the answer."""
 
     __slots__ = ("owner", "sent_ms", "ticket", "waiting")
@@ -99,10 +99,10 @@ class BatchParts:
         self._tickets = epoch << 32
         self.timer = DueTime()
         """When there is something to say to owners of batches."""
-        self.parts: dict[Place, PartRecord] = {}
-        self.complete: dict[Place, int | None] = {}
+        self.parts: dict[PartPlace, PartRecord] = {}
+        self.complete: dict[PartPlace, int | None] = {}
         """Sealed parts whose members are all done, and when their counts were reported last."""
-        self.asks: dict[Place, Ask] = {}
+        self.asks: dict[PartPlace, JoinRequest] = {}
         self.check_ms = NEVER
         """When an open part may be there for too long, Unix ms."""
         self._waiting_bytes = 0
@@ -123,14 +123,14 @@ class BatchParts:
         Raise :class:`InvalidArgumentError` if the batch takes no more members.
         """
         owner, token = parse_batch_id(command.batch)
-        place = Place(call.queue, token)
+        place = PartPlace(call.queue, token)
         if place in self.parts:
             self._check(place, owner)
             return True
         self._wait(place, owner, call, command)
         return False
 
-    def _check(self, place: Place, owner: str) -> PartRecord:
+    def _check(self, place: PartPlace, owner: str) -> PartRecord:
         part = self.parts.get(place)
         if part is None or part.owner != owner:
             raise InvalidArgumentError(f"batch {batch_id(owner, place.token)!r} is not known, or is over: open another one")
@@ -138,9 +138,9 @@ class BatchParts:
             raise sealed_error(owner, place.token)
         return part
 
-    def add(self, queue: str, batch_name: str, count: int, batch: "Batch") -> None:
+    def add(self, queue: str, batch_name: str, count: int, batch: "StoreBatch") -> None:
         """Count messages that were stored as members. :meth:`refusal` has returned None in this turn."""
-        place = Place(queue, parse_batch_id(batch_name)[1])
+        place = PartPlace(queue, parse_batch_id(batch_name)[1])
         part = self.parts[place]
         part.added += count
         self._save(place, part, batch)
@@ -149,15 +149,15 @@ class BatchParts:
         """Return why messages can't be members, though they could when their enqueue began; None: they can."""
         owner, token = parse_batch_id(batch_name)
         try:
-            self._check(Place(queue, token), owner)
+            self._check(PartPlace(queue, token), owner)
         except InvalidArgumentError as error:
             return error
         return None
 
-    def end(self, queue: str, tokens: Iterable[bytes], outcome: Outcome, batch: "Batch") -> None:
+    def end(self, queue: str, tokens: Iterable[bytes], outcome: MemberOutcome, batch: "StoreBatch") -> None:
         """Count members of a queue that are done, by the tokens of their batches. Batches that are not known are left out."""
         for token, named in Counter(tokens).items():
-            place = Place(queue, token)
+            place = PartPlace(queue, token)
             part = self.parts.get(place)
             if part is not None:
                 count = min(named, part.open)  # a client may use a token twice, and have members of the batch before
@@ -169,7 +169,7 @@ class BatchParts:
         """Return whether a queue has members that are not done. All parts are searched."""
         return any(part.open and place.queue == queue for place, part in self.parts.items())
 
-    def remove_queue(self, queue: str, batch: "Batch") -> None:
+    def remove_queue(self, queue: str, batch: "StoreBatch") -> None:
         """Count all members of a queue as removed: it is deleted."""
         for place, part in self.parts.items():
             if place.queue == queue and part.open:
@@ -179,7 +179,7 @@ class BatchParts:
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def begin(self, place: Place, owner: str, until_ms: int, batch: "Batch") -> None:
+    def begin(self, place: PartPlace, owner: str, until_ms: int, batch: "StoreBatch") -> None:
         """Begin a part that its batch's owner knows of. Raise :class:`OverloadedError` for too many parts."""
         self._check_room(len(self.parts))
         part = self.parts[place] = PartRecord(owner, until_ms)
@@ -194,7 +194,7 @@ class BatchParts:
                 details={"refused": True},
             )
 
-    def seal(self, place: Place, owner: str, batch: "Batch") -> PartRecord:
+    def seal(self, place: PartPlace, owner: str, batch: "StoreBatch") -> PartRecord:
         """Take no more members into a part, and return its counts. A part that is not known is sealed without members.
 
         Enqueues that wait for the part are refused when its question is dropped.
@@ -210,16 +210,16 @@ class BatchParts:
             self._look(place, part)
         return part
 
-    def forget(self, place: Place, batch: "Batch") -> None:
+    def forget(self, place: PartPlace, batch: "StoreBatch") -> None:
         """Forget a part: its owner has the counts, or the batch is no more."""
         if self.parts.pop(place, None) is not None:
             self.complete.pop(place, None)
             batch.delete(part_key(place), self._family)
 
-    def _save(self, place: Place, part: PartRecord, batch: "Batch") -> None:
+    def _save(self, place: PartPlace, part: PartRecord, batch: "StoreBatch") -> None:
         batch.put(part_key(place), encode_part(part), self._family)
 
-    def _look(self, place: Place, part: PartRecord) -> None:
+    def _look(self, place: PartPlace, part: PartRecord) -> None:
         """Have the counts reported if they are final."""
         if part.sealed and not part.open:
             self.complete.setdefault(place, None)
@@ -228,7 +228,7 @@ class BatchParts:
             self.check_ms = part.until_ms
             self.timer.by(part.until_ms)
 
-    def stale(self, now_ms: int) -> list[Place]:
+    def stale(self, now_ms: int) -> list[PartPlace]:
         """Return some parts that are open for longer than a batch may be, and plan the next look. All parts are searched."""
         if now_ms < self.check_ms:
             return []
@@ -239,7 +239,7 @@ class BatchParts:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def _wait(self, place: Place, owner: str, call: "Call", command: "Enqueue") -> None:
+    def _wait(self, place: PartPlace, owner: str, call: "Call", command: "Enqueue") -> None:
         size_bytes, limits = _size_of(command), self._limits
         if self._waiting_bytes and self._waiting_bytes + size_bytes > limits.batch_waits_bytes_max:
             raise OverloadedError(
@@ -259,12 +259,12 @@ class BatchParts:
                 raise InvalidArgumentError(f"batch {batch_id(owner, place.token)!r} is not known: open another one")
             self._check_room(len(self.parts) + len(self.asks))  # before the owner knows of the part
             self._tickets += 1
-            ask = self.asks[place] = Ask(owner, self._tickets)
+            ask = self.asks[place] = JoinRequest(owner, self._tickets)
         self._waiting_bytes += size_bytes
         ask.waiting.append((call, command))
         self.timer.by(AT_ONCE)
 
-    def take_ask(self, place: Place, ticket: int | None = None) -> "list[tuple[Call, Enqueue]]":
+    def take_ask(self, place: PartPlace, ticket: int | None = None) -> "list[tuple[Call, Enqueue]]":
         """Return the enqueues that wait for a part, and wait no longer. ``ticket``: only if this question is still open."""
         ask = self.asks.get(place)
         if ask is None or ticket not in {None, ask.ticket}:
@@ -296,14 +296,14 @@ def sealed_error(owner: str, token: bytes) -> InvalidArgumentError:
     return InvalidArgumentError(f"batch {batch_id(owner, token)!r} is sealed: it takes no more messages")
 
 
-def part_key(place: Place) -> bytes:
+def part_key(place: PartPlace) -> bytes:
     """Return the key of a part's record."""
     return PART + place.queue.encode() + b"#" + place.token
 
 
-def parse_place(key: bytes) -> Place:
+def parse_place(key: bytes) -> PartPlace:
     """Return which part a key is of. Raise :class:`ValueError` for a key that is of none."""
     name, token = key[len(PART) : -BATCH_TOKEN_BYTES - 1], key[-BATCH_TOKEN_BYTES:]
     if not 0 < len(name) <= QUEUE_NAME_BYTES_MAX or key[-BATCH_TOKEN_BYTES - 1 : -BATCH_TOKEN_BYTES] != b"#":
         raise ValueError(f"{key.hex()} is no key of a part of a batch")
-    return Place(name.decode(), token)
+    return PartPlace(name.decode(), token)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from fila_proto_zmq.errors import LuaCompilationError
-from fila_worker.core.measures import Histogram
+from fila_worker.core.measures import CountedHistogram
 
 
 class EnqueueDecision(NamedTuple):
@@ -30,7 +30,7 @@ NO_TIME_MAX_NS: Final = 10**18
 """The time limit of callers without one."""
 
 
-class Failure(NamedTuple):
+class FailedAttempt(NamedTuple):
     """A failed attempt, as ``on_failure`` gets it."""
 
     headers: bytes
@@ -69,7 +69,7 @@ class Hooks(Protocol):
     has_on_failure: bool
     failed: int
     """The number of failed runs since the scripts were compiled."""
-    run_ns: Histogram
+    run_ns: CountedHistogram
     """The durations of runs. Each run counts with the mean of its batch."""
     took_ns: int
     """The duration of the last call. The core has no clock, and keeps its budget with this."""
@@ -84,7 +84,7 @@ class Hooks(Protocol):
         ...
 
     def on_failure(
-        self, failures: Sequence[Failure], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
+        self, failures: Sequence[FailedAttempt], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[FailureDecision | HookFailed]:
         """Run the script for each failed attempt, and return the decisions."""
         ...
@@ -205,7 +205,7 @@ class GuardedHooks:
         return decisions + [NO_CHANGE] * (len(headers) - done)
 
     def on_failure(
-        self, failures: Sequence[Failure], now_ms: int, time_max_ns: int = NO_TIME_MAX_NS
+        self, failures: Sequence[FailedAttempt], now_ms: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[FailureDecision | HookFailed]:
         """Return the script's decisions on the first failed attempts, likewise. RETRY with an open breaker."""
         decisions: list[FailureDecision | HookFailed] = []

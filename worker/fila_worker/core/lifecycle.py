@@ -11,7 +11,7 @@ from enum import Enum, StrEnum
 from typing import Final
 
 
-class Place(StrEnum):
+class MessagePlace(StrEnum):
     """The place of a message. The value is its name in the docs."""
 
     NOWHERE = "–"
@@ -25,7 +25,7 @@ class Place(StrEnum):
     GONE = "gone"
 
 
-class Event(StrEnum):
+class LifecycleEvent(StrEnum):
     """An event in the life of a message. The value is its text in the docs."""
 
     ENQUEUE = "Enqueue"
@@ -65,7 +65,7 @@ class Attempts(Enum):
         return {Attempts.SAME: before, Attempts.ONE_MORE: before + 1, Attempts.ZERO: 0}[self]
 
 
-class Reason(StrEnum):
+class DeadLetterReason(StrEnum):
     """Why a message becomes a dead letter. The value is the ``reason`` that the message carries."""
 
     FAILED = "failed"
@@ -75,74 +75,74 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Transition:
     """One row: ``event`` moves a message from ``before`` to ``after``.
 
     If a reason in ``unless`` applies, the first that does makes the message a dead letter instead.
     """
 
-    before: Place
-    event: Event
-    after: Place
+    before: MessagePlace
+    event: LifecycleEvent
+    after: MessagePlace
     attempts: Attempts = Attempts.SAME
-    unless: tuple[Reason, ...] = ()
+    unless: tuple[DeadLetterReason, ...] = ()
 
-    def leads_to(self, reason: Reason | None, *, dead_letters: bool = True, discards: bool = False) -> Place:
+    def leads_to(self, reason: DeadLetterReason | None, *, dead_letters: bool = True, discards: bool = False) -> MessagePlace:
         """Return the place of the message afterwards.
 
         ``reason``: the one of ``unless`` that applies. ``dead_letters`` false: the queue is a dead letter queue, whose
         messages stay in it. ``discards``: the queue's ``dead_letter`` is ``discard``.
         """
-        if self.after is Place.DEAD_LETTER or reason in self.unless:
+        if self.after is MessagePlace.DEAD_LETTER or reason in self.unless:
             if not dead_letters:
-                return self.before if self.before is not Place.LEASED else Place.PENDING
-            return Place.GONE if discards else Place.DEAD_LETTER
+                return self.before if self.before is not MessagePlace.LEASED else MessagePlace.PENDING
+            return MessagePlace.GONE if discards else MessagePlace.DEAD_LETTER
         return self.after
 
 
-_COUNTED: Final = (Reason.MAX_ATTEMPTS, Reason.EXPIRED)
-_HOOKED: Final = (Reason.HOOK, *_COUNTED)
-_UNCOUNTED: Final = (Reason.EXPIRED,)
+_COUNTED: Final = (DeadLetterReason.MAX_ATTEMPTS, DeadLetterReason.EXPIRED)
+_HOOKED: Final = (DeadLetterReason.HOOK, *_COUNTED)
+_UNCOUNTED: Final = (DeadLetterReason.EXPIRED,)
 
 LIFE: Final = (
-    Step(Place.NOWHERE, Event.ENQUEUE, Place.PENDING, Attempts.ZERO),
-    Step(Place.NOWHERE, Event.ENQUEUE_LATER, Place.DELAYED, Attempts.ZERO),
-    Step(Place.DELAYED, Event.DUE, Place.PENDING, unless=_UNCOUNTED),
-    Step(Place.DELAYED, Event.TOO_OLD, Place.DEAD_LETTER),
-    Step(Place.DELAYED, Event.REPLACE, Place.PENDING),
-    Step(Place.DELAYED, Event.REPLACE_LATER, Place.DELAYED),
-    Step(Place.DELAYED, Event.CANCEL, Place.GONE),
-    Step(Place.PENDING, Event.DELIVER, Place.LEASED),
-    Step(Place.PENDING, Event.DELIVER_ONCE, Place.GONE),
-    Step(Place.PENDING, Event.TOO_OLD, Place.DEAD_LETTER),
-    Step(Place.PENDING, Event.REPLACE, Place.PENDING),
-    Step(Place.PENDING, Event.REPLACE_LATER, Place.DELAYED),
-    Step(Place.PENDING, Event.CANCEL, Place.GONE),
-    Step(Place.LEASED, Event.EXTEND, Place.LEASED),
-    Step(Place.LEASED, Event.ACK, Place.GONE),
-    Step(Place.LEASED, Event.RELEASE, Place.PENDING, unless=_UNCOUNTED),
-    Step(Place.LEASED, Event.DEFER, Place.PENDING, unless=_UNCOUNTED),
-    Step(Place.LEASED, Event.DEFER_LATER, Place.DELAYED, unless=_UNCOUNTED),
-    Step(Place.LEASED, Event.RESERVATION_EXPIRED, Place.PENDING, unless=_UNCOUNTED),
-    Step(Place.LEASED, Event.NACK, Place.PENDING, Attempts.ONE_MORE, _HOOKED),
-    Step(Place.LEASED, Event.NACK_LATER, Place.DELAYED, Attempts.ONE_MORE, _COUNTED),
-    Step(Place.LEASED, Event.RETRY, Place.PENDING, Attempts.ONE_MORE, _COUNTED),
-    Step(Place.LEASED, Event.RETRY_LATER, Place.DELAYED, Attempts.ONE_MORE, _COUNTED),
-    Step(Place.LEASED, Event.LEASE_EXPIRED, Place.PENDING, Attempts.ONE_MORE, _COUNTED),
-    Step(Place.LEASED, Event.CONSUMER_LOST, Place.PENDING, Attempts.ONE_MORE, _COUNTED),
-    Step(Place.LEASED, Event.FAIL, Place.DEAD_LETTER, Attempts.ONE_MORE),
-    Step(Place.DEAD_LETTER, Event.REDRIVE, Place.PENDING, Attempts.ZERO),
+    Transition(MessagePlace.NOWHERE, LifecycleEvent.ENQUEUE, MessagePlace.PENDING, Attempts.ZERO),
+    Transition(MessagePlace.NOWHERE, LifecycleEvent.ENQUEUE_LATER, MessagePlace.DELAYED, Attempts.ZERO),
+    Transition(MessagePlace.DELAYED, LifecycleEvent.DUE, MessagePlace.PENDING, unless=_UNCOUNTED),
+    Transition(MessagePlace.DELAYED, LifecycleEvent.TOO_OLD, MessagePlace.DEAD_LETTER),
+    Transition(MessagePlace.DELAYED, LifecycleEvent.REPLACE, MessagePlace.PENDING),
+    Transition(MessagePlace.DELAYED, LifecycleEvent.REPLACE_LATER, MessagePlace.DELAYED),
+    Transition(MessagePlace.DELAYED, LifecycleEvent.CANCEL, MessagePlace.GONE),
+    Transition(MessagePlace.PENDING, LifecycleEvent.DELIVER, MessagePlace.LEASED),
+    Transition(MessagePlace.PENDING, LifecycleEvent.DELIVER_ONCE, MessagePlace.GONE),
+    Transition(MessagePlace.PENDING, LifecycleEvent.TOO_OLD, MessagePlace.DEAD_LETTER),
+    Transition(MessagePlace.PENDING, LifecycleEvent.REPLACE, MessagePlace.PENDING),
+    Transition(MessagePlace.PENDING, LifecycleEvent.REPLACE_LATER, MessagePlace.DELAYED),
+    Transition(MessagePlace.PENDING, LifecycleEvent.CANCEL, MessagePlace.GONE),
+    Transition(MessagePlace.LEASED, LifecycleEvent.EXTEND, MessagePlace.LEASED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.ACK, MessagePlace.GONE),
+    Transition(MessagePlace.LEASED, LifecycleEvent.RELEASE, MessagePlace.PENDING, unless=_UNCOUNTED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.DEFER, MessagePlace.PENDING, unless=_UNCOUNTED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.DEFER_LATER, MessagePlace.DELAYED, unless=_UNCOUNTED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.RESERVATION_EXPIRED, MessagePlace.PENDING, unless=_UNCOUNTED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.NACK, MessagePlace.PENDING, Attempts.ONE_MORE, _HOOKED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.NACK_LATER, MessagePlace.DELAYED, Attempts.ONE_MORE, _COUNTED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.RETRY, MessagePlace.PENDING, Attempts.ONE_MORE, _COUNTED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.RETRY_LATER, MessagePlace.DELAYED, Attempts.ONE_MORE, _COUNTED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.LEASE_EXPIRED, MessagePlace.PENDING, Attempts.ONE_MORE, _COUNTED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.CONSUMER_LOST, MessagePlace.PENDING, Attempts.ONE_MORE, _COUNTED),
+    Transition(MessagePlace.LEASED, LifecycleEvent.FAIL, MessagePlace.DEAD_LETTER, Attempts.ONE_MORE),
+    Transition(MessagePlace.DEAD_LETTER, LifecycleEvent.REDRIVE, MessagePlace.PENDING, Attempts.ZERO),
 )  # fmt: skip
 """A pair without a row changes nothing: the event is refused, or leaves the message out."""
 
 _BY_PAIR: Final = {(step.before, step.event): step for step in LIFE}
 
 
-def step_of(before: Place, event: Event) -> Step | None:
+def step_of(before: MessagePlace, event: LifecycleEvent) -> Transition | None:
     """Return the row of a place and an event; None if nothing changes."""
     return _BY_PAIR.get((before, event))
 
 
-def steps_from(before: Place) -> Iterator[Step]:
+def steps_from(before: MessagePlace) -> Iterator[Transition]:
     """Return the rows of a place."""
     return (step for step in LIFE if step.before is before)

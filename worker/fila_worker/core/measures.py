@@ -44,7 +44,7 @@ CHANGES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 """Bounds for the sizes of batches."""
 
 
-class Histogram:
+class CountedHistogram:
     """Counts by size. ``counts[i]``: of values up to ``bounds[i]`` and above the bound before; the last: of larger ones."""
 
     __slots__ = ("bounds", "counts", "total")
@@ -113,9 +113,9 @@ class Meter:
         """The number of dead letters that were redriven from here."""
         self.rejected: dict[str, int] = {}
         """The number of refused messages, by the error's code."""
-        self.dwell_ms: Histogram | None = None
+        self.dwell_ms: CountedHistogram | None = None
         """How long messages waited for their first delivery. The first of each delivery batch counts for the others."""
-        self.settle_ms: Histogram | None = None
+        self.settle_ms: CountedHistogram | None = None
         """How long messages were leased until they were acked."""
 
     def delivered(self, first: bytes, count: int, now_ms: int) -> None:
@@ -123,13 +123,13 @@ class Meter:
         _, attempts, _, high, _ = unpack_fixed(first)
         if not attempts:
             if self.dwell_ms is None:
-                self.dwell_ms = Histogram(DWELL_MS)
+                self.dwell_ms = CountedHistogram(DWELL_MS)
             self.dwell_ms.observe(max(0, now_ms - enqueued_ms(high)), count)
 
     def acked(self, leased_ms: int, count: int, now_ms: int) -> None:
         """Count acked messages of one lease."""
         if self.settle_ms is None:
-            self.settle_ms = Histogram(DWELL_MS)
+            self.settle_ms = CountedHistogram(DWELL_MS)
         self.settle_ms.observe(max(0, now_ms - leased_ms), count)
 
     def reject(self, code: str, count: int = 1) -> None:

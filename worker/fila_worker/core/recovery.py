@@ -20,7 +20,7 @@ from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.model.state import Opening
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
-from fila_worker.core.store import Batch, DamageError, Store, WrongStoreError
+from fila_worker.core.store import DamageError, Store, StoreBatch, WrongStoreError
 
 FORMAT: Final = 3
 IDENTITY: Final = b"identity"
@@ -136,7 +136,7 @@ def read_identity(store: Store) -> Identity | None:
     return identity
 
 
-def write_identity(store: Store, batch: Batch, *, index: int, shards: int, epoch: int) -> None:
+def write_identity(store: Store, batch: StoreBatch, *, index: int, shards: int, epoch: int) -> None:
     """Make a store that of shard ``index`` of ``shards``. Its next opening has the epoch after ``epoch``."""
     identity = Identity(FORMAT, index, shards, epoch)
     batch.put(IDENTITY, msgspec.msgpack.encode(identity), store.families.state)

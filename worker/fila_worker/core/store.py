@@ -1,6 +1,6 @@
 """The storage port: the operations that a shard needs of a disk.
 
-A shard collects a turn's changes in one :class:`Batch`, commits it, and reads only committed data. A committed batch may be
+A shard collects a turn's changes in one :class:`StoreBatch`, commits it, and reads only committed data. A committed batch may be
 durable later (:attr:`Store.confirmed`); the shard's owner waits for that before it sends what depends on the batch. Any ordered key-value
 store can provide this. RocksDB implements it (:mod:`fila_worker.storage.rocks`), and so does a sorted dict for tests
 (:mod:`fila_worker.storage.memory`), under the same contract tests.
@@ -67,7 +67,7 @@ class Families(NamedTuple):
     """The shard's identity, epoch and other single values, by name."""
 
 
-class Batch(Protocol):
+class StoreBatch(Protocol):
     """Changes that become visible together, and durable together."""
 
     def put(self, key: bytes, value: bytes, family: Family, /) -> None:
@@ -117,10 +117,10 @@ class Store(Protocol):
     def unconfirmed_bytes(self) -> int:
         """The size of the batches that are not confirmed."""
 
-    def new_batch(self) -> Batch:
+    def new_batch(self) -> StoreBatch:
         """Return an empty batch."""
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         """Make a batch visible, and durable once it is confirmed, all or nothing. The batch cannot be used again.
 
         ``sync``: when it is confirmed it, and all before it, survives a power cut, whatever the store's durability is

@@ -12,13 +12,13 @@ from fila_worker.core.enqueue import dedup
 from fila_worker.core.keys import lane_of
 from fila_worker.core.manage.deletion import delete_if_idle
 from fila_worker.core.model.component import Component, Steps
-from fila_worker.core.model.due_index import Kind, lift, parse_delayed, too_old
+from fila_worker.core.model.due_index import DueKind, lift, parse_delayed, too_old
 from fila_worker.core.settle import dead_letters, remote_enqueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fila_worker.core.model.due_index import Entry
+    from fila_worker.core.model.due_index import DueEntry
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.state import State
 
@@ -29,20 +29,20 @@ def act_on_due(state: "State", now_ms: int) -> None:
     if due_ms is None or due_ms > now_ms:
         return
     state.settle_writes()
-    by_kind: defaultdict[int, list[Entry]] = defaultdict(list)
+    by_kind: defaultdict[int, list[DueEntry]] = defaultdict(list)
     for entry in state.due_index.take_due(now_ms, state.batch):  # after this the turn must not be committed in parts
         by_kind[entry.kind].append(entry)
     expired: set[bytes] = set()
-    _in_pieces(state, by_kind[Kind.EXPIRE], partial(_expire, expired=expired), now_ms)
-    still_delayed = [entry for entry in by_kind[Kind.RELEASE] if entry.subject not in expired]
+    _in_pieces(state, by_kind[DueKind.EXPIRE], partial(_expire, expired=expired), now_ms)
+    still_delayed = [entry for entry in by_kind[DueKind.RELEASE] if entry.subject not in expired]
     _in_pieces(state, still_delayed, _release, now_ms)
-    dedup.forget(state, by_kind[Kind.FORGET], now_ms)
-    remote_enqueues.go_on(state, by_kind[Kind.ENQUEUE], now_ms)
-    for entry in by_kind[Kind.IDLE]:
+    dedup.forget(state, by_kind[DueKind.FORGET], now_ms)
+    remote_enqueues.go_on(state, by_kind[DueKind.ENQUEUE], now_ms)
+    for entry in by_kind[DueKind.IDLE]:
         delete_if_idle(state, int.from_bytes(entry.subject, "big"), entry.due_ms, now_ms)
 
 
-def _in_pieces(state: "State", due: "list[Entry]", act: "Callable[[State, list[bytes], int], int]", now_ms: int) -> None:
+def _in_pieces(state: "State", due: "list[DueEntry]", act: "Callable[[State, list[bytes], int], int]", now_ms: int) -> None:
     """Act on the messages of some entries, some at a time, until enough bytes were read. The others are put back."""
     limits = state.settings.limits
     piece = limits.due_read_messages_max

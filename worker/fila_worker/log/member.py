@@ -22,24 +22,24 @@ from typing import Final, Protocol
 from fila_proto_zmq.commands import HostCopy, LogReplicas
 from fila_proto_zmq.commands.hosts import CLAIMS, FOLLOWS, LEADS, LEAVES, RECOVERS, WAITS
 from fila_proto_zmq.errors import StorageError
-from fila_worker.core.measures import Histogram
+from fila_worker.core.measures import CountedHistogram
 from fila_worker.core.store import Store
 from fila_worker.log.bodies import Figures, Marker, Node, decode_body
 from fila_worker.log.leadership import (
     Action,
     Append,
-    Ask,
+    AskEnd,
     End,
     Follow,
     Leadership,
     LeadershipLimits,
+    LeadershipState,
     Recover,
     Serve,
-    State,
     StopServing,
 )
-from fila_worker.log.partition import Entry, Partition, Report, Tail
-from fila_worker.log.records import Kind, Record, decode, encode
+from fila_worker.log.partition import AppendReport, LogEntry, Partition, Tail
+from fila_worker.log.records import LogRecord, RecordKind, decode, encode
 from fila_worker.log.rule import Counted, FencedError, Position, Rule, UnknownOutcomeError, Writer
 
 RECORD_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -60,7 +60,7 @@ class Copy(Store, Protocol):
     """The body of the last marker."""
 
     @property
-    def confirm_ns(self) -> Histogram:
+    def confirm_ns(self) -> CountedHistogram:
         """How long commits took to be confirmed."""
 
     @property
@@ -104,7 +104,7 @@ class _Reign:
         self.writer = writer
         self.appends_before = appends_before
         """The appends of this appender before the writer's number 1."""
-        self.reports: deque[Report] = deque()
+        self.reports: deque[AppendReport] = deque()
         """Those that were not judged yet."""
         self.look: _Look | None = None
 
@@ -165,7 +165,7 @@ class Member:
     @property
     def leaves(self) -> bool:
         """Whether the shard is to end all turns, because another host shall lead it."""
-        return self.leadership.state is State.LEAVES
+        return self.leadership.state is LeadershipState.LEAVES
 
     @property
     def reads_on(self) -> bool:
@@ -265,14 +265,14 @@ class Member:
             size_bytes += sum(len(entry.data) for entry in entries)
         return True
 
-    def _apply(self, entries: list[Entry], now_ms: int) -> None:
+    def _apply(self, entries: list[LogEntry], now_ms: int) -> None:
         for entry in entries:
             counted = self._rule.read(entry.offset, decode(entry.data, entry.offset))
             if counted is not None:
                 self.copy.apply(counted)
                 self.leadership.read(counted, now_ms)
 
-    def _take_marker(self, report: Report, now_ms: int) -> None:
+    def _take_marker(self, report: AppendReport, now_ms: int) -> None:
         self._marker = None
         if report.error:
             self.leadership.mark_failed(report.error, now_ms)
@@ -306,7 +306,7 @@ class Member:
         for entry in look.tail.read(self._read_max):
             record = decode(entry.data, entry.offset)
             look.next_offset = entry.offset + 1
-            wisher = self.leadership.wished(record.body) if record.kind is Kind.WISH else None
+            wisher = self.leadership.wished(record.body) if record.kind is RecordKind.WISH else None
             if wisher is not None and self.may_give(wisher, now_ms):
                 self.leadership.leave(wisher, now_ms)
             if writer.read_from is not None:
@@ -324,7 +324,7 @@ class Member:
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Ask):
+            if isinstance(action, AskEnd):
                 self._tail.ask()
             elif isinstance(action, Append):
                 self._append(action.kind, action.body)
@@ -337,15 +337,15 @@ class Member:
             else:
                 assert isinstance(action, (Serve, StopServing)), action  # the owner sees them: serves, leaves
 
-    def _append(self, kind: Kind, body: bytes) -> None:
+    def _append(self, kind: RecordKind, body: bytes) -> None:
         if self._reign is None:
-            append = self._appender.append(encode(Record(kind, 0, 0, body)))
+            append = self._appender.append(encode(LogRecord(kind, 0, 0, body)))
             self._appends = append
-            if kind is Kind.MARKER:
+            if kind is RecordKind.MARKER:
                 self._marker = append
             return
         writer = self._reign.writer
-        self._appends = self._appender.append(writer.beat(body) if kind is Kind.BEAT else writer.leaves(body))
+        self._appends = self._appender.append(writer.beat(body) if kind is RecordKind.BEAT else writer.leaves(body))
         self.leadership.appended(writer.appended, self._now_ms, turn=False)
 
     def _append_batch(self, batch: bytes) -> int:
@@ -395,7 +395,12 @@ class Member:
 
 CAUSES: Final = "no quorum of its brokers, or they can't be reached"
 
-_ROLES: Final = {State.FOLLOWS: FOLLOWS, State.CLAIMS: CLAIMS, State.LEAVES: LEAVES, State.ENDED: LEAVES}
+_ROLES: Final = {
+    LeadershipState.FOLLOWS: FOLLOWS,
+    LeadershipState.CLAIMS: CLAIMS,
+    LeadershipState.LEAVES: LEAVES,
+    LeadershipState.ENDED: LEAVES,
+}
 
 
 def has_proof(member: Member, now_ms: int) -> bool:

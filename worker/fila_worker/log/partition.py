@@ -16,14 +16,14 @@ class TrimmedError(StorageError):
     """The log does not begin as early as the reader needs it: the copy of the shard must be begun anew from a checkpoint."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A record in its place."""
 
     offset: int
     data: bytes
 
 
-class Report(NamedTuple):
+class AppendReport(NamedTuple):
     """The outcome of one append."""
 
     append: int
@@ -43,7 +43,7 @@ class Appender(Protocol):
         It raises nothing: a record that is too large, or one too many without a report, is reported as failed.
         """
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[AppendReport]:
         """Return the outcomes that are known by now, in the order of the appends, each once."""
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Appender(Protocol):
 class Tail(Protocol):
     """Reads one partition from some offset on. It does not wake its process for records: read at times, or after a report."""
 
-    def read(self, records_max: int) -> list[Entry]:
+    def read(self, records_max: int) -> list[LogEntry]:
         """Return the next records that have arrived, at most so many.
 
         Raise :class:`TrimmedError`, :class:`fila_worker.log.rule.LostError` if the log has gone back, or :class:`StorageError` for what will not

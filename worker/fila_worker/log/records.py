@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.core.store import Batch, DamageError, Families, Family
+from fila_worker.core.store import DamageError, Families, Family, StoreBatch
 
 VERSION: Final = 1
 ENCODING: Final = 1
@@ -58,7 +58,7 @@ def bad_record(offset: int, problem: str, byte: int | None = None) -> RecordErro
     return RecordError(text, details={"offset": offset} if byte is None else {"offset": offset, "byte": byte})
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record says."""
 
     MARKER = 1
@@ -73,8 +73,8 @@ class Kind(IntEnum):
     """Somebody would like to take over from the writer. It never counts."""
 
 
-_KINDS: Final = {int(kind): kind for kind in Kind}
-_WITHOUT_EPOCH: Final = {Kind.MARKER: "marker", Kind.WISH: "wish"}
+_KINDS: Final = {int(kind): kind for kind in RecordKind}
+_WITHOUT_EPOCH: Final = {RecordKind.MARKER: "marker", RecordKind.WISH: "wish"}
 
 
 class Before(NamedTuple):
@@ -84,10 +84,10 @@ class Before(NamedTuple):
     number: int = 0
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """A record without its offset."""
 
-    kind: Kind
+    kind: RecordKind
     epoch: int
     number: int
     body: bytes = b""
@@ -98,17 +98,17 @@ class Record(NamedTuple):
     parts: int = 1
 
 
-def encode(record: Record) -> bytes:
+def encode(record: LogRecord) -> bytes:
     """Return a record's bytes."""
     pieces = [_HEADER.pack(VERSION, record.kind, record.epoch, record.number)]
     if record.before is not None:
         pieces.append(_BEFORE.pack(*record.before))
-    if record.kind is Kind.BATCH:
+    if record.kind is RecordKind.BATCH:
         pieces.append(_PART.pack(record.part, record.parts))
     return b"".join((*pieces, record.body))
 
 
-def decode(data: bytes, offset: int) -> Record:
+def decode(data: bytes, offset: int) -> LogRecord:
     """Return the record that the log has at ``offset``. Raise :class:`RecordError` if it is none."""
     if len(data) < _HEADER.size:
         raise bad_record(offset, f"it has {len(data)} bytes, and a header has {_HEADER.size}", len(data))
@@ -121,7 +121,7 @@ def decode(data: bytes, offset: int) -> Record:
     if name := _WITHOUT_EPOCH.get(kind):
         if epoch or number:
             raise bad_record(offset, f"a {name} has epoch 0 and number 0, and this one {epoch} and {number}", 2)
-        return Record(kind, 0, 0, data[_HEADER.size :])
+        return LogRecord(kind, 0, 0, data[_HEADER.size :])
     if epoch >= offset:
         raise bad_record(offset, f"its epoch is {epoch}, but the marker of an epoch comes before its records", 2)
     if number == 0:
@@ -129,10 +129,10 @@ def decode(data: bytes, offset: int) -> Record:
     at, before = _HEADER.size, None
     if number == 1:
         before, at = _before_from(data, at, offset, epoch), at + _BEFORE.size
-    if kind is not Kind.BATCH:
-        return Record(kind, epoch, number, data[at:], before)
+    if kind is not RecordKind.BATCH:
+        return LogRecord(kind, epoch, number, data[at:], before)
     part, parts = _part_from(data, at, offset)
-    return Record(kind, epoch, number, data[at + _PART.size :], before, part, parts)
+    return LogRecord(kind, epoch, number, data[at + _PART.size :], before, part, parts)
 
 
 def _before_from(data: bytes, at: int, offset: int, epoch: int) -> Before:
@@ -167,7 +167,7 @@ def split(epoch: int, number: int, batch: bytes, before: Before | None, record_b
     first = room if before is None else room - _BEFORE.size
     pieces = [batch[:first], *(batch[at : at + room] for at in range(first, len(batch), room))]
     return [
-        encode(Record(Kind.BATCH, epoch, number + part, piece, None if part else before, part, len(pieces)))
+        encode(LogRecord(RecordKind.BATCH, epoch, number + part, piece, None if part else before, part, len(pieces)))
         for part, piece in enumerate(pieces)
     ]
 
@@ -186,7 +186,7 @@ _decode_columns = msgspec.msgpack.Decoder(tuple[int, bytes, list[bytes]]).decode
 
 
 class Changes:
-    """The changes of a turn in their order: a :class:`fila_worker.core.store.Batch` whose families are numbers.
+    """The changes of a turn in their order: a :class:`fila_worker.core.store.StoreBatch` whose families are numbers.
 
     A family's number is its place in :class:`fila_worker.core.store.Families`, and it is in every log: a new family goes to the end.
     """
@@ -222,7 +222,7 @@ class Changes:
         self.items.append(begin)
         self.items.append(end)
 
-    def apply(self, batch: Batch, families: Sequence[Family]) -> None:
+    def apply(self, batch: StoreBatch, families: Sequence[Family]) -> None:
         """Repeat them in a store's batch."""
         put, delete, delete_range = batch.put, batch.delete, batch.delete_range
         items = iter(self.items)

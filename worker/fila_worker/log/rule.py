@@ -25,7 +25,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, NoReturn
 
 from fila_worker.core.store import DamageError
-from fila_worker.log.records import BATCH_BYTES_MAX, Before, Kind, Record, bad_record, encode, split
+from fila_worker.log.records import BATCH_BYTES_MAX, Before, LogRecord, RecordKind, bad_record, encode, split
 
 LOST_ADVICE: Final = "the log has lost records; stop all hosts of this shard, keep their copies, and go on with the one that is furthest (docs/checkpoints.md)"
 
@@ -66,7 +66,7 @@ START: Final = Position()
 """Before the first record."""
 
 
-class Verdict(Enum):
+class RecordVerdict(Enum):
     """Whether a record counts, and why not."""
 
     COUNTS = auto()
@@ -78,20 +78,20 @@ class Verdict(Enum):
     """It says something to the leader, and is of no epoch."""
 
 
-def judge(last: Position, offset: int, record: Record) -> Verdict:
+def judge(last: Position, offset: int, record: LogRecord) -> RecordVerdict:
     """Return whether the record at ``offset`` counts behind ``last``, the last one that did. Raise :class:`LostError`."""
-    if record.kind is Kind.MARKER:
-        return Verdict.COUNTS
-    if record.kind is Kind.WISH:
-        return Verdict.WISH
+    if record.kind is RecordKind.MARKER:
+        return RecordVerdict.COUNTS
+    if record.kind is RecordKind.WISH:
+        return RecordVerdict.WISH
     if record.epoch < last.epoch:
-        return Verdict.STALE
+        return RecordVerdict.STALE
     if record.epoch > last.epoch:
         raise _lost(
             offset, f"it is of epoch {record.epoch}, but no marker was read at that offset; the last one was at {last.epoch}"
         )
     if record.number <= last.number:
-        return Verdict.REPEATED
+        return RecordVerdict.REPEATED
     if record.number != last.number + 1:
         raise _lost(
             offset, f"it has number {record.number} of epoch {record.epoch}, but {last.number + 1} is missing before it"
@@ -101,12 +101,12 @@ def judge(last: Position, offset: int, record: Record) -> Verdict:
             offset,
             f"its writer has read up to {_named(record.before)} before it began, but here that was {_named(last.before)}",
         )
-    return Verdict.COUNTS
+    return RecordVerdict.COUNTS
 
 
-def advance(last: Position, offset: int, record: Record) -> Position:
+def advance(last: Position, offset: int, record: LogRecord) -> Position:
     """Return the position of a record that counts behind ``last``."""
-    if record.kind is not Kind.MARKER:
+    if record.kind is not RecordKind.MARKER:
         return Position(offset, last.epoch, record.number, last.before)
     return Position(offset, offset, 0, Before(last.epoch, last.number) if last.number else last.before)
 
@@ -123,7 +123,7 @@ class Counted(NamedTuple):
     """What counts: a marker, a beat, a leave, or a batch with all its parts."""
 
     position: Position
-    kind: Kind
+    kind: RecordKind
     body: bytes
     """Of a batch: the pieces of its parts, for :func:`fila_worker.log.records.decode_changes`."""
 
@@ -149,17 +149,17 @@ class Rule:
         self._pieces: list[bytes] = []
         self._parts, self._bytes, self._bytes_max = 0, 0, batch_bytes_max
 
-    def read(self, offset: int, record: Record) -> Counted | None:
+    def read(self, offset: int, record: LogRecord) -> Counted | None:
         """Return what counts from this record on; None if that is nothing, or not yet.
 
-        Raise :class:`LostError`, or :class:`fila_worker.log.records.RecordError` for a part that does not follow its batch.
+        Raise :class:`LostError`, or :class:`fila_worker.log.records.LogRecordError` for a part that does not follow its batch.
         """
         if not self._found:
             self._find(offset, record)
             return None
         if offset < self.next_offset:
             raise _lost(offset, f"the log goes back: offset {self.next_offset} or a later one must come here")
-        counts = judge(self._last, offset, record) is Verdict.COUNTS
+        counts = judge(self._last, offset, record) is RecordVerdict.COUNTS
         body = self._joined(offset, record) if counts else None
         self.next_offset = offset + 1
         if not counts:
@@ -170,19 +170,19 @@ class Rule:
         self.position = self._last
         return Counted(self.position, record.kind, body)
 
-    def _find(self, offset: int, record: Record) -> None:
+    def _find(self, offset: int, record: LogRecord) -> None:
         """Check that the record of the position is still there."""
         place = self.position
         expected = (place.offset, place.epoch, place.number)
-        found = (offset, offset, 0) if record.kind is Kind.MARKER else (offset, record.epoch, record.number)
+        found = (offset, offset, 0) if record.kind is RecordKind.MARKER else (offset, record.epoch, record.number)
         if found != expected:
             was = f"number {place.number} of epoch {place.epoch}" if place.number else "a marker"
             raise _lost(offset, f"a copy of the shard ends with {was} at offset {place.offset}, and another record is here")
         self._found, self.next_offset = True, offset + 1
 
-    def _joined(self, offset: int, record: Record) -> bytes | None:
+    def _joined(self, offset: int, record: LogRecord) -> bytes | None:
         """Return the body with this record, None if more parts have to come."""
-        if record.kind is Kind.MARKER:  # the batch of another writer stays unfinished for ever
+        if record.kind is RecordKind.MARKER:  # the batch of another writer stays unfinished for ever
             self._pieces, self._bytes = [], 0
             return record.body
         expected = (len(self._pieces), self._parts if self._pieces else record.parts)
@@ -247,14 +247,14 @@ class Writer:
 
     def beat(self, body: bytes = b"") -> bytes:
         """Return a sign of life."""
-        return self._single(Kind.BEAT, body)
+        return self._single(RecordKind.BEAT, body)
 
     def leaves(self, body: bytes = b"") -> bytes:
         """Return the last record of this epoch."""
-        return self._single(Kind.LEAVES, body)
+        return self._single(RecordKind.LEAVES, body)
 
-    def _single(self, kind: Kind, body: bytes) -> bytes:
-        record = encode(Record(kind, self.epoch, self.appended + 1, body, self._first()))
+    def _single(self, kind: RecordKind, body: bytes) -> bytes:
+        record = encode(LogRecord(kind, self.epoch, self.appended + 1, body, self._first()))
         self.appended += 1
         return record
 
@@ -291,7 +291,7 @@ class Writer:
         """Take the report that an append failed, or that none will come: a failed append may be in the log."""
         raise UnknownOutcomeError(self.epoch, number, reason)
 
-    def read(self, offset: int, record: Record) -> None:
+    def read(self, offset: int, record: LogRecord) -> None:
         """Judge a record from ``read_from`` on. What a WISH says is the caller's to look at.
 
         Raise :class:`FencedError` at another writer's marker, :class:`LostError`, and :class:`UnknownOutcomeError` if the record is not where
@@ -299,9 +299,9 @@ class Writer:
         """
         assert self._wanted is not None, "there is nothing to be read for"
         assert offset > self._judged, f"offset {offset} was judged before"
-        if record.kind is Kind.MARKER:
+        if record.kind is RecordKind.MARKER:
             raise FencedError(self.epoch, offset)
-        if judge(self._last, offset, record) is Verdict.COUNTS:
+        if judge(self._last, offset, record) is RecordVerdict.COUNTS:
             self._confirm(advance(self._last, offset, record))
         self._judged = offset
         if self._reported is not None and offset < self._reported:

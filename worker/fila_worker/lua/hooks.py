@@ -6,8 +6,8 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from fila_proto_zmq.errors import LuaCompilationError
-from fila_worker.core.hooks import NO_CHANGE, NO_TIME_MAX_NS, RETRY, Failure, FailureDecision, HookFailed
-from fila_worker.core.measures import RUN_NS, Histogram
+from fila_worker.core.hooks import NO_CHANGE, NO_TIME_MAX_NS, RETRY, FailedAttempt, FailureDecision, HookFailed
+from fila_worker.core.measures import RUN_NS, CountedHistogram
 from fila_worker.lua.decisions import Decisions, delay_ms, judge
 from fila_worker.lua.headers import NAMES_MAX, Shape, array_of, batch_of, common_names, decode, flat_items, shape_of
 from fila_worker.lua.recall import Outcome, Recall
@@ -42,7 +42,7 @@ class LuaHooks:
         self.has_on_failure = "on_failure" in scripts
         self.failed = 0
         self.took_ns = 0
-        self.run_ns = Histogram(RUN_NS)
+        self.run_ns = CountedHistogram(RUN_NS)
         self._scripts = scripts
         self._make_state = make_state
         self._watched = not straight
@@ -68,7 +68,7 @@ class LuaHooks:
         return outcomes
 
     def on_failure(
-        self, failures: Sequence[Failure], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
+        self, failures: Sequence[FailedAttempt], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[FailureDecision | HookFailed]:
         """Run the script for each failed attempt; return the decisions."""
         started_ns = perf_counter_ns()
@@ -198,7 +198,7 @@ class LuaHooks:
         return outcomes
 
     def _decide_failures(
-        self, failures: Sequence[Failure], headers: list[dict[str, str]], failures_max: int, time_max_ns: int
+        self, failures: Sequence[FailedAttempt], headers: list[dict[str, str]], failures_max: int, time_max_ns: int
     ) -> list[FailureDecision | HookFailed]:
         columns = zip(*((each.id, each.attempts, each.error, each.fairness_key) for each in failures), strict=True)
         arguments = [value for column in columns for value in column] + flat_items(headers)

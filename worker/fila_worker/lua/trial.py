@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fila_proto_zmq.errors import LuaCompilationError
-from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision, HookFailed
+from fila_worker.core.hooks import EnqueueDecision, FailedAttempt, FailureDecision, HookFailed
 from fila_worker.lua.hooks import LuaHooks, compile_hooks
 from fila_worker.lua.state import LuaState
 
@@ -27,15 +27,15 @@ _TIMED_S: Final = 0.2
 _EMPTY: Final = "function on_enqueue(msg) end function on_failure(msg) end"
 
 
-class Sample(NamedTuple):
+class SampleMessage(NamedTuple):
     """The message that a script is tried on."""
 
     headers: Mapping[str, str]
     payload_bytes: int
-    failure: Failure
+    failure: FailedAttempt
 
 
-class Outcome(NamedTuple):
+class TrialOutcome(NamedTuple):
     """What a hook decided, and its cost for one message of a batch."""
 
     decision: EnqueueDecision | FailureDecision | HookFailed
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
     """The script's own, without the driver's."""
 
 
-def try_hooks(script: str, sample: Sample, *, queue: str, config: Mapping[str, str]) -> dict[str, Outcome]:
+def try_hooks(script: str, sample: SampleMessage, *, queue: str, config: Mapping[str, str]) -> dict[str, TrialOutcome]:
     """Run the hooks that ``script`` defines and return their outcomes.
 
     Raise LuaCompilationError if it defines none, or does not compile.
@@ -76,28 +76,28 @@ def _compile(hook: str, script: str, *, queue: str, config: Mapping[str, str], c
     )
 
 
-def _outcome(hook: str, script: str, sample: Sample, compiled: Any) -> Outcome:
+def _outcome(hook: str, script: str, sample: SampleMessage, compiled: Any) -> TrialOutcome:
     decision = _run(compiled(script), sample, 1)[0]
     if isinstance(decision, HookFailed):
-        return Outcome(decision, 0, 0)
+        return TrialOutcome(decision, 0, 0)
     own = _instructions(compiled(script, counting=True), sample) - _instructions(compiled(_EMPTY, counting=True), sample)
-    return Outcome(decision, _microseconds(compiled(script), sample), own)
+    return TrialOutcome(decision, _microseconds(compiled(script), sample), own)
 
 
-def _run(hooks: LuaHooks, sample: Sample, count: int) -> list[Any]:
+def _run(hooks: LuaHooks, sample: SampleMessage, count: int) -> list[Any]:
     if hooks.has_on_failure:
         return list(hooks.on_failure([sample.failure] * count, count))
     packed = msgspec.msgpack.encode(sample.headers)
     return list(hooks.on_enqueue([packed] * count, [sample.payload_bytes] * count, count))
 
 
-def _instructions(hooks: LuaHooks, sample: Sample) -> int:
+def _instructions(hooks: LuaHooks, sample: SampleMessage) -> int:
     before = hooks.instructions
     _run(hooks, sample, 1)
     return hooks.instructions - before
 
 
-def _microseconds(hooks: LuaHooks, sample: Sample) -> float:
+def _microseconds(hooks: LuaHooks, sample: SampleMessage) -> float:
     _run(hooks, sample, _BATCH)
     spent_s: list[float] = []
     while sum(spent_s) < _TIMED_S:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fila_worker.process.shard_process import ShardProcess
 
 
-class Failures:
+class ShardFailures:
     """The handling of failures, of one process. ``process`` is set by the process."""
 
     process: "ShardProcess"

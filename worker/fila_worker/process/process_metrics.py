@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fila_proto_zmq.commands import GetHosts, GetMetrics, HostList, HostWorker, Metrics, WorkerMetrics
 from fila_worker.core.effects import Call, answer
-from fila_worker.core.measures import SPAN_NS, Histogram
+from fila_worker.core.measures import SPAN_NS, CountedHistogram
 from fila_worker.core.metrics.meter import report
 from fila_worker.core.shard import Shard
 from fila_worker.process.feature import ProcessFeature
@@ -23,7 +23,7 @@ class ProcessMetrics(ProcessFeature):
         self.free_disk_bytes: int | None = None
         """As measured last; None: not yet."""
         self._cpu_ms = 0
-        self.turn_ns = Histogram(SPAN_NS)
+        self.turn_ns = CountedHistogram(SPAN_NS)
         """How long turns took, from the first frame read to the last one sent. The owner has the clock and adds to it."""
         self.hosted: Callable[[], HostWorker | None] = lambda: None
         """Returns this process's copies of shards; None: no other host may have any."""

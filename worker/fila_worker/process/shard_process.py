@@ -43,7 +43,7 @@ from fila_worker.core.explain.explain import explain_without_log
 from fila_worker.core.shard import Shard
 from fila_worker.process.cluster_lists import ClusterLists
 from fila_worker.process.config_copies import ConfigCopies
-from fila_worker.process.failures import Failures
+from fila_worker.process.failures import ShardFailures
 from fila_worker.process.feature import IN_PASSING, Features, ProcessFeature
 from fila_worker.process.held import HeldForAll
 from fila_worker.process.process_metrics import ProcessMetrics
@@ -109,7 +109,7 @@ class ShardProcess:
         now_ms: int = 0,
         name: str = "",
         features: Iterable[ProcessFeature] = (),
-        failures: Failures | None = None,
+        failures: ShardFailures | None = None,
     ) -> None:
         """``slots``: their shards are open, or are opened by :meth:`turn`, a step a turn. ``name``: the worker's.
 
@@ -146,7 +146,7 @@ class ShardProcess:
         self._pauses, self._turn_ms = Pauses(), now_ms
         self.heard_at_door: Callable[[bytes], int] = lambda client: 0
         """Returns when the last frame of a client came to the worker's own door, Unix ms; 0: it is not connected there."""
-        self.failures = failures or Failures()
+        self.failures = failures or ShardFailures()
         self.failures.process = self
         self._suspects = self.failures.suspects
         self.metrics, self.config = ProcessMetrics(name, now_ms), ConfigCopies()

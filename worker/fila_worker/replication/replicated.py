@@ -294,7 +294,7 @@ class ReplicatedSlot(Slot):
             member.close()
 
 
-class Place(NamedTuple):
+class HostPlace(NamedTuple):
     """A host among others."""
 
     host: str
@@ -316,7 +316,7 @@ class ReplicatedShards(ProcessFeature):
         look_at_log: Callable[[], None],
         health: DiskHealth | None = None,
         log_problem: Callable[[], str] = lambda: "",
-        place: Place | None = None,
+        place: HostPlace | None = None,
     ) -> None:
         """A slot's members have to join the placing; ``make_placing`` gets a function that returns those that are open.
 
@@ -468,7 +468,7 @@ def replicated_shards(settings: WorkerSettings, replication: Replication, wake: 
         return ReplicatedSlot(index, shards, settings.shard, compile_hooks, make_member, steady_ms, beginning, cutter)
 
     health = DiskHealth(settings.shard.min_free_disk_bytes)
-    place = Place(replication.host, replication.address, replication.standbys)
+    place = HostPlace(replication.host, replication.address, replication.standbys)
     return ReplicatedShards(
         settings.shards, make_slot, make_placing, steady_ms, partitions.look, health, lambda: partitions.problem, place
     )

@@ -15,14 +15,14 @@ from typing import Final
 import msgspec
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.reshard.copying import Progress, Shards, copy_all
+from fila_worker.reshard.copying import ReshardProgress, Shards, copy_all
 from fila_worker.storage.options import SharedMemory
 from fila_worker.storage.rocks import RocksStore
 
 PRIVATE: Final = 0o077
 
 
-class Job(msgspec.Struct):
+class ReshardJob(msgspec.Struct):
     """The folders of the old and the new shards, and how many there are."""
 
     old: str
@@ -34,14 +34,16 @@ class Job(msgspec.Struct):
 def main() -> None:
     """Copy the shards."""
     os.umask(PRIVATE)
-    job = msgspec.json.decode(sys.stdin.readline(), type=Job)
+    job = msgspec.json.decode(sys.stdin.readline(), type=ReshardJob)
     memory = SharedMemory()
 
     def opener(folder: str, index: int) -> RocksStore:
         return RocksStore(Path(folder) / f"shard-{index:04d}", memory=memory)
 
     shards = Shards(job.before, job.after, lambda index: opener(job.old, index), lambda index: opener(job.new, index))
-    progress = Progress(lambda index, messages: _say("shard", index, messages), lambda messages: _say("copied", messages))
+    progress = ReshardProgress(
+        lambda index, messages: _say("shard", index, messages), lambda messages: _say("copied", messages)
+    )
     try:
         totals = copy_all(shards, time.time_ns() // 1_000_000, lambda: secrets.randbits(64), progress)
     except StorageError as error:

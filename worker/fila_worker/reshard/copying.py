@@ -23,7 +23,7 @@ from fila_worker.core.keys import (
     u32,
     u64,
 )
-from fila_worker.core.model.due_index import Kind, parse_delayed
+from fila_worker.core.model.due_index import DueKind, parse_delayed
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.leases import FINISHED, SETTLED, LeaseRecord, decode_lease, ended_key, member_ended
 from fila_worker.core.model.ledger import LaneRecord, decode_lane
@@ -47,7 +47,7 @@ _DELAYED: Final = b"\x01"
 _PART: Final = slice(LANE_BYTES, LANE_BYTES + 1)
 
 
-class Stage(IntEnum):
+class CopyStage(IntEnum):
     """What is copied of an old shard, in this order."""
 
     QUEUES = 0
@@ -81,7 +81,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReshardProgress:
     """Callbacks during the copy.
 
     ``shard(index, messages)``: the copy of an old shard begins, which has so many messages. ``copied(messages)``: so many more
@@ -94,7 +94,7 @@ class Progress:
     step: Callable[[str], None] = lambda name: None
 
 
-def copy_all(shards: Shards, now_ms: int, entropy: Callable[[], int], progress: Progress) -> Totals:
+def copy_all(shards: Shards, now_ms: int, entropy: Callable[[], int], progress: ReshardProgress) -> Totals:
     """Copy all queues, or what an earlier run did not copy. Return what the new shards have then.
 
     ``entropy`` returns 64 random bits. Raise :class:`~fila_proto_zmq.errors.StorageError` if a disk refuses, and
@@ -120,7 +120,7 @@ def copy_all(shards: Shards, now_ms: int, entropy: Callable[[], int], progress: 
 
 
 def _copy_shard(
-    shards: Shards, index: int, facts: Survey, news: list[NewShard], totals: Totals, now_ms: int, progress: Progress
+    shards: Shards, index: int, facts: Survey, news: list[NewShard], totals: Totals, now_ms: int, progress: ReshardProgress
 ) -> None:
     store = shards.open_old(index)
     try:
@@ -134,7 +134,7 @@ def _copy_shard(
 class _Copy:
     """The copy of one old shard."""
 
-    def __init__(self, old: Shard, facts: Survey, news: list[NewShard], progress: Progress) -> None:
+    def __init__(self, old: Shard, facts: Survey, news: list[NewShard], progress: ReshardProgress) -> None:
         self._old, self._facts, self._news, self._progress = old, facts, news, progress
         self._store, self._families = old.store, old.store.families
         self._homes: dict[int, tuple[NewShard, str]] = {}
@@ -165,28 +165,28 @@ class _Copy:
     def _queues(self) -> None:
         records = {u32(key): decode_queue(data) for key, data in self._store.scan(FIRST, LAST, self._families.queues)}
         for number, (new, _) in self._homes.items():
-            if not self._old.queues.by_id[number].is_dead_letter and new.position < self._at(Stage.MESSAGES):
+            if not self._old.queues.by_id[number].is_dead_letter and new.position < self._at(CopyStage.MESSAGES):
                 record = records[number]
                 new.define(record, records[record.dead_letters] if record.dead_letters else None)
-        self._end(Stage.QUEUES)
+        self._end(CopyStage.QUEUES)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def _messages(self) -> None:
-        if self._done(Stage.MESSAGES):
+        if self._done(CopyStage.MESSAGES):
             self._progress.copied(sum(queue.depth for queue in self._old.queues.values()))
             return
-        start = self._start(Stage.MESSAGES)[:LANE_BYTES]
+        start = self._start(CopyStage.MESSAGES)[:LANE_BYTES]
         for prefix, data in self._store.scan(start, LAST, self._families.lanes):
             record = decode_lane(data)
             home = self._homes.get(record.queue)
             if home is not None and (record.stored or record.delayed):
                 self._lane(*home, prefix, record)
-        self._end(Stage.MESSAGES)
+        self._end(CopyStage.MESSAGES)
 
     def _lane(self, new: NewShard, name: str, prefix: bytes, record: LaneRecord) -> None:
         """Copy a lane: its messages in line, leased ones among them, then its delayed ones."""
-        if new.position[:2] > self._at(Stage.MESSAGES)[:2] or new.position > self._at(Stage.MESSAGES, prefix + LAST):
+        if new.position[:2] > self._at(CopyStage.MESSAGES)[:2] or new.position > self._at(CopyStage.MESSAGES, prefix + LAST):
             self._progress.copied(record.stored + record.delayed)
             return
         for part, family in ((_IN_LINE, self._families.messages), (_DELAYED, self._families.delayed)):
@@ -203,7 +203,7 @@ class _Copy:
     def _begin(self, new: NewShard, prefix: bytes, part: bytes) -> bytes:
         """Return the first key of a part of a lane that a new shard may lack."""
         at = new.position[2]
-        if new.position[:2] != self._at(Stage.MESSAGES)[:2] or at[:LANE_BYTES] != prefix or part > at[_PART]:
+        if new.position[:2] != self._at(CopyStage.MESSAGES)[:2] or at[:LANE_BYTES] != prefix or part > at[_PART]:
             return prefix
         return after(prefix + at[_PART.stop :]) if part == at[_PART] else prefix + LAST
 
@@ -215,13 +215,13 @@ class _Copy:
                 new.put_delayed(lane, place_of(key), parse_delayed(value))
         self._progress.copied(len(piece))
         last = piece[-1][0]
-        self._commit_if_full(new, self._at(Stage.MESSAGES, last[:LANE_BYTES] + part + place_of(last)))
+        self._commit_if_full(new, self._at(CopyStage.MESSAGES, last[:LANE_BYTES] + part + place_of(last)))
 
     # --- what belongs to messages and queues --------------------------------------------------------------------------
 
     def _leases(self) -> None:
         """Copy the open leases. Leases that are over are not remembered: their records do not name a queue."""
-        stage = Stage.LEASES
+        stage = CopyStage.LEASES
         for key, data in self._store.scan(self._start(stage), LAST, self._families.leases):
             if data.startswith(FINISHED):
                 continue
@@ -254,7 +254,7 @@ class _Copy:
 
     def _dedup(self) -> None:
         """Copy the dedup ids."""
-        stage = Stage.DEDUP
+        stage = CopyStage.DEDUP
         for key, data in self._store.scan(self._start(stage), LAST, self._families.dedup):
             home = self._homes.get(u32(key))
             if home is not None and home[0].position < self._at(stage, key):
@@ -278,12 +278,12 @@ class _Copy:
 
         The other entries of the due index follow from messages and queues.
         """
-        stage = Stage.WINDOWS
+        stage = CopyStage.WINDOWS
         begin = max(self._old.due_index.checkpoint, self._start(stage))
         for key, note in self._store.scan(begin, LAST, self._families.schedule):
-            if key[8] == Kind.ENQUEUE:
+            if key[8] == DueKind.ENQUEUE:
                 self._enqueue(stage, key, decode_outbox(note))
-            if key[8] != Kind.FORGET:
+            if key[8] != DueKind.FORGET:
                 continue
             home = self._homes.get(u32(key[9:]))
             if home is not None and home[0].position < self._at(stage, key):
@@ -293,7 +293,7 @@ class _Copy:
 
     def _outbox(self) -> None:
         """Copy the messages on their way to other shards that have not arrived, or were refused there."""
-        stage = Stage.OUTBOX
+        stage = CopyStage.OUTBOX
         for key, to_shard, stream, number, entry in stored_entries(self._store, b""):
             if entry.owner is not None:
                 entry.outcome = self._facts.outcome(self._old.index, to_shard, stream, number)
@@ -310,9 +310,9 @@ class _Copy:
 
     def _schedules(self) -> None:
         """Copy the schedules to the shards of their names. Each goes on where it is."""
-        self._values(Stage.SCHEDULES, table.PREFIXES, table.schedule_name)
+        self._values(CopyStage.SCHEDULES, table.PREFIXES, table.schedule_name)
 
-    def _enqueue(self, stage: Stage, key: bytes, entry: OutboxEntry) -> None:
+    def _enqueue(self, stage: CopyStage, key: bytes, entry: OutboxEntry) -> None:
         """Copy an enqueue by the broker to the shard of its owner. If it was carried out, the owner gets the outcome there."""
         assert entry.owner is not None
         new = self._news[shard_of(entry.owner.name, len(self._news))]
@@ -325,9 +325,9 @@ class _Copy:
 
         A part goes to the shard of a queue that was deleted, too: its counts are not reported yet.
         """
-        self._values(Stage.BATCHES, PREFIXES, batch_queue)
+        self._values(CopyStage.BATCHES, PREFIXES, batch_queue)
 
-    def _values(self, stage: Stage, prefixes: Iterable[bytes], name_of: Callable[[bytes], str]) -> None:
+    def _values(self, stage: CopyStage, prefixes: Iterable[bytes], name_of: Callable[[bytes], str]) -> None:
         """Copy the values of the ``state`` family whose keys have some prefixes, as they are. ``name_of``: the name that decides the shard."""
         start = self._start(stage)
         for first, end in map(range_of, sorted(prefixes)):
@@ -341,17 +341,17 @@ class _Copy:
 
     # --- commits and counts -------------------------------------------------------------------------------------------
 
-    def _at(self, stage: Stage, key: bytes = b"") -> Position:
+    def _at(self, stage: CopyStage, key: bytes = b"") -> Position:
         return (self._old.index, stage, key)
 
-    def _start(self, stage: Stage) -> bytes:
+    def _start(self, stage: CopyStage) -> bytes:
         """Return the key of a stage where the copy goes on."""
         least = min(new.position for new in self._news)
         return least[2] if least[:2] == (self._old.index, stage) else FIRST
 
-    def _done(self, stage: Stage) -> bool:
+    def _done(self, stage: CopyStage) -> bool:
         """Return whether all new shards have a whole stage."""
-        return all(new.position >= self._at(Stage(stage + 1)) for new in self._news)
+        return all(new.position >= self._at(CopyStage(stage + 1)) for new in self._news)
 
     def _commit_if_full(self, new: NewShard, position: Position) -> None:
         if new.full:
@@ -362,9 +362,9 @@ class _Copy:
         new.commit(position)
         self._progress.step("committed")
 
-    def _end(self, stage: Stage) -> None:
+    def _end(self, stage: CopyStage) -> None:
         """Commit the rest of a stage."""
-        following = self._at(Stage(stage + 1))
+        following = self._at(CopyStage(stage + 1))
         for new in self._news:
             if new.position < following:
                 self._commit(new, following)

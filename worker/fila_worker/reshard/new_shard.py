@@ -11,7 +11,7 @@ from fila_worker.core.enqueue.insert import add_queue, bind_dead_letters
 from fila_worker.core.hooks import no_hooks
 from fila_worker.core.keys import pack_u32, pack_u64
 from fila_worker.core.manage.deletion import watch
-from fila_worker.core.model.due_index import Delayed, Kind, delay, on_the_grid
+from fila_worker.core.model.due_index import Delayed, DueKind, delay, on_the_grid
 from fila_worker.core.model.lanes import Lane, extension_of
 from fila_worker.core.model.leases import LeaseRecord, encode_lease
 from fila_worker.core.model.ledger import Counters, LaneRecord, Ledger, write_generations
@@ -112,7 +112,7 @@ class NewShard:
         if message[1] & HAS_TTL:
             expires_ms = extension_of(message).expires_ms
             if expires_ms is not None:
-                self.shard.due_index.add(on_the_grid(expires_ms), Kind.EXPIRE, lane.prefix + place, self.shard.batch)
+                self.shard.due_index.add(on_the_grid(expires_ms), DueKind.EXPIRE, lane.prefix + place, self.shard.batch)
         self._changes += 1
         self._size_bytes += len(message)
 
@@ -139,7 +139,7 @@ class NewShard:
         """Put the end of the window of some dedup ids of a queue. ``number`` tells it from others that end then."""
         shard = self.shard
         subject = pack_u32(shard.queues[name].id) + number
-        shard.due_index.add(end_ms, Kind.FORGET, subject, shard.batch, note)
+        shard.due_index.add(end_ms, DueKind.FORGET, subject, shard.batch, note)
         self._changes += 1
         self._size_bytes += len(note)
 
@@ -159,7 +159,7 @@ class NewShard:
         if entry.outcome is None:
             shard.outbox.add(shard_of(entry.transfer.queue, shard.shards), entry, shard.batch)
         else:  # due at once: the time only tells it from those of other shards
-            shard.due_index.add(from_shard, Kind.ENQUEUE, key[-OUTBOX_KEY_BYTES:], shard.batch, encode_entry(entry))
+            shard.due_index.add(from_shard, DueKind.ENQUEUE, key[-OUTBOX_KEY_BYTES:], shard.batch, encode_entry(entry))
         self._changes += 1
         self._size_bytes += size_of(entry.transfer)
 

@@ -30,7 +30,7 @@ from rocksdict import Checkpoint, Options, Rdict, RdictIter, ReadOptions, WriteB
 
 from fila_proto_zmq.commands import StoreMetrics
 from fila_proto_zmq.errors import StorageError
-from fila_worker.core.measures import CHANGES, SPAN_NS, Histogram
+from fila_worker.core.measures import CHANGES, SPAN_NS, CountedHistogram
 from fila_worker.core.store import DamageError, Families, Family, InUseError, UnfitStoreError
 from fila_worker.storage.options import FILES_BEFORE_COMPACTION
 
@@ -119,7 +119,7 @@ class Database:
         self._reader_of = dict(zip(map(id, self.families), self._readers.values(), strict=True))
         self._pins: WeakSet[RocksPin] = WeakSet()
         self._write_options = WriteOptions()
-        self._commit_ns, self._commit_changes = Histogram(SPAN_NS), Histogram(CHANGES)
+        self._commit_ns, self._commit_changes = CountedHistogram(SPAN_NS), CountedHistogram(CHANGES)
 
     def _write(self, batch: WriteBatch) -> None:
         try:

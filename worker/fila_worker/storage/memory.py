@@ -10,8 +10,8 @@ from sortedcontainers import SortedDict
 
 from fila_proto_zmq.commands import StoreMetrics
 from fila_proto_zmq.errors import StorageError
-from fila_worker.core.measures import CHANGES, SPAN_NS, Histogram
-from fila_worker.core.store import Batch, Families, Family, Pin
+from fila_worker.core.measures import CHANGES, SPAN_NS, CountedHistogram
+from fila_worker.core.store import Families, Family, Pin, StoreBatch
 
 _Change = Callable[[], object]
 
@@ -62,7 +62,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.families = Families(*(SortedDict() for _ in Families._fields))
         self.committed = 0
-        self._changes = Histogram(CHANGES)
+        self._changes = CountedHistogram(CHANGES)
 
     @property
     def confirmed(self) -> int:
@@ -78,7 +78,7 @@ class MemoryStore:
         """Return an empty batch."""
         return MemoryBatch()
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         """Apply a batch."""
         assert isinstance(batch, MemoryBatch)
         for change in batch.changes:
@@ -116,7 +116,7 @@ class MemoryStore:
 
     def metrics(self) -> StoreMetrics:
         """Return the sizes of the batches; nothing here takes time or needs room on disk."""
-        return StoreMetrics(Histogram(SPAN_NS).wire(), self._changes.wire(), 0, 0, 0, stalled=False)
+        return StoreMetrics(CountedHistogram(SPAN_NS).wire(), self._changes.wire(), 0, 0, 0, stalled=False)
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -17,8 +17,8 @@ from rocksdict import AccessType, DBRecoveryMode, Options, Rdict, RdictIter, Wri
 from fila_proto_zmq.commands import StoreMetrics
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.keys import FIRST, LAST
-from fila_worker.core.measures import CHANGES, SPAN_NS, Histogram
-from fila_worker.core.store import Batch, DamageError, Families, Family, Pin
+from fila_worker.core.measures import CHANGES, SPAN_NS, CountedHistogram
+from fila_worker.core.store import DamageError, Families, Family, Pin, StoreBatch
 from fila_worker.storage.database import cannot_open, failure, scan
 from fila_worker.storage.log_files import (
     ChangeRecord,
@@ -83,11 +83,11 @@ class OfflineStore:
             raise cannot_open(path, cause) from cause
         self.families = Families(*(self._readers.get(name) for name in Families._fields))
 
-    def new_batch(self) -> Batch:
+    def new_batch(self) -> StoreBatch:
         """Return a batch that keeps nothing."""
         return DiscardedBatch()
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         """Do nothing."""
 
     def push(self) -> bool:
@@ -125,7 +125,7 @@ class OfflineStore:
 
     def metrics(self) -> StoreMetrics:
         """Return empty metrics."""
-        return StoreMetrics(Histogram(SPAN_NS).wire(), Histogram(CHANGES).wire(), 0, 0, 0, stalled=False)
+        return StoreMetrics(CountedHistogram(SPAN_NS).wire(), CountedHistogram(CHANGES).wire(), 0, 0, 0, stalled=False)
 
     def close(self) -> None:
         """Release the files."""

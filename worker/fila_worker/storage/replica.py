@@ -32,9 +32,9 @@ from weakref import finalize
 from rocksdict import WriteBatch
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.core.measures import CONFIRM_NS, Histogram
-from fila_worker.core.store import Batch, DamageError, Families, Family, Pin, UnfitStoreError
-from fila_worker.log.records import Before, Changes, Kind, decode_changes, encode_changes
+from fila_worker.core.measures import CONFIRM_NS, CountedHistogram
+from fila_worker.core.store import DamageError, Families, Family, Pin, StoreBatch, UnfitStoreError
+from fila_worker.log.records import Before, Changes, RecordKind, decode_changes, encode_changes
 from fila_worker.log.rule import START, Counted, Position
 from fila_worker.storage.database import Database, Tidying, figure
 from fila_worker.storage.options import TRIGGER_BYTES, SharedMemory, copy_options, family_options
@@ -110,7 +110,7 @@ class Replica(Database):
         self.committed = 0
         self._waiting: deque[tuple[int, int, int]] = deque()
         """The number and the size of each batch that is not confirmed, and when it was committed."""
-        self.confirm_ns = Histogram(CONFIRM_NS)
+        self.confirm_ns = CountedHistogram(CONFIRM_NS)
         """How long each commit took to be confirmed."""
         self.unconfirmed_bytes = 0
         self.taken_bytes = 0
@@ -186,11 +186,11 @@ class Replica(Database):
         assert position.offset > self.position.offset, f"{position} does not come behind {self.position}"
         self._refuse_changes()
         if not self.whole:
-            if counted.kind is Kind.MARKER or position.number > self._ahead:
+            if counted.kind is RecordKind.MARKER or position.number > self._ahead:
                 raise self._diverged()
-        elif counted.kind is Kind.BATCH:
+        elif counted.kind is RecordKind.BATCH:
             self._store(decode_changes(counted.body, position.offset), position, position.number, len(counted.body))
-        elif counted.kind is Kind.MARKER:
+        elif counted.kind is RecordKind.MARKER:
             self._ahead = 0
             self.marker = counted.body if len(counted.body) <= MARKER_BYTES_MAX else b""
         self.position = position
@@ -243,7 +243,7 @@ class Replica(Database):
         """Return an empty batch."""
         return Changes()
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         """Begin to append a batch to the log, and write it to the memtables.
 
         In this order, because the log may refuse a batch. ``sync`` is nothing special: the log decides what a power cut does.

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from rocksdict import Rdict, WriteBatch
 
 from fila_proto_zmq.errors import StorageError
-from fila_worker.core.store import Batch, Families, Family, Pin
+from fila_worker.core.store import Families, Family, Pin, StoreBatch
 from fila_worker.log.local import GroupLog, Log, PlainLog
 from fila_worker.storage.database import Database, failure
 from fila_worker.storage.options import SharedMemory, database_options, family_options
@@ -38,11 +38,11 @@ class RocksStore(Database):
         self._flushing: Thread | None = None
         self._log: Log = PlainLog(self._sync, every=fsync) if wake is None else GroupLog(self._sync, wake, every=fsync)
 
-    def new_batch(self) -> Batch:
+    def new_batch(self) -> StoreBatch:
         """Return an empty batch: RocksDB's own, whose methods are the port's."""
         return WriteBatch(raw_mode=True)
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         """Write a batch to RocksDB's log and the memtables, in one write, and append it to the log."""
         assert isinstance(batch, WriteBatch)
         started_ns = perf_counter_ns()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class DoorLimits(RoomLimits):
+class ClientSocketLimits(RoomLimits):
     """Bounds of what clients can make a worker keep at its own door."""
 
     connections_max: int = 8192
@@ -65,12 +65,12 @@ class DoorLimits(RoomLimits):
     """Administrative acts that are kept for the next pulse, which reports them to the router, and as many refusals. The log has all."""
 
 
-DEFAULTS = DoorLimits()
+DEFAULTS = ClientSocketLimits()
 
 
-def limits_here(connections_allowed: int) -> DoorLimits:
+def limits_here(connections_allowed: int) -> ClientSocketLimits:
     """Return the limits of a process that may have so many connections."""
-    return DoorLimits(connections_max=min(DEFAULTS.connections_max, connections_allowed))
+    return ClientSocketLimits(connections_max=min(DEFAULTS.connections_max, connections_allowed))
 
 
 SWEEP_MS: Final = 10_000
@@ -117,7 +117,7 @@ class DirectClients:
         consumer_timeout_ms: int,
         max_payload_bytes: int,
         shards: int,
-        limits: DoorLimits = DEFAULTS,
+        limits: ClientSocketLimits = DEFAULTS,
         *,
         auth: bool = False,
     ) -> None:

@@ -72,7 +72,7 @@ class Intake:
         self.frames, self.size_bytes = DRAIN_FRAMES_MAX, DRAIN_BYTES_MAX
 
 
-class RouterLink:
+class RouterSocket:
     """The worker's side of the wire to one router."""
 
     def __init__(

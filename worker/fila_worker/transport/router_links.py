@@ -21,7 +21,7 @@ from fila_worker.process.shard_process import ShardProcess
 from fila_worker.replication.bank_lender import BankLender, RouterView
 from fila_worker.settings import WorkerSettings
 from fila_worker.transport.direct_clients import DirectClients
-from fila_worker.transport.link import Intake, RouterLink
+from fila_worker.transport.link import Intake, RouterSocket
 
 PULSE_MS: Final = 250
 """How often the worker shows that it lives.
@@ -48,7 +48,7 @@ class RouterLinks:
         steady_ms: Callable[[], int],
     ) -> None:
         """``clients``: those at the worker's own door, which clients find at ``doors``. ``steady_ms``: a clock that is never set."""
-        self._open = partial(RouterLink, settings, host, clients, doors)
+        self._open = partial(RouterSocket, settings, host, clients, doors)
         self._endpoints = [settings.router, *settings.other_routers]
         self.all = [self._open(number, endpoint) for number, endpoint in enumerate(self._endpoints)]
         alone = len(self.all) == 1 and settings.replication is None
@@ -64,7 +64,7 @@ class RouterLinks:
         """The version of the API keys of shard 0 in the last pulse. A change is sent to the routers at once."""
         self._turns = 0
         self.intake = Intake()
-        self._bank: RouterLink | None = self._one
+        self._bank: RouterSocket | None = self._one
         """The link whose router holds the token bank."""
         self._bank_epoch = 0
         self._steady_ms = steady_ms
@@ -129,7 +129,7 @@ class RouterLinks:
         for link in self.all:
             link.ready = True
 
-    def in_line(self) -> list[RouterLink]:
+    def in_line(self) -> list[RouterSocket]:
         """Return the links to read from in this turn. Any of them may fill a turn, so another one is first in the next.
 
         They share the ``intake`` of the turn.
@@ -188,7 +188,7 @@ class RouterLinks:
 
     def _look_for_bank(self, now_ms: int) -> None:
         """Begin a new session with the bank when another router holds it, or no router does: all earlier grants are void."""
-        bank: RouterLink | None = None
+        bank: RouterSocket | None = None
         for link in self.all:
             if link.pulsed.bank > (0 if bank is None else bank.pulsed.bank) and link.lives(now_ms):
                 bank = link
@@ -200,7 +200,7 @@ class RouterLinks:
             link.has_bank = link is bank
         self._host.new_session(now_ms)
 
-    def _primary(self, now_ms: int) -> RouterLink:
+    def _primary(self, now_ms: int) -> RouterSocket:
         """Return the first link that lives."""
         if self._one is None:
             for link in self.all:
@@ -240,7 +240,7 @@ class RouterLinks:
             if isinstance(effect, Answer) and effect.opcode in _CHANGES and not isinstance(effect.reply, FilaError):
                 self._tell_others(effect)
 
-    def _ways(self, effect: Effect, now_ms: int) -> list[RouterLink]:
+    def _ways(self, effect: Effect, now_ms: int) -> list[RouterSocket]:
         """Return the links by which an effect goes."""
         if isinstance(effect, Post):
             if isinstance(effect.command, Tokens):

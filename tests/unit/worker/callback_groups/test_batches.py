@@ -28,7 +28,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.names import batch_id
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.callback_group_parts import Place
+from fila_worker.core.callback_group_parts import PartPlace
 from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard.batched import DONE, ELSEWHERE, HERE, ID, THERE, TOKEN, Batched
@@ -436,7 +436,7 @@ def test_a_token_that_is_used_twice_makes_no_count_negative(batched: Batched) ->
     batched[3].checked = False  # two messages say that they are members, and one of them is
     batched.add(THERE, b"c")
     batched.settle_all(THERE)
-    assert batched[3].shard.batch_parts.parts[Place(THERE, TOKEN)].open == 0
+    assert batched[3].shard.batch_parts.parts[PartPlace(THERE, TOKEN)].open == 0
     batched.seal()
     assert batched.counts() == [(1, 1, 0, 0)]
 

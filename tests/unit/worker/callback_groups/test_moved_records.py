@@ -7,10 +7,10 @@ import pytest
 from fila_proto_zmq.commands import Settle, Verb
 from fila_proto_zmq.names import batch_id, shard_of
 from fila_worker.check.shard import check_shard
-from fila_worker.core.callback_group_parts import PART, Place, decode_part, encode_part, part_key
+from fila_worker.core.callback_group_parts import PART, PartPlace, decode_part, encode_part, part_key
 from fila_worker.core.keys import LAST
 from fila_worker.core.store import Store
-from fila_worker.reshard.copying import Progress, Shards, copy_all
+from fila_worker.reshard.copying import ReshardProgress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard.batched import DONE, ELSEWHERE, HERE, ID, SHARD_OF, THERE, TOKEN, Batched
 from tests.support.shard.linked_shards import Carrier
@@ -36,9 +36,9 @@ def resharded(batched: Batched, after: int, die_at: int) -> Carrier:
 
     now_ms = batched[5].now_ms
     try:
-        copy_all(shards, now_ms, lambda: 7, Progress(step=step))
+        copy_all(shards, now_ms, lambda: 7, ReshardProgress(step=step))
     except KilledError:
-        copy_all(shards, now_ms, lambda: 7, Progress())
+        copy_all(shards, now_ms, lambda: 7, ReshardProgress())
     return Carrier(*range(after), stores=news, total=after, now_ms=now_ms)
 
 
@@ -67,7 +67,7 @@ def test_batches_go_on_after_a_reshard(after: int, die_at: int) -> None:
     assert callback.headers["fila-batch"] == ID
     assert [callback.headers[f"fila-batch-{name}"] for name in ("total", "acked")] == ["6", "6"]
     places = {place for station in moved.stations.values() for place in station.shard.batch_parts.parts}
-    assert places == {Place(queue, OTHER) for queue in (HERE, THERE, ELSEWHERE)}
+    assert places == {PartPlace(queue, OTHER) for queue in (HERE, THERE, ELSEWHERE)}
 
 
 # --- the check --------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_records_that_can_not_be_read_are_found(store: Store) -> None:
 
 @pytest.mark.parametrize("change", [-2, 3])
 def test_counts_that_do_not_fit_the_messages_are_found_and_repaired(store: Store, change: int) -> None:
-    key, state = part_key(Place(HERE, TOKEN)), store.families.state
+    key, state = part_key(PartPlace(HERE, TOKEN)), store.families.state
     part = decode_part(store.get(key, state) or b"")
     assert (part.added, part.acked, part.dead, part.open) == (7, 2, 1, 4)
     part.added += change

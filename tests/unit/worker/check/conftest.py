@@ -11,7 +11,7 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.model.shard_transfers import Owner
 from fila_worker.core.settle.remote_enqueues import send
-from fila_worker.core.store import Batch
+from fila_worker.core.store import StoreBatch
 from fila_worker.storage.made import mark_made
 from fila_worker.storage.rocks import RocksStore
 from tests.support.shard.shard import SHARDS, ShardHarness
@@ -21,7 +21,7 @@ QUEUE, IDLE_QUEUE = [name for name in map("q{}".format, range(99)) if shard_of(n
 
 ELSEWHERE = next(name for name in map("q{}".format, range(99)) if shard_of(name, SHARDS) != INDEX)
 
-Change = Callable[[RocksStore, Batch], None]
+Change = Callable[[RocksStore, StoreBatch], None]
 
 
 def fill(store: RocksStore) -> None:

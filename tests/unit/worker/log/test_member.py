@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fila_worker.log.bodies import Node
-from fila_worker.log.leadership import State
+from fila_worker.log.leadership import LeadershipState
 from fila_worker.log.member import Member
 from fila_worker.storage.replica import Replica
 from tests.support.memory_log import MemoryLog, MemoryPartition
@@ -142,7 +142,7 @@ def test_a_replaced_leader_without_anything_unconfirmed_follows_again(made: Call
     town.lead(old)
     town.until(lambda: new.member.serves, new)
     town.pass_ms(3000)
-    assert (old.member.ended, old.member.reigns, old.member.leadership.state) == ("", False, State.FOLLOWS)
+    assert (old.member.ended, old.member.reigns, old.member.leadership.state) == ("", False, LeadershipState.FOLLOWS)
     new.commit(b"one")
     town.pass_ms(200)
     assert old.items == [b"one"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fila_worker.log.partition import Report
+from fila_worker.log.partition import AppendReport
 from fila_worker.log.rule import LostError
 from tests.support.hosts.partition_contract import RECORD_BYTES_MAX, PartitionContract
 from tests.support.memory_log import MemoryLog, MemoryPartition
@@ -61,7 +61,7 @@ def test_what_is_held_arrives_and_is_reported_when_the_test_says_so(log: MemoryL
     assert (data_of(log), appender.reports(), appender.unreported) == ([b"a", b"other", b"b"], [], 2)
     assert held.wakes == 0
     appender.report(2)
-    assert (appender.reports(), held.wakes) == ([Report(1, 0), Report(2, 2)], 1)
+    assert (appender.reports(), held.wakes) == ([AppendReport(1, 0), AppendReport(2, 2)], 1)
 
 
 def test_a_record_is_in_the_log_twice(log: MemoryLog, held: MemoryProcess) -> None:
@@ -72,7 +72,7 @@ def test_a_record_is_in_the_log_twice(log: MemoryLog, held: MemoryProcess) -> No
         appender.repeat(reported=reported)
         appender.report()
     assert data_of(log) == [b"a"] * 4
-    assert appender.reports() == [Report(1, 1), Report(2, 2)]
+    assert appender.reports() == [AppendReport(1, 1), AppendReport(2, 2)]
 
 
 def test_a_report_without_an_offset(held: MemoryProcess) -> None:
@@ -80,7 +80,7 @@ def test_a_report_without_an_offset(held: MemoryProcess) -> None:
     appender.append(b"a")
     appender.arrive()
     appender.report(offset=False)
-    assert appender.reports() == [Report(1, None)]
+    assert appender.reports() == [AppendReport(1, None)]
 
 
 def test_a_failed_append_may_be_in_the_log_and_nothing_follows_it(log: MemoryLog, held: MemoryProcess) -> None:
@@ -90,7 +90,7 @@ def test_a_failed_append_may_be_in_the_log_and_nothing_follows_it(log: MemoryLog
     appender.arrive()
     appender.fail("timed out")
     appender.append(b"c")
-    assert appender.reports() == [Report(number, None, "timed out") for number in (1, 2, 3)]
+    assert appender.reports() == [AppendReport(number, None, "timed out") for number in (1, 2, 3)]
     assert data_of(log) == [b"a"]
 
 

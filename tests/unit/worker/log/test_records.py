@@ -10,9 +10,9 @@ from fila_worker.log import records
 from fila_worker.log.records import (
     Before,
     Changes,
-    Kind,
-    Record,
+    LogRecord,
     RecordError,
+    RecordKind,
     decode,
     decode_changes,
     encode,
@@ -25,16 +25,17 @@ HEADER = "00000000000000070000000000000002"
 
 
 def test_the_layout_is_that_of_version_1() -> None:
-    assert encode(Record(Kind.MARKER, 0, 0, b"host-a")).hex() == "0101" + "00" * 16 + b"host-a".hex()
+    assert encode(LogRecord(RecordKind.MARKER, 0, 0, b"host-a")).hex() == "0101" + "00" * 16 + b"host-a".hex()
     assert (
-        encode(Record(Kind.BATCH, 7, 2, b"piece", None, 1, 3)).hex() == "0102" + HEADER + "0000000100000003" + b"piece".hex()
+        encode(LogRecord(RecordKind.BATCH, 7, 2, b"piece", None, 1, 3)).hex()
+        == "0102" + HEADER + "0000000100000003" + b"piece".hex()
     )
-    assert encode(Record(Kind.BEAT, 7, 2)).hex() == "0103" + HEADER
-    assert encode(Record(Kind.LEAVES, 7, 2)).hex() == "0104" + HEADER
-    assert encode(Record(Kind.WISH, 0, 0, b"host-b")).hex() == "0105" + "00" * 16 + b"host-b".hex()
-    first = encode(Record(Kind.BEAT, 7, 1, b"", Before(3, 9)))
+    assert encode(LogRecord(RecordKind.BEAT, 7, 2)).hex() == "0103" + HEADER
+    assert encode(LogRecord(RecordKind.LEAVES, 7, 2)).hex() == "0104" + HEADER
+    assert encode(LogRecord(RecordKind.WISH, 0, 0, b"host-b")).hex() == "0105" + "00" * 16 + b"host-b".hex()
+    first = encode(LogRecord(RecordKind.BEAT, 7, 1, b"", Before(3, 9)))
     assert first.hex() == "0103" + "00000000000000070000000000000001" + "00000000000000030000000000000009"
-    assert encode(Record(Kind.BEAT, 0, 1, b"", Before())).hex().endswith("ffffffffffffffff0000000000000000")
+    assert encode(LogRecord(RecordKind.BEAT, 0, 1, b"", Before())).hex().endswith("ffffffffffffffff0000000000000000")
 
 
 def test_the_encoding_of_changes_is_the_first() -> None:

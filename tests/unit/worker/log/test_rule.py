@@ -2,35 +2,37 @@
 
 import pytest
 
-from fila_worker.log.records import Before, Kind, Record, RecordError, decode, encode
+from fila_worker.log.records import Before, LogRecord, RecordError, RecordKind, decode, encode
 from fila_worker.log.rule import START, Counted, FencedError, LostError, Position, Rule, UnknownOutcomeError, Writer
 
-MARKER = Record(Kind.MARKER, 0, 0)
-WISH = Record(Kind.WISH, 0, 0, b"host-b")
+MARKER = LogRecord(RecordKind.MARKER, 0, 0)
+WISH = LogRecord(RecordKind.WISH, 0, 0, b"host-b")
 
 
-def batch(epoch: int, number: int, body: bytes = b"x", part: int = 0, parts: int = 1, before: Before | None = None) -> Record:
-    return Record(Kind.BATCH, epoch, number, body, (before or Before()) if number == 1 else None, part, parts)
+def batch(
+    epoch: int, number: int, body: bytes = b"x", part: int = 0, parts: int = 1, before: Before | None = None
+) -> LogRecord:
+    return LogRecord(RecordKind.BATCH, epoch, number, body, (before or Before()) if number == 1 else None, part, parts)
 
 
-def bodies(records: list[Record], rule: Rule | None = None) -> list[bytes]:
+def bodies(records: list[LogRecord], rule: Rule | None = None) -> list[bytes]:
     """What counts of a log."""
     rule = rule or Rule()
     counted = [rule.read(offset, record) for offset, record in enumerate(records, rule.next_offset)]
-    return [each.body for each in counted if each is not None and each.kind is Kind.BATCH]
+    return [each.body for each in counted if each is not None and each.kind is RecordKind.BATCH]
 
 
 def test_a_record_counts_after_its_marker_in_its_order() -> None:
     rule = Rule()
-    assert rule.read(0, MARKER) == Counted(Position(0, 0, 0), Kind.MARKER, b"")
-    assert rule.read(1, batch(0, 1, b"one")) == Counted(Position(1, 0, 1), Kind.BATCH, b"one")
-    assert rule.read(2, Record(Kind.BEAT, 0, 2, b"load")) == Counted(Position(2, 0, 2), Kind.BEAT, b"load")
+    assert rule.read(0, MARKER) == Counted(Position(0, 0, 0), RecordKind.MARKER, b"")
+    assert rule.read(1, batch(0, 1, b"one")) == Counted(Position(1, 0, 1), RecordKind.BATCH, b"one")
+    assert rule.read(2, LogRecord(RecordKind.BEAT, 0, 2, b"load")) == Counted(Position(2, 0, 2), RecordKind.BEAT, b"load")
     assert rule.read(3, batch(0, 1, b"one")) is None
-    assert rule.read(4, MARKER) == Counted(Position(4, 4, 0, Before(0, 2)), Kind.MARKER, b"")
+    assert rule.read(4, MARKER) == Counted(Position(4, 4, 0, Before(0, 2)), RecordKind.MARKER, b"")
     assert rule.read(5, batch(0, 3, b"late")) is None
     assert rule.position == Position(4, 4, 0, Before(0, 2))
-    assert rule.read(6, Record(Kind.LEAVES, 4, 1, b"", Before(0, 2))) == Counted(
-        Position(6, 4, 1, Before(0, 2)), Kind.LEAVES, b""
+    assert rule.read(6, LogRecord(RecordKind.LEAVES, 4, 1, b"", Before(0, 2))) == Counted(
+        Position(6, 4, 1, Before(0, 2)), RecordKind.LEAVES, b""
     )
 
 
@@ -41,7 +43,7 @@ def test_a_batch_counts_with_its_last_part() -> None:
     assert rule.read(2, batch(0, 2, b"two ", 1, 3)) is None
     assert rule.position == Position(0, 0, 0)
     assert rule.read(3, batch(0, 2, b"two ", 1, 3)) is None
-    assert rule.read(4, batch(0, 3, b"three", 2, 3)) == Counted(Position(4, 0, 3), Kind.BATCH, b"one two three")
+    assert rule.read(4, batch(0, 3, b"three", 2, 3)) == Counted(Position(4, 0, 3), RecordKind.BATCH, b"one two three")
     assert rule.position == Position(4, 0, 3)
 
 
@@ -70,11 +72,11 @@ def test_a_new_writer_drops_an_unfinished_batch() -> None:
         (batch(0, 2, b"c", 2, 3), "it is a BATCH with part 3 of 3, but part 2 of 3 of a batch must come here"),
         (batch(0, 2, b"b", 1, 2), "it is a BATCH with part 2 of 2, but part 2 of 3 of a batch must come here"),
         (batch(0, 2, b"a"), "it is a BATCH with part 1 of 1, but part 2 of 3 of a batch must come here"),
-        (Record(Kind.BEAT, 0, 2), "it is a BEAT with part 1 of 1, but part 2 of 3 of a batch must come here"),
+        (LogRecord(RecordKind.BEAT, 0, 2), "it is a BEAT with part 1 of 1, but part 2 of 3 of a batch must come here"),
         (batch(0, 2, b"bbbb", 1, 3), "the parts of its batch are longer than 4 bytes together"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused_each_time(record: Record, problem: str) -> None:
+def test_parts_that_do_not_fit_are_refused_each_time(record: LogRecord, problem: str) -> None:
     rule = Rule(batch_bytes_max=4)
     rule.read(0, MARKER)
     rule.read(1, batch(0, 1, b"a", 0, 3))
@@ -82,7 +84,7 @@ def test_parts_that_do_not_fit_are_refused_each_time(record: Record, problem: st
         with pytest.raises(RecordError, match=problem):
             rule.read(2, record)
     rule.read(2, batch(0, 2, b"bb", 1, 3))
-    assert rule.read(3, batch(0, 3, b"c", 2, 3)) == Counted(Position(3, 0, 3), Kind.BATCH, b"abbc")
+    assert rule.read(3, batch(0, 3, b"c", 2, 3)) == Counted(Position(3, 0, 3), RecordKind.BATCH, b"abbc")
 
 
 def test_a_part_without_its_batch_is_refused() -> None:
@@ -99,7 +101,7 @@ def test_a_part_without_its_batch_is_refused() -> None:
         ([MARKER, batch(0, 1), MARKER, batch(2, 1)], "has read up to the beginning of the log before it began, but here that was number 1 of epoch 0"),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_said(log: list[Record], problem: str) -> None:
+def test_what_is_missing_is_said(log: list[LogRecord], problem: str) -> None:
     with pytest.raises(LostError, match=problem) as lost:
         bodies(log)
     assert lost.value.details == {"offset": len(log) - 1}
@@ -129,7 +131,7 @@ def test_a_log_that_goes_back_is_refused() -> None:
         (Position(5, 5, 0), MARKER, batch(3, 2)),
     ],
 )
-def test_who_begins_again_finds_the_record_of_its_position(position: Position, same: Record, other: Record) -> None:
+def test_who_begins_again_finds_the_record_of_its_position(position: Position, same: LogRecord, other: LogRecord) -> None:
     assert Rule(position).next_offset == 5
     for offset, record in ((5, other), (6, same)):
         with pytest.raises(LostError, match=r"a copy of the shard ends with .* at offset 5, and another record is here"):
@@ -150,8 +152,8 @@ def leading() -> Writer:
 def test_the_first_record_names_what_was_before() -> None:
     writer = leading()
     first, second = decode(writer.beat(b"load"), 9), decode(writer.leaves(), 9)
-    assert first == Record(Kind.BEAT, 4, 1, b"load", Before(0, 2))
-    assert second == Record(Kind.LEAVES, 4, 2)
+    assert first == LogRecord(RecordKind.BEAT, 4, 1, b"load", Before(0, 2))
+    assert second == LogRecord(RecordKind.LEAVES, 4, 2)
     parts = [decode(record, 9) for record in leading().batch(b"x" * 90)]
     assert [(part.number, part.before, part.part, part.parts) for part in parts] == [
         (1, Before(0, 2), 0, 3),

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision, HookFailed
+from fila_worker.core.hooks import EnqueueDecision, FailedAttempt, FailureDecision, HookFailed
 from fila_worker.lua import compile_hooks
 from fila_worker.lua.hooks import LuaHooks
 
@@ -71,5 +71,5 @@ def settled(
     hooks: LuaHooks, *, headers: dict[str, str] | None = None, attempts: int = 1, error: str = "", key: str = "default"
 ) -> FailureDecision | HookFailed:
     """What ``on_failure`` decides for one failed attempt."""
-    (outcome,) = hooks.on_failure([Failure(pack(headers) if headers else b"", "id-1", attempts, error, key)], 1000)
+    (outcome,) = hooks.on_failure([FailedAttempt(pack(headers) if headers else b"", "id-1", attempts, error, key)], 1000)
     return outcome

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fila_worker.core.hooks import NO_CHANGE, RETRY, EnqueueDecision, Failure, FailureDecision, HookFailed
+from fila_worker.core.hooks import NO_CHANGE, RETRY, EnqueueDecision, FailedAttempt, FailureDecision, HookFailed
 from fila_worker.lua.headers import BATCH_BYTES, BATCH_MESSAGES, batch_of
 from tests.unit.worker.lua.scripts import TENANT, compiled, decision, decisions, hook, pack, settled
 
@@ -97,7 +97,7 @@ def test_headers_that_are_none_change_nothing(garbage: bytes):
     assert [each[0] for each in outcomes] == ["a", None, "a", None, None]
     assert not hooks.failed, "a producer's fault, not the script's"
     on_failure = compiled(None, "function on_failure(msg) return { action = 'dlq' } end")
-    failures = [Failure(packed, "id", 1, "", "k") for packed in (good, garbage, b"")]
+    failures = [FailedAttempt(packed, "id", 1, "", "k") for packed in (good, garbage, b"")]
     assert on_failure.on_failure(failures, 1) == [FailureDecision(dead_letter=True), RETRY, FailureDecision(dead_letter=True)]
 
 
@@ -145,14 +145,16 @@ def test_odd_header_names():
 
 def test_many_failures_at_once():
     hooks = compiled(None, "function on_failure(msg) return { delay_ms = msg.attempts, action = msg.headers.action } end")
-    failures = [Failure(pack({"action": "dlq"}) if number % 2 else b"", "id", number, "e", "k") for number in range(500)]
+    failures = [
+        FailedAttempt(pack({"action": "dlq"}) if number % 2 else b"", "id", number, "e", "k") for number in range(500)
+    ]
     outcomes = hooks.on_failure(failures, 3)
     assert outcomes == [FailureDecision(bool(number % 2), number) for number in range(500)]
 
 
 def test_failed_failures():
     hooks = compiled(None, "function on_failure(msg)\n  if msg.attempts == 2 then error('no') end\nend")
-    failures = [Failure(b"", "id", number, "", "k") for number in (1, 2, 3)]
+    failures = [FailedAttempt(b"", "id", number, "", "k") for number in (1, 2, 3)]
     assert hooks.on_failure(failures, 3) == [RETRY, HookFailed("on_failure:2: no"), RETRY]
     assert settled(hooks) == RETRY
 

@@ -17,7 +17,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_worker.core.keys import FIRST, LAST
-from fila_worker.core.model.due_index import Kind
+from fila_worker.core.model.due_index import DueKind
 from tests.support.shard.linked_shards import Carrier, name_on
 from tests.support.shard.shard import ShardHarness
 
@@ -216,7 +216,7 @@ def test_however_often_it_is_changed_one_look_is_scheduled(idler: ShardHarness) 
         idler.pass_time(137)
         idler.ask(UpdateQueue(QueueOptions(idle_expiry_ms=IDLE_MS + number), ["idle_expiry_ms"]))
     idler.pass_time(3 * IDLE_MS)
-    entries = [key for key, _ in idler.store.scan(FIRST, LAST, idler.store.families.schedule) if key[8] == Kind.IDLE]
+    entries = [key for key, _ in idler.store.scan(FIRST, LAST, idler.store.families.schedule) if key[8] == DueKind.IDLE]
     assert len(entries) == 1
 
 

@@ -9,7 +9,7 @@ from fila_proto_zmq.commands import Browse, QueueOptions, Redrive, Redriven, Upd
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError, QueueNotFoundError
 from fila_proto_zmq.ids import format_id, high_half, low_half, parse_id
 from fila_proto_zmq.record import pack_record, unpack_record
-from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision
+from fila_worker.core.hooks import EnqueueDecision, FailedAttempt, FailureDecision
 from fila_worker.core.manage import redrive
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard.linked_shards import name_on
@@ -297,7 +297,7 @@ class Rewriting:
         self.seen += sizes
         return [self.decision] * len(headers)
 
-    def on_failure(self, failures: Sequence[Failure], failures_max: int, time_max_ns: int) -> list[FailureDecision]:
+    def on_failure(self, failures: Sequence[FailedAttempt], failures_max: int, time_max_ns: int) -> list[FailureDecision]:
         raise AssertionError
 
     def close(self) -> None: ...

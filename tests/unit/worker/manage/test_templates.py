@@ -40,7 +40,7 @@ from fila_proto_zmq.runtime_config import TEMPLATE
 from fila_proto_zmq.templates import encode_options
 from fila_worker.core.manage.deletion import remove
 from fila_worker.core.settings import ShardSettings
-from fila_worker.reshard.copying import Progress, Shards, copy_all
+from fila_worker.reshard.copying import ReshardProgress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard.linked_shards import Carrier, name_on
 from tests.support.shard.shard import ShardHarness
@@ -343,7 +343,7 @@ def test_they_survive_a_reshard_with_their_history(after: int) -> None:
         other.shard.put_config(page, other.now_ms)
     other.turn()
     olds, news = [before.store, other.store], [MemoryStore() for _ in range(after)]
-    copy_all(Shards(2, after, olds.__getitem__, news.__getitem__), before.now_ms, lambda: 1, Progress())
+    copy_all(Shards(2, after, olds.__getitem__, news.__getitem__), before.now_ms, lambda: 1, ReshardProgress())
     for index, store in enumerate(news):
         shard = ShardHarness(store=store, index=index, shards=after)
         assert shard.shard.templates.get("t-*") == QueueOptions(max_attempts=4)

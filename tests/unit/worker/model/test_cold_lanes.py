@@ -22,7 +22,7 @@ from fila_proto_zmq.record import record_id, seal_envelope, unpack_record
 from fila_worker.core.keys import FIRST, LAST, after
 from fila_worker.core.model.cold_lanes import packed, unpacked
 from fila_worker.core.settings import DEFAULTS, Limits, ShardSettings
-from fila_worker.core.store import Batch
+from fila_worker.core.store import StoreBatch
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard.shard import ADMIN, ShardHarness
 from tests.support.shard.tight_shard import CHILLY
@@ -311,7 +311,7 @@ class CountingStore(MemoryStore):
 
     changes = 0
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         self.changes += len(batch)
         super().commit(batch, sync=sync)
 

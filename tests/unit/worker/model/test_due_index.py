@@ -9,7 +9,7 @@ import pytest
 from fila_proto_zmq.commands import Cancel, DeleteQueue, PurgeQueue, Verb
 from fila_proto_zmq.ids import parse_id
 from fila_worker.core.keys import FIRST, LAST, pack_u64
-from fila_worker.core.model.due_index import DueIndex, Kind
+from fila_worker.core.model.due_index import DueIndex, DueKind
 from fila_worker.core.settings import Limits
 from fila_worker.core.store import Families, Family
 from fila_worker.storage.memory import MemoryStore
@@ -40,7 +40,7 @@ class CountingStore(MemoryStore):
 def fill(store: MemoryStore, index: DueIndex, due_ms: range, subject: bytes = b"x") -> None:
     batch = store.new_batch()
     for each in due_ms:
-        index.add(each, Kind.RELEASE, subject, batch)
+        index.add(each, DueKind.RELEASE, subject, batch)
     store.commit(batch)
 
 
@@ -80,7 +80,7 @@ def test_every_entry_is_read_a_constant_number_of_times_however_many_share_a_mil
     index = DueIndex(store)
     batch = store.new_batch()
     for number in range(20_000):
-        index.add(5_000, Kind.EXPIRE, pack_u64(number), batch)
+        index.add(5_000, DueKind.EXPIRE, pack_u64(number), batch)
     store.commit(batch)
     assert [u for _, u in drain(store, index, 5_000)] == [pack_u64(number) for number in range(20_000)]
     assert store.items["schedule"] <= 2 * 20_000

@@ -31,7 +31,7 @@ from fila_proto_zmq.frames import ERROR, unpack_header
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.store import Batch
+from fila_worker.core.store import StoreBatch
 from fila_worker.process.held import LOG_SLOW_MS
 from fila_worker.process.shard_process import LOG_FULL_MS, ShardProcess
 from fila_worker.process.slots import Slot
@@ -51,7 +51,7 @@ class SlowStore(MemoryStore):
         self.size = 0
         self.broken: StorageError | None = None
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         super().commit(batch, sync=sync)
         if not self.slow:
             self._confirmed = self.committed

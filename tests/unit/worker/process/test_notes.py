@@ -41,7 +41,7 @@ from fila_proto_zmq.events import (
 )
 from fila_worker.core.effects import Call
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.store import Batch
+from fila_worker.core.store import StoreBatch
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.process.slots import Slot
 from fila_worker.storage.memory import MemoryStore
@@ -239,7 +239,7 @@ class SlowStore(MemoryStore):
         metrics.stalled = self.slow
         return metrics
 
-    def commit(self, batch: Batch, *, sync: bool = False) -> None:
+    def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
         if self.broken:
             raise StorageError("disk full")
         super().commit(batch, sync=sync)

@@ -29,7 +29,7 @@ from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import DamageError, InUseError
 from fila_worker.lua import compile_hooks
-from fila_worker.process.failures import Failures
+from fila_worker.process.failures import ShardFailures
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.process.slots import Patience, Slot
 from fila_worker.process.suspects import Suspects, name_of
@@ -365,7 +365,7 @@ def test_a_store_that_another_process_has_ends_the_start() -> None:
 
 
 def test_how_often_a_shard_may_fail_is_a_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = ShardProcess([opening(0, MemoryStore)], SHARDS_TOTAL, 1, failures=Failures(Patience(failures_max=1)))
+    host = ShardProcess([opening(0, MemoryStore)], SHARDS_TOTAL, 1, failures=ShardFailures(Patience(failures_max=1)))
     for _ in range(20):
         host.turn(1)
     monkeypatch.setattr(host.shards[0], "turn", broken)

@@ -44,11 +44,11 @@ from fila_worker.log.bodies import Leaves, Node
 from fila_worker.log.bodies import decode_body as decode_log_body
 from fila_worker.log.member import Member
 from fila_worker.log.placement import PlacementLimits, Placing
-from fila_worker.log.records import Kind, Record, decode
+from fila_worker.log.records import LogRecord, RecordKind, decode
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings, Cutting
 from fila_worker.replication.log_checkpoints.exchange import Beginning, Exchange
-from fila_worker.replication.replicated import FOLLOW_MS, MustEnd, Place, ReplicatedShards, ReplicatedSlot
+from fila_worker.replication.replicated import FOLLOW_MS, HostPlace, MustEnd, ReplicatedShards, ReplicatedSlot
 from fila_worker.storage.replica import Replica
 from fila_worker.transport.router_links import bank_proof
 from tests.support.memory_log import MemoryLog, MemoryPartition
@@ -84,7 +84,7 @@ class Machine:
 
         shards = ReplicatedShards(
             range(len(self.partitions)), self._slot, make_placing, self.town.clock, lambda: None,
-            place=Place(self.name, f"{self.name}.example"),
+            place=HostPlace(self.name, f"{self.name}.example"),
         )  # fmt: skip
         self.host = ShardProcess(shards.slots, SHARDS_TOTAL, self.town.clock(), self.name, [shards])
 
@@ -196,7 +196,7 @@ def enqueue(payload: bytes) -> Enqueue:
     return Enqueue([seal_envelope(payload, {})])
 
 
-def records(log: MemoryLog) -> list[Record]:
+def records(log: MemoryLog) -> list[LogRecord]:
     return [decode(entry.data, entry.offset) for entry in log.entries]
 
 
@@ -296,7 +296,10 @@ def test_a_stop_names_its_successor(town: Town) -> None:
     town.one.host.retire()
     town.until(lambda: town.two.serves == [0, 1])
     left = [
-        decode_log_body(record.body, Leaves) for log in town.logs for record in records(log) if record.kind is Kind.LEAVES
+        decode_log_body(record.body, Leaves)
+        for log in town.logs
+        for record in records(log)
+        if record.kind is RecordKind.LEAVES
     ]
     assert [each.successor for each in left if each is not None] == ["two", "two"]
 

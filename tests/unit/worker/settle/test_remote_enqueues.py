@@ -21,7 +21,7 @@ from fila_proto_zmq.runtime_config import template_changes_for
 from fila_proto_zmq.templates import encode_options
 from fila_worker.core.model.shard_transfers import Owner
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.settle.remote_enqueues import RETRY_MS_MAX, Outcome, Owners, send
+from fila_worker.core.settle.remote_enqueues import RETRY_MS_MAX, Owners, RemoteOutcome, send
 from tests.support.shard.linked_shards import Carrier, letters, name_on
 from tests.support.shard.shard import ShardHarness, limited
 
@@ -33,7 +33,7 @@ class Desk:
 
     def __init__(self, settings: ShardSettings | None = None) -> None:
         self.carrier = Carrier(3, 5, settings=settings)
-        self.outcomes: dict[str, list[Outcome]] = {}
+        self.outcomes: dict[str, list[RemoteOutcome]] = {}
         for shard, queue in ((3, HERE), (5, THERE)):
             self.carrier[shard].create(queue)
         self.listen()
@@ -41,7 +41,7 @@ class Desk:
     def listen(self) -> None:
         self.carrier[3].shard.part(Owners).register("desk", self.take)
 
-    def take(self, name: str, outcome: Outcome, now_ms: int) -> bool:
+    def take(self, name: str, outcome: RemoteOutcome, now_ms: int) -> bool:
         self.outcomes.setdefault(name, []).append(outcome)
         return True
 
@@ -59,7 +59,7 @@ class Desk:
         self.carrier[3].pass_time(0)
         self.carrier.carry()
 
-    def last(self, name: str) -> Outcome:
+    def last(self, name: str) -> RemoteOutcome:
         return self.outcomes[name][-1]
 
     def fault(self, name: str) -> Fault:
@@ -95,7 +95,7 @@ def test_a_message_arrives_with_its_options_and_the_owner_learns_its_id(desk: De
     )  # fmt: skip
     assert got.record.extension.cost_milli == 2500
     assert got.record.extension.expires_ms == 1_000_000 + 60_000
-    assert desk.outcomes == {"a": [Outcome((got.record.id_high, got.record.id_low), None, None)]}
+    assert desk.outcomes == {"a": [RemoteOutcome((got.record.id_high, got.record.id_low), None, None)]}
 
 
 def test_a_delay_holds(desk: Desk, target: tuple[int, str]) -> None:

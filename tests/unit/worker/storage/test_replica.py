@@ -11,7 +11,7 @@ import pytest
 
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import DamageError, Families, UnfitStoreError
-from fila_worker.log.records import Before, Changes, Kind, Record, RecordError, encode
+from fila_worker.log.records import Before, Changes, LogRecord, RecordError, RecordKind, encode
 from fila_worker.log.rule import START, Counted, Position
 from fila_worker.storage import replica
 from fila_worker.storage.replica import POSITION, DivergedError, FlushLimits, OtherLogError, Replica
@@ -76,7 +76,7 @@ def test_a_follower_has_what_the_log_has_and_begins_again_there(tmp_path: Path, 
 def test_what_is_no_batch_moves_the_position_only(tmp_path: Path) -> None:
     copy = Replica(tmp_path)
     places = [Position(5, 5, 0), Position(6, 5, 1), Position(8, 5, 2), Position(9, 9, 0, Before(5, 2))]
-    for place, kind in zip(places, [Kind.MARKER, Kind.BEAT, Kind.LEAVES, Kind.MARKER], strict=True):
+    for place, kind in zip(places, [RecordKind.MARKER, RecordKind.BEAT, RecordKind.LEAVES, RecordKind.MARKER], strict=True):
         copy.apply(Counted(place, kind, b"anything"))
         assert copy.position == place
     assert all(found == {} for found in contents(copy).values())
@@ -88,9 +88,9 @@ def test_what_is_no_batch_moves_the_position_only(tmp_path: Path) -> None:
 
 def test_a_batch_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     copy = Replica(tmp_path)
-    copy.apply(Counted(Position(0, 0, 0), Kind.MARKER, b""))
+    copy.apply(Counted(Position(0, 0, 0), RecordKind.MARKER, b""))
     with pytest.raises(RecordError, match="the record at offset 7 of the log"):
-        copy.apply(Counted(Position(7, 0, 1), Kind.BATCH, b"nonsense"))
+        copy.apply(Counted(Position(7, 0, 1), RecordKind.BATCH, b"nonsense"))
     assert copy.position == Position(0, 0, 0)
     copy.close()
 
@@ -344,9 +344,9 @@ def test_changes_are_flushed_after_a_while(tmp_path: Path) -> None:
 
 def test_a_position_that_has_moved_far_is_flushed(tmp_path: Path) -> None:
     copy = Replica(tmp_path, limits=LIMITS)
-    copy.apply(Counted(Position(0, 0, 0), Kind.MARKER, b""))
+    copy.apply(Counted(Position(0, 0, 0), RecordKind.MARKER, b""))
     for number in range(1, LIMITS.records):
-        copy.apply(Counted(Position(number, 0, number), Kind.BEAT, b""))
+        copy.apply(Counted(Position(number, 0, number), RecordKind.BEAT, b""))
     settle(copy)
     assert copy.flushed.offset == LIMITS.records - 1
     copy.close()
@@ -398,7 +398,7 @@ def test_a_flush_that_fails_ends_the_copy(tmp_path: Path) -> None:
         leader.copy.commit(stamped(2))
     leader.copy.follow()
     with pytest.raises(StorageError, match="could not flush"):
-        leader.copy.apply(Counted(Position(90, 90, 0), Kind.MARKER, b""))
+        leader.copy.apply(Counted(Position(90, 90, 0), RecordKind.MARKER, b""))
     leader.copy.close()
 
 
@@ -494,7 +494,7 @@ def test_a_copy_has_diverged_if_the_log_goes_on_without_what_it_has(ahead: Leade
 def test_a_copy_has_diverged_if_the_log_has_another_number_there(ahead: Leader) -> None:
     copy = ahead.copy
     with pytest.raises(DivergedError):
-        copy.apply(Counted(copy.position._replace(offset=90, number=900), Kind.BEAT, b""))
+        copy.apply(Counted(copy.position._replace(offset=90, number=900), RecordKind.BEAT, b""))
     copy.close()
 
 
@@ -578,8 +578,8 @@ def test_a_position_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_the_position_is_that_of_the_log(tmp_path: Path) -> None:
     """A marker whose writer has read others before."""
     log = MemoryLog()
-    log.append(encode(Record(Kind.MARKER, 0, 0)))
-    log.append(encode(Record(Kind.BEAT, 0, 1, b"", Before())))
+    log.append(encode(LogRecord(RecordKind.MARKER, 0, 0)))
+    log.append(encode(LogRecord(RecordKind.BEAT, 0, 1, b"", Before())))
     leader = Leader(Replica(tmp_path), log)
     leader.copy.commit(stamped(1))
     leader.arrive()

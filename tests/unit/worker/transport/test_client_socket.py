@@ -28,7 +28,7 @@ from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
 from fila_proto_zmq.stream import FrameReader, pack_lengths
 from fila_worker.transport.client_socket import FRAMES_MAX, SLICE_FRAMES, ClientSocket, open_client_socket
-from fila_worker.transport.direct_clients import DoorLimits
+from fila_worker.transport.direct_clients import ClientSocketLimits
 from tests.support.cluster.cluster import eventually
 from tests.support.descriptors import all_closed_again
 from tests.unit.worker.transport.socket_peers import DOOR, QUEUE, Got, Porch, enqueue, read
@@ -101,7 +101,7 @@ class Visitor:
 class Building:
     """A door of one kind, its host, and a turn as the worker's loop does it."""
 
-    def __init__(self, kind: str, directory: Path, limits: DoorLimits | None = None) -> None:
+    def __init__(self, kind: str, directory: Path, limits: ClientSocketLimits | None = None) -> None:
         self.porch = Porch(limits)
         self.porch.create()
         self.away_ms = 0
@@ -150,7 +150,7 @@ def build(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Build]:
     buildings: list[Building] = []
 
     def make(**limits: int) -> Building:
-        buildings.append(Building(request.param, tmp_path, DoorLimits(**limits)))
+        buildings.append(Building(request.param, tmp_path, ClientSocketLimits(**limits)))
         return buildings[-1]
 
     yield make

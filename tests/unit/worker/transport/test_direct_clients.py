@@ -53,7 +53,14 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import AdminActed
 from fila_proto_zmq.frames import REPLY, epoch_tag, pack_header
-from fila_worker.transport.direct_clients import QUIET_MS, SWEEP_MS, DirectClients, DirectConnection, DoorLimits, limits_here
+from fila_worker.transport.direct_clients import (
+    QUIET_MS,
+    SWEEP_MS,
+    ClientSocketLimits,
+    DirectClients,
+    DirectConnection,
+    limits_here,
+)
 from tests.support.shard.shard_process import NAMES
 from tests.unit.worker.transport.socket_peers import DOOR, OTHER, QUEUE, SECRET, Got, Porch, enqueue
 
@@ -357,16 +364,16 @@ def refused_after(porch: Porch, command: Command, count: int) -> FilaError:
 @pytest.mark.parametrize(
     ("limits", "command", "count"),
     [
-        (DoorLimits(calls_max=4), enqueue(), 2),
-        (DoorLimits(relieving_calls_max=4), Heartbeat(), 2),
-        (DoorLimits(waits_max=4), Receive(1, 60_000), 2),
-        (DoorLimits(client_waits_max=3), Receive(1, 60_000), 3),
-        (DoorLimits(client_pages_max=2), Browse(1), 2),
-        (DoorLimits(in_flight_bytes_max=1200), enqueue(), 4),
+        (ClientSocketLimits(calls_max=4), enqueue(), 2),
+        (ClientSocketLimits(relieving_calls_max=4), Heartbeat(), 2),
+        (ClientSocketLimits(waits_max=4), Receive(1, 60_000), 2),
+        (ClientSocketLimits(client_waits_max=3), Receive(1, 60_000), 3),
+        (ClientSocketLimits(client_pages_max=2), Browse(1), 2),
+        (ClientSocketLimits(in_flight_bytes_max=1200), enqueue(), 4),
     ],
     ids=["calls", "relief", "waits", "waits of a client", "pages of a client", "bytes"],
 )
-def test_each_room_is_bounded(limits: DoorLimits, command: Command, count: int) -> None:
+def test_each_room_is_bounded(limits: ClientSocketLimits, command: Command, count: int) -> None:
     porch = Porch(limits)
     porch.create()
     refusal = refused_after(porch, command, count)
@@ -376,7 +383,7 @@ def test_each_room_is_bounded(limits: DoorLimits, command: Command, count: int) 
 
 
 def test_a_full_room_has_room_for_another_client_and_after_the_turn() -> None:
-    porch = Porch(DoorLimits(calls_max=4))
+    porch = Porch(ClientSocketLimits(calls_max=4))
     porch.create()
     refused_after(porch, enqueue(), 2)
     assert isinstance(porch.ask(porch.connect(OTHER), enqueue()), Enqueued)
@@ -384,7 +391,7 @@ def test_a_full_room_has_room_for_another_client_and_after_the_turn() -> None:
 
 
 def test_settling_is_taken_in_however_full_the_rest_is() -> None:
-    porch = Porch(DoorLimits(calls_max=4))
+    porch = Porch(ClientSocketLimits(calls_max=4))
     porch.create()
     connection = porch.connect()
     for _ in range(3):
@@ -479,7 +486,7 @@ def test_trust_ends_and_never_goes_back(porch: Porch) -> None:
 
 
 def test_a_connection_that_does_not_greet_is_closed() -> None:
-    porch = Porch(DoorLimits(greeting_ms=1000, idle_ms=10_000))
+    porch = Porch(ClientSocketLimits(greeting_ms=1000, idle_ms=10_000))
     silent, greeted = porch.connect(None), porch.connect()
     porch.advance(999)
     assert porch.clients.take_to_close() == []
@@ -489,7 +496,7 @@ def test_a_connection_that_does_not_greet_is_closed() -> None:
 
 
 def test_a_connection_that_is_idle_is_closed_and_one_that_is_used_is_not() -> None:
-    porch = Porch(DoorLimits(greeting_ms=1000, idle_ms=10_000))
+    porch = Porch(ClientSocketLimits(greeting_ms=1000, idle_ms=10_000))
     porch.create()
     idle, used = porch.connect(), porch.connect(OTHER)
     for _ in range(3):
@@ -503,7 +510,7 @@ def test_a_connection_that_is_idle_is_closed_and_one_that_is_used_is_not() -> No
 
 
 def test_at_the_limit_the_idlest_makes_room_if_it_is_idle_for_long() -> None:
-    porch = Porch(DoorLimits(connections_max=2, spared_ms=1000))
+    porch = Porch(ClientSocketLimits(connections_max=2, spared_ms=1000))
     porch.create()
     first, second = porch.connect(), porch.connect(OTHER)
     assert porch.clients.connected(porch.now_ms) is None
@@ -519,7 +526,7 @@ def test_at_the_limit_the_idlest_makes_room_if_it_is_idle_for_long() -> None:
 
 def test_a_process_without_descriptors_to_spare_takes_no_connection() -> None:
     assert limits_here(0).connections_max == 0
-    assert limits_here(1 << 20).connections_max == DoorLimits().connections_max
+    assert limits_here(1 << 20).connections_max == ClientSocketLimits().connections_max
     assert Porch(limits_here(0)).clients.connected(0) is None
 
 

@@ -16,7 +16,7 @@ from fila_worker.process.slots import Frame, Slot
 from fila_worker.settings import Replication, WorkerSettings
 from fila_worker.storage.memory import MemoryStore
 from fila_worker.transport.direct_clients import DirectClients
-from fila_worker.transport.link import Intake, RouterLink
+from fila_worker.transport.link import Intake, RouterSocket
 from fila_worker.transport.router_links import RouterLinks
 
 _addresses = itertools.count()
@@ -29,7 +29,7 @@ class Wire:
     def __init__(self, endpoint: str = "") -> None:
         self.endpoint = endpoint or f"inproc://router-{next(_addresses)}"
         self.socket: zmq.Socket[bytes]
-        self.link: RouterLink
+        self.link: RouterSocket
         self.open()
 
     def open(self) -> None:

@@ -52,7 +52,7 @@ from fila_proto_zmq.ids import low_half
 from fila_proto_zmq.limits import HEADERS_BYTES_MAX, QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.names import BATCH_TOKEN_BYTES, batch_id, shard_of
 from fila_proto_zmq.record import headers_length, open_envelope, seal_envelope
-from fila_worker.core.callback_group_parts import Place, sealed_error
+from fila_worker.core.callback_group_parts import PartPlace, sealed_error
 from fila_worker.core.callback_groups.owned import BatchName, OwnedBatch, OwnedBatches, callback_key, decode_callback
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.effects import Post
@@ -236,7 +236,7 @@ def take_reports(state: "State", command: ReportParts, now_ms: int) -> None:
 
 def joined(state: "State", command: BatchJoined, now_ms: int) -> None:
     """Begin a part, or refuse the enqueues that wait for it."""
-    parts, place = state.batch_parts, Place(command.queue, command.token)
+    parts, place = state.batch_parts, PartPlace(command.queue, command.token)
     waiting = parts.take_ask(place, command.ticket)
     if not waiting:
         return  # they have waited for too long, or the part was sealed meanwhile
@@ -259,7 +259,7 @@ def seal_parts(state: "State", command: SealParts, now_ms: int) -> None:
         return
     parts, reports = state.batch_parts, []
     for owner, token, queue in command.parts:
-        place = Place(queue, token)
+        place = PartPlace(queue, token)
         for call, enqueue in parts.take_ask(place):
             state.conclude(call, enqueue, sealed_error(owner, token))
         part = parts.seal(place, owner, state.batch)
@@ -274,7 +274,7 @@ def forget_parts(state: "State", command: ForgetParts, now_ms: int) -> None:
     if state.outbox.rests(now_ms):
         return
     for _, token, queue in command.parts:
-        state.batch_parts.forget(Place(queue, token), state.batch)
+        state.batch_parts.forget(PartPlace(queue, token), state.batch)
     state.jobs.charge(JOIN_COST * len(command.parts))
 
 
@@ -299,7 +299,7 @@ def _tell(state: "State", kind: "type[SealParts | ForgetParts]", names: Iterable
             _send(state, kind(to_shard, state.index, some), now_ms)
 
 
-def _report(state: "State", places: Iterable[Place], now_ms: int, *, sealed: bool) -> None:
+def _report(state: "State", places: Iterable[PartPlace], now_ms: int, *, sealed: bool) -> None:
     """Send the counts of parts to the owners of their batches."""
     by_shard: defaultdict[int, list[PartReport]] = defaultdict(list)
     for place in places:
@@ -361,7 +361,7 @@ class Batches(Component):
         waits = self._parts.asks or self._parts.complete or self._owned.sealing
         return min(now_ms + self._repeat_ms if waits else self._parts.check_ms, self._parts.check_ms, self._owned.check_ms)
 
-    def _due(self, now_ms: int) -> Iterator[Place]:
+    def _due(self, now_ms: int) -> Iterator[PartPlace]:
         """Yield the parts whose final counts are to be reported now."""
         for place, sent_ms in self._parts.complete.items():
             if sent_ms is None or sent_ms + self._repeat_ms <= now_ms:
@@ -430,7 +430,7 @@ class Batches(Component):
         kept = {place: part.open for place, part in self._parts.parts.items() if part.open}
         found = dict.fromkeys(kept, 0)
         for queue, token in _members(state):
-            place = Place(queue, token)
+            place = PartPlace(queue, token)
             if place in found:
                 found[place] += 1
             elif place in self._parts.parts:

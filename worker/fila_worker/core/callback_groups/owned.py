@@ -23,14 +23,14 @@ from fila_worker.core.keys import range_of
 
 if TYPE_CHECKING:
     from fila_worker.core.settings import Limits
-    from fila_worker.core.store import Batch, Families, Store
+    from fila_worker.core.store import Families, Store, StoreBatch
 
 BATCH: Final = b"batch:"
 CALLBACK: Final = b"batch callback:"
 _MARK: Final = b"#"
 
 
-class Stage(IntEnum):
+class BatchStage(IntEnum):
     """How far a batch is."""
 
     OPEN = 0
@@ -38,7 +38,7 @@ class Stage(IntEnum):
     ENDED = 2
 
 
-class Counts(msgspec.Struct, array_like=True, frozen=True):
+class MemberCounts(msgspec.Struct, array_like=True, frozen=True):
     """Members of a batch, and how they ended."""
 
     added: int = 0
@@ -54,10 +54,10 @@ class BatchRecord(msgspec.Struct, array_like=True):
     """
 
     name: str
-    stage: Stage
+    stage: BatchStage
     until_ms: int
     callback_bytes: int
-    counts: Counts = Counts()
+    counts: MemberCounts = MemberCounts()
 
 
 class BatchName(NamedTuple):
@@ -93,7 +93,7 @@ class OwnedBatch:
     @property
     def sealed(self) -> bool:
         """Whether it takes no more members."""
-        return self.record.stage is Stage.SEALED
+        return self.record.stage is BatchStage.SEALED
 
 
 class OwnedBatches:
@@ -125,7 +125,7 @@ class OwnedBatches:
                 self.batches[name].parts[part] = None
             else:
                 record = decode_batch(value)
-                if record.stage is Stage.ENDED:
+                if record.stage is BatchStage.ENDED:
                     ended.append((record.until_ms, name))
                 else:
                     self._enter(OwnedBatch(name, record))
@@ -141,7 +141,7 @@ class OwnedBatches:
         """Return an open or sealed batch, or None."""
         return self.batches.get(BatchName(queue, token))
 
-    def open(self, name: BatchName, label: str, callback: Enqueue, now_ms: int, batch: "Batch") -> OwnedBatch:
+    def open(self, name: BatchName, label: str, callback: Enqueue, now_ms: int, batch: "StoreBatch") -> OwnedBatch:
         """Open a batch. Raise :class:`OverloadedError` if there are too many."""
         data, limits = _encode(callback), self._limits
         if len(self.batches) >= limits.batches_max or (
@@ -153,7 +153,7 @@ class OwnedBatches:
                 retry_after=RETRY_S,
                 details={"refused": True},
             )
-        owned = OwnedBatch(name, BatchRecord(label, Stage.OPEN, now_ms + limits.batch_open_ms_max, len(data)))
+        owned = OwnedBatch(name, BatchRecord(label, BatchStage.OPEN, now_ms + limits.batch_open_ms_max, len(data)))
         self._enter(owned)
         self._save(owned, batch)
         batch.put(callback_key(name), data, self._family)
@@ -167,7 +167,7 @@ class OwnedBatches:
             self.check_ms = owned.record.until_ms
             self._timer.by(self.check_ms)
 
-    def join(self, owned: OwnedBatch, queue: str, batch: "Batch") -> None:
+    def join(self, owned: OwnedBatch, queue: str, batch: "StoreBatch") -> None:
         """Note that a queue may get members. Raise :class:`InvalidArgumentError` if the batch takes no more."""
         if owned.sealed:
             raise sealed_error(*owned.name)
@@ -180,10 +180,10 @@ class OwnedBatches:
         owned.parts[queue] = None
         batch.put(owned_part_key(owned.name, queue), b"", self._family)
 
-    def seal(self, owned: OwnedBatch, batch: "Batch") -> None:
+    def seal(self, owned: OwnedBatch, batch: "StoreBatch") -> None:
         """Take no more members."""
         if not owned.sealed:
-            owned.record.stage = Stage.SEALED
+            owned.record.stage = BatchStage.SEALED
             self._save(owned, batch)
             self._begin_sealing(owned)
 
@@ -195,7 +195,7 @@ class OwnedBatches:
             self.complete[owned.name] = None
         self._timer.by(AT_ONCE)
 
-    def heard(self, owned: OwnedBatch, report: PartReport, batch: "Batch") -> bool:
+    def heard(self, owned: OwnedBatch, report: PartReport, batch: "StoreBatch") -> bool:
         """Take in the counts of a sealed part. Return whether they are here for good, so that its shard may forget them."""
         if not owned.sealed:
             return False
@@ -208,7 +208,7 @@ class OwnedBatches:
             del owned.parts[report.queue]
             batch.delete(owned_part_key(owned.name, report.queue), self._family)
             counts = owned.record.counts
-            owned.record.counts = Counts(
+            owned.record.counts = MemberCounts(
                 counts.added + report.added,
                 counts.acked + report.acked,
                 counts.dead + report.dead,
@@ -220,21 +220,21 @@ class OwnedBatches:
                 self._timer.by(AT_ONCE)
         return True
 
-    def end(self, owned: OwnedBatch, now_ms: int, batch: "Batch") -> None:
+    def end(self, owned: OwnedBatch, now_ms: int, batch: "StoreBatch") -> None:
         """End a batch whose callback is enqueued, and remember that."""
         self._leave(owned, batch)
         self.ended[owned.name] = None
-        batch.put(batch_key(owned.name), _encode(BatchRecord("", Stage.ENDED, now_ms, 0)), self._family)
+        batch.put(batch_key(owned.name), _encode(BatchRecord("", BatchStage.ENDED, now_ms, 0)), self._family)
         if len(self.ended) > self._limits.ended_batches_max:
             forgotten, _ = self.ended.popitem(last=False)
             batch.delete(batch_key(forgotten), self._family)
 
-    def forget(self, owned: OwnedBatch, batch: "Batch") -> None:
+    def forget(self, owned: OwnedBatch, batch: "StoreBatch") -> None:
         """Forget a batch without a callback."""
         self._leave(owned, batch)
         batch.delete(batch_key(owned.name), self._family)
 
-    def _leave(self, owned: OwnedBatch, batch: "Batch") -> None:
+    def _leave(self, owned: OwnedBatch, batch: "StoreBatch") -> None:
         self._drop(owned)
         batch.delete(callback_key(owned.name), self._family)
         for queue in owned.parts:
@@ -254,7 +254,7 @@ class OwnedBatches:
         """Return whether a callback will come to a queue."""
         return queue in self._of_queue
 
-    def remove_queue(self, queue: str, batch: "Batch") -> None:
+    def remove_queue(self, queue: str, batch: "StoreBatch") -> None:
         """Forget all batches whose callbacks go to a queue: it is deleted."""
         for owned in [each for each in self.batches.values() if each.name.queue == queue]:
             self._drop(owned)
@@ -276,7 +276,7 @@ class OwnedBatches:
 
     # --- records ------------------------------------------------------------------------------------------------------
 
-    def _save(self, owned: OwnedBatch, batch: "Batch") -> None:
+    def _save(self, owned: OwnedBatch, batch: "StoreBatch") -> None:
         batch.put(batch_key(owned.name), _encode(owned.record), self._family)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from fila_proto_zmq.commands import Delivered, Grants, LeaseBatch, Receive, Tokens
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.record import EXTENDED, HAS_TTL
-from fila_worker.core.callback_group_parts import Outcome
+from fila_worker.core.callback_group_parts import MemberOutcome
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.effects import Post, Push, answer
 from fila_worker.core.enqueue.enqueue_rates import EnqueueRates
@@ -349,7 +349,7 @@ def _give_away(state: "State", queue: "Queue", parcel: PickedBatch, now_ms: int)
         state.release_slot(lane.key)
     queue.acked += len(parcel)
     if any(map(_low_flags, parcel.records)):
-        state.end_members(queue, tokens_of(parcel.records).values(), Outcome.ACKED)
+        state.end_members(queue, tokens_of(parcel.records).values(), MemberOutcome.ACKED)
     batch = _batch(parcel, slice(None))
     batch.leased_ms = batch.expires_ms = now_ms
     batch.at_most_once = True

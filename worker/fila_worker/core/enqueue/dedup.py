@@ -23,11 +23,11 @@ from fila_proto_zmq.ids import low_half, sequence
 from fila_proto_zmq.limits import DEDUP_ID_BYTES_MAX, DEDUP_WINDOW_MS_MAX
 from fila_worker.core.enqueue.policy import spread
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u32, pack_u64, u64
-from fila_worker.core.model.due_index import Kind, on_the_grid
+from fila_worker.core.model.due_index import DueKind, on_the_grid
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Enqueue
-    from fila_worker.core.model.due_index import Entry
+    from fila_worker.core.model.due_index import DueEntry
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
 
@@ -102,7 +102,7 @@ class Dedup:
         for start in range(0, len(names), most):
             subject = self._prefix + pack_u64(first + start)
             listed = encode_ids(names[start : start + most])
-            state.due_index.add(on_the_grid(expires_ms), Kind.FORGET, subject, state.batch, listed)
+            state.due_index.add(on_the_grid(expires_ms), DueKind.FORGET, subject, state.batch, listed)
 
     def place(self, name: str, high: int, low: int, message_key: bytes) -> None:
         """Remember the key of a message, too. Its id is among those that are remembered with this batch."""
@@ -119,12 +119,12 @@ class Dedup:
         subject = self._prefix + pack_u64(sequence(low) | _RENEWED)
         before, due_ms = on_the_grid(ended_ms), on_the_grid(self._expires_ms)
         if before != due_ms:
-            state.due_index.remove(before, Kind.FORGET, subject, state.batch)
-        state.due_index.add(due_ms, Kind.FORGET, subject, state.batch, encode_ids([name]))
+            state.due_index.remove(before, DueKind.FORGET, subject, state.batch)
+        state.due_index.add(due_ms, DueKind.FORGET, subject, state.batch, encode_ids([name]))
         self.place(name, high, low, message_key)
 
 
-def forget(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:
+def forget(state: "State", due: "Iterable[DueEntry]", now_ms: int) -> None:
     """Remove the ids in some entries, except ids that were stored again meanwhile: these have a later entry."""
     dedup = state.store.families.dedup
     keys = [key for entry in due for key in _keys(entry)]
@@ -133,7 +133,7 @@ def forget(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:
             state.batch.delete(key, dedup)
 
 
-def _keys(entry: "Entry") -> "Iterator[bytes]":
+def _keys(entry: "DueEntry") -> "Iterator[bytes]":
     prefix = entry.subject[:_QUEUE_BYTES]
     for name in decode_ids(entry.note):
         yield prefix + name.encode()

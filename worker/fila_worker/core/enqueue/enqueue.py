@@ -35,7 +35,7 @@ from fila_proto_zmq.names import is_dead_letter
 from fila_proto_zmq.record import FIXED_BYTES, PLAIN, pack_fixed
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.enqueue.dedup import Dedup, check_window
-from fila_worker.core.enqueue.enqueue_rates import EnqueueRates, Verdict
+from fila_worker.core.enqueue.enqueue_rates import EnqueueRates, RateVerdict
 from fila_worker.core.enqueue.one_by_one import (
     Faults,
     Known,
@@ -496,7 +496,7 @@ class Enqueues(Component):
         """Begin a session of the rates: earlier grants are void."""
         self._rates.new_session()
 
-    def _go_on(self, verdicts: Iterable[Verdict]) -> None:
+    def _go_on(self, verdicts: Iterable[RateVerdict]) -> None:
         for verdict in verdicts:
             try:
                 self.state.pursue(verdict.call, verdict.command, enqueue_held(self.state, *verdict))

@@ -23,7 +23,7 @@ ONE_RETRY_MS: Final = 1000
 """When the broker's own enqueue is tried again: the bank has answered by then."""
 
 
-class Verdict(NamedTuple):
+class RateVerdict(NamedTuple):
     """An enqueue that has waited: its first ``messages`` may go on, the others are refused with ``error``."""
 
     call: Call
@@ -56,11 +56,11 @@ class _Quota:
         most = (self.spare + sum(len(command.envelopes) for _, command in self.waiting)) * MICRO
         return TokenWant([bucket], min(most, (self.messages + 1) * MICRO), most, self.consumed, self.returned)
 
-    def go_on(self, count: int, wait_ms: int = 0) -> Verdict:
+    def go_on(self, count: int, wait_ms: int = 0) -> RateVerdict:
         """Return the verdict on the first waiting enqueue: ``count`` messages go on, the others have to wait longer."""
         call, command = self.waiting.popleft()
         self.consumed += count * MICRO
-        return Verdict(call, command, count, _rate_limited(call.queue, wait_ms) if wait_ms else None)
+        return RateVerdict(call, command, count, _rate_limited(call.queue, wait_ms) if wait_ms else None)
 
 
 class EnqueueRates:
@@ -113,7 +113,7 @@ class EnqueueRates:
         self._changed.add(bucket)
         self._bank.by(AT_ONCE)
 
-    def granted(self, grant: Grant) -> Iterator[Verdict]:
+    def granted(self, grant: Grant) -> Iterator[RateVerdict]:
         """Take in a grant of the bank, and yield the verdicts on waiting enqueues."""
         bucket = grant.keys[0]
         quota = self._quotas.get(bucket)
@@ -126,12 +126,12 @@ class EnqueueRates:
         while quota.waiting and grant.wait_ms:
             yield quota.go_on(quota.messages, grant.wait_ms)
 
-    def follow(self, limited: Container[str]) -> Iterator[Verdict]:
+    def follow(self, limited: Container[str]) -> Iterator[RateVerdict]:
         """Follow a changed config, and yield the verdicts on enqueues without a limit: they go on."""
         for bucket, quota in self._quotas.items():
             while bucket not in limited and quota.waiting:
                 call, command = quota.waiting.popleft()
-                yield Verdict(call, command, len(command.envelopes), None)
+                yield RateVerdict(call, command, len(command.envelopes), None)
 
     def wants(self) -> list[TokenWant]:
         """Return the wants for the bank at the end of a turn. Tokens that no enqueue needs go back."""

@@ -12,7 +12,7 @@ from fila_proto_zmq.names import dead_letter_name, root_name
 from fila_proto_zmq.record import Extension, Record, headers_length, pack_record
 from fila_worker.core.enqueue import policy
 from fila_worker.core.keys import PRIORITY_BIAS, number_of, pack_place, pack_u32
-from fila_worker.core.model.due_index import Kind, delay, on_the_grid
+from fila_worker.core.model.due_index import DueKind, delay, on_the_grid
 from fila_worker.core.model.queues import Queue
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Incoming:
         self.number = number
 
 
-class Stored(NamedTuple):
+class InsertedMessage(NamedTuple):
     """A message in its place. ``due_ms``: until when it is delayed; 0: it is in line."""
 
     lane: "Lane"
@@ -70,7 +70,7 @@ def revived(letter: Record) -> Record:
     return letter
 
 
-def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> Stored:
+def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> InsertedMessage:
     """Put a message in line, or with the delayed ones."""
     record = message.record
     ttl_ms = message.ttl_ms or queue.options.default_ttl_ms
@@ -85,13 +85,13 @@ def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> Store
     place = pack_place(record.priority + PRIORITY_BIAS, message.number)
     packed = pack_record(record)
     if ttl_ms:
-        state.due_index.add(on_the_grid(now_ms + ttl_ms), Kind.EXPIRE, lane.prefix + place, state.batch)
+        state.due_index.add(on_the_grid(now_ms + ttl_ms), DueKind.EXPIRE, lane.prefix + place, state.batch)
     if message.deliver_ms > now_ms:
         delay(state, lane, lane.prefix + place, packed, message.deliver_ms)
     else:
         state.put_in_line(lane, place, packed)
     queue.enqueued += 1
-    return Stored(lane, lane.prefix + place, packed, message.deliver_ms if message.deliver_ms > now_ms else 0)
+    return InsertedMessage(lane, lane.prefix + place, packed, message.deliver_ms if message.deliver_ms > now_ms else 0)
 
 
 def kept_number(state: "State", message_key: bytes, source: Queue, target: Queue) -> int:

@@ -18,12 +18,12 @@ from fila_proto_zmq.limits import PRIORITY_MIN
 from fila_proto_zmq.record import Record, pack_record, record_id
 from fila_worker.core.enqueue import quotas
 from fila_worker.core.keys import PRIORITY_BIAS, first_of_all, lane_of, pack_place, place_of
-from fila_worker.core.model.due_index import Delayed, Kind, delay, lift, parse_delayed
+from fila_worker.core.model.due_index import Delayed, DueKind, delay, lift, parse_delayed
 from fila_worker.core.model.lanes import unpack_stored
 
 if TYPE_CHECKING:
     from fila_worker.core.enqueue.dedup import Dedup
-    from fila_worker.core.enqueue.insert import Stored
+    from fila_worker.core.enqueue.insert import InsertedMessage
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
@@ -62,7 +62,7 @@ class Replacements:
         self._new: set[str] = set()
         self._replaced: dict[str, bytes] = {}
 
-    def stored(self, name: str, stored: "Stored") -> None:
+    def stored(self, name: str, stored: "InsertedMessage") -> None:
         """Note that the message of a dedup id was stored with this batch."""
         delayed = Delayed(stored.due_ms, False, False, stored.record) if stored.due_ms else None
         self._found[name] = _Found(stored.lane, stored.key, stored.record, delayed)
@@ -147,7 +147,7 @@ def _replace(state: "State", found: _Found, envelope: bytes, deliver_ms: int, no
     quotas.check_growth(state, lane.key.queue, len(packed) - len(old))
     if delayed is not None:
         lift(state, lane, key, delayed)
-        state.due_index.remove(delayed.due_ms, Kind.RELEASE, key, state.batch)
+        state.due_index.remove(delayed.due_ms, DueKind.RELEASE, key, state.batch)
     else:
         state.ledger.show(lane)
         state.buffers.remove(lane, {key})

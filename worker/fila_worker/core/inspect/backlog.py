@@ -14,7 +14,7 @@ from fila_proto_zmq.commands import Cancel, Cancelled
 from fila_proto_zmq.errors import MessageNotFoundError
 from fila_proto_zmq.ids import format_id, sequence
 from fila_proto_zmq.record import ID_AT
-from fila_worker.core.callback_group_parts import Outcome
+from fila_worker.core.callback_group_parts import MemberOutcome
 from fila_worker.core.keys import PRIORITY_BIAS, after, pack_place, pack_u64
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.due_index import DELAYED_HEAD_BYTES, lift, parse_delayed
@@ -278,7 +278,7 @@ def cancel(state: "State", call: "Call", command: Cancel) -> "Work":
     else:
         state.buffers.remove(found.lane, {found.key})
         state.take_out(found.lane, found.key, len(found.record))
-    state.end_members(found.lane.key.queue, tokens_of([found.record]).values(), Outcome.REMOVED)
+    state.end_members(found.lane.key.queue, tokens_of([found.record]).values(), MemberOutcome.REMOVED)
     return Cancelled(True)
 
 

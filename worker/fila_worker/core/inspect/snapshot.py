@@ -95,7 +95,7 @@ class QueueSnapshot(NamedTuple):
     names: list[str]
 
 
-class Stretch(NamedTuple):
+class ViewStretch(NamedTuple):
     """Consecutive messages of one lane: ``left`` of them from ``begin`` on."""
 
     key: KeySnapshot
@@ -137,21 +137,21 @@ def read_page(
 
 def _examined(
     queue: QueueSnapshot, command: BrowseView, names: Iterable[str], pin: "Pin", families: "Families"
-) -> Iterator[tuple[Stretch, int, bytes, bytes]]:
+) -> Iterator[tuple[ViewStretch, int, bytes, bytes]]:
     """Yield messages of some keys in order: the stretch, how many are left of it from this one on, key and value."""
     for stretch in _stretches(queue, command, names):
         for number, (message_key, data) in enumerate(_messages(stretch, command.states, pin, families)):
             yield stretch, stretch.left - number, message_key, data
 
 
-def _stretches(queue: QueueSnapshot, command: BrowseView, names: Iterable[str]) -> Iterator[Stretch]:
+def _stretches(queue: QueueSnapshot, command: BrowseView, names: Iterable[str]) -> Iterator[ViewStretch]:
     """Yield the stretches of some keys that are left to read, in order."""
     cursor = _unpacked(command.start)
     for name in names:
         key = queue.keys[name]
         resumed = cursor if command.start is not None and name == command.start[0] else None
         for kind, lane in _lanes(key, command.states):
-            whole = Stretch(key, kind, lane, *_extent(kind, lane))
+            whole = ViewStretch(key, kind, lane, *_extent(kind, lane))
             if resumed is None or (kind, lane.id) > (resumed[0], lane_of(resumed[1])):
                 yield whole
             elif (kind, lane.id) == (resumed[0], lane_of(resumed[1])):
@@ -195,7 +195,9 @@ def _extent(kind: int, lane: LaneSnapshot) -> tuple[bytes, int]:
     return (lane.start, lane.stored) if kind == IN_LINE else (pack_u64(lane.id), lane.delayed)
 
 
-def _messages(stretch: Stretch, states: list[str] | None, pin: "Pin", families: "Families") -> Iterator[tuple[bytes, bytes]]:
+def _messages(
+    stretch: ViewStretch, states: list[str] | None, pin: "Pin", families: "Families"
+) -> Iterator[tuple[bytes, bytes]]:
     """Return the stored messages of a stretch; only leased ones if no pending ones are wanted."""
     if stretch.kind == LATER:
         return _scan(stretch, pin, families.delayed)
@@ -206,7 +208,7 @@ def _messages(stretch: Stretch, states: list[str] | None, pin: "Pin", families: 
     return _scan(stretch, pin, families.messages)
 
 
-def _scan(stretch: Stretch, pin: "Pin", family: "Family") -> Iterator[tuple[bytes, bytes]]:
+def _scan(stretch: ViewStretch, pin: "Pin", family: "Family") -> Iterator[tuple[bytes, bytes]]:
     end = pack_u64(stretch.lane.id) + LAST
     for message_key, data in islice(pin.scan(stretch.begin, family), stretch.left):
         if message_key >= end:
@@ -214,7 +216,7 @@ def _scan(stretch: Stretch, pin: "Pin", family: "Family") -> Iterator[tuple[byte
         yield message_key, data
 
 
-def _view(stretch: Stretch, message_key: bytes, data: bytes) -> MessageView:
+def _view(stretch: ViewStretch, message_key: bytes, data: bytes) -> MessageView:
     key, lane = stretch.key, stretch.lane
     if stretch.kind == LATER:
         delayed = parse_delayed(data)

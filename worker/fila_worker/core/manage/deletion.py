@@ -10,7 +10,7 @@ from fila_worker.core.deliver.subscriptions import close_demands
 from fila_worker.core.keys import pack_u32, pack_u64
 from fila_worker.core.model.acked_messages import purge
 from fila_worker.core.model.cold_lanes import ColdLane
-from fila_worker.core.model.due_index import Kind
+from fila_worker.core.model.due_index import DueKind
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.walking import portions, views_of
 
@@ -113,7 +113,7 @@ def watch(state: "State", queue: "Queue", now_ms: int) -> None:
     """Schedule a check of a queue for when it may have been idle for too long; an earlier entry becomes void."""
     if queue.options.idle_expiry_ms is not None:
         queue.look_ms = max(now_ms + 1, queue.used_ms + queue.options.idle_expiry_ms)
-        state.due_index.add(queue.look_ms, Kind.IDLE, pack_u32(queue.id), state.batch)
+        state.due_index.add(queue.look_ms, DueKind.IDLE, pack_u32(queue.id), state.batch)
 
 
 def delete_if_idle(state: "State", queue_id: int, due_ms: int, now_ms: int) -> None:

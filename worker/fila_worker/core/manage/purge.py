@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from fila_proto_zmq.commands import Purged, PurgeQueue
 from fila_proto_zmq.events import QueuePurged
 from fila_proto_zmq.record import BATCHED
-from fila_worker.core.callback_group_parts import Outcome
+from fila_worker.core.callback_group_parts import MemberOutcome
 from fila_worker.core.keys import after
 from fila_worker.core.model import acked_messages
 from fila_worker.core.model.component import Component
@@ -168,7 +168,7 @@ def _empty_some(state: "State", lane: "Lane", step: _Step) -> None:
         size_bytes += tail_bytes
     _delete(state, lane, gone)
     delayed, retrying, delayed_bytes = _remove_delayed(state, lane, step, tokens) if lane.delayed else (0, 0, 0)
-    state.end_members(lane.key.queue, tokens, Outcome.REMOVED)
+    state.end_members(lane.key.queue, tokens, MemberOutcome.REMOVED)
     lane.key.queue.shrink(size_bytes + delayed_bytes)
     _count_out(state, lane, len(gone), delayed, retrying)
     step.removed += len(gone) + delayed

@@ -23,7 +23,7 @@ from fila_worker.core.settings import DEFAULTS, Limits
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.state import State
-    from fila_worker.core.store import Batch, Store
+    from fila_worker.core.store import Store, StoreBatch
 
 CHECKPOINT: Final = b"due index"
 
@@ -36,7 +36,7 @@ def on_the_grid(due_ms: int) -> int:
     return -(-due_ms // GRID_MS) * GRID_MS
 
 
-class Kind(IntEnum):
+class DueKind(IntEnum):
     """The kind of an entry's subject."""
 
     RELEASE = 1
@@ -56,7 +56,7 @@ def entry_key(due_ms: int, kind: int, subject: bytes) -> bytes:
     return pack_u64(due_ms) + bytes((kind,)) + subject
 
 
-class Entry(NamedTuple):
+class DueEntry(NamedTuple):
     """One entry that is due."""
 
     due_ms: int
@@ -86,7 +86,7 @@ class DueIndex:
         self.checkpoint = self._store.get(CHECKPOINT, self._store.families.state) or FIRST
         self._look_from(self.checkpoint)
 
-    def add(self, due_ms: int, kind: int, subject: bytes, batch: "Batch", note: bytes = b"") -> None:
+    def add(self, due_ms: int, kind: int, subject: bytes, batch: "StoreBatch", note: bytes = b"") -> None:
         """Add an entry for ``subject`` at ``due_ms``."""
         key = entry_key(due_ms, kind, subject)
         batch.put(key, note, self._family)
@@ -98,19 +98,19 @@ class DueIndex:
             if key < self.checkpoint:
                 self._save(key, batch)
 
-    def remove(self, due_ms: int, kind: int, subject: bytes, batch: "Batch") -> None:
+    def remove(self, due_ms: int, kind: int, subject: bytes, batch: "StoreBatch") -> None:
         """Remove an entry that may be there and has become void, so that void entries can't pile up."""
         batch.delete(entry_key(due_ms, kind, subject), self._family)
 
-    def take_due(self, now_ms: int, batch: "Batch") -> list[Entry]:
+    def take_due(self, now_ms: int, batch: "StoreBatch") -> list[DueEntry]:
         """Take out the due entries for one turn, and return them in order. Only committed entries are seen."""
         limits = self._limits
         end = pack_u64(now_ms + 1)
-        entries: list[Entry] = []
+        entries: list[DueEntry] = []
         note_bytes = 0
         for key, note in self._store.scan(self.cursor, end, self._family):
             batch.delete(key, self._family)
-            entries.append(Entry(u64(key), key[8], key[9:], note))
+            entries.append(DueEntry(u64(key), key[8], key[9:], note))
             note_bytes += len(note)
             if len(entries) >= limits.turn_due_max or note_bytes >= limits.due_note_bytes_max:
                 end = after(key)
@@ -119,11 +119,11 @@ class DueIndex:
         self._look_from(self.checkpoint)
         return entries
 
-    def put_back(self, entry: Entry, batch: "Batch") -> None:
+    def put_back(self, entry: DueEntry, batch: "StoreBatch") -> None:
         """Put an entry that was taken out back, for a later turn."""
         self.add(entry.due_ms, entry.kind, entry.subject, batch, entry.note)
 
-    def _save(self, checkpoint: bytes, batch: "Batch") -> None:
+    def _save(self, checkpoint: bytes, batch: "StoreBatch") -> None:
         self.checkpoint = checkpoint
         batch.put(CHECKPOINT, checkpoint, self._store.families.state)
 
@@ -182,7 +182,7 @@ def delay(
     state.ledger.touch(lane)
     flags = _RETRYING * retrying | _DEFERRED * deferred
     state.batch.put(key, _HEAD.pack(due_ms, flags) + record, state.store.families.delayed)
-    state.due_index.add(due_ms, Kind.RELEASE, key, state.batch)
+    state.due_index.add(due_ms, DueKind.RELEASE, key, state.batch)
     lane.put_off(len(record), retrying=retrying)
     state.ledger.touch_queue(lane.key.queue)
 

@@ -53,7 +53,7 @@ class BucketLevels(dict[str, tuple[int, int, int, int]]):
             self[key] = (now_ms, level, limit.rate_milli, limit.burst_micro)
 
 
-class Parks(dict[str, int]):
+class ParkedKeys(dict[str, int]):
     """The parked throttle keys, which deliver nothing, and when each park ends, Unix ms."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from fila_worker.core.settings import Limits
 if TYPE_CHECKING:
     from fila_worker.core.model.consumers import Consumer, Subscription
     from fila_worker.core.model.queues import Queue
-    from fila_worker.core.store import Batch, Family
+    from fila_worker.core.store import Family, StoreBatch
 
 
 class Reservation:
@@ -269,11 +269,11 @@ class LeaseBook:
             heapify(self.due)
         self.reschedule(lease)
 
-    def save(self, lease: Lease, batch: "Batch") -> None:
+    def save(self, lease: Lease, batch: "StoreBatch") -> None:
         """Write the lease's record: when it is granted, when members are given back, and when its expiry changes."""
         batch.put(pack_u64(lease.id), lease.to_bytes(), self._family)
 
-    def close_members(self, lease: Lease, ended: int, batch: "Batch", *, given_back: bool) -> None:
+    def close_members(self, lease: Lease, ended: int, batch: "StoreBatch", *, given_back: bool) -> None:
         """Count ``ended`` members as ended; finish the lease with its last one.
 
         ``given_back``: their messages still exist, so the record must not list them any more.
@@ -295,7 +295,7 @@ class LeaseBook:
         lease.open = 0
         self._take_out(lease)
 
-    def remember(self, lease_id: int, finished: Finished, batch: "Batch") -> None:
+    def remember(self, lease_id: int, finished: Finished, batch: "StoreBatch") -> None:
         """Remember how a lease without messages ended. If there are too many, forget the one that ended first.
 
         A lease that was settled as a whole is remembered over a restart. A reservation's lease is not remembered, because it
@@ -312,7 +312,7 @@ class LeaseBook:
             forgotten, _ = self.finished.popitem(last=False)
             batch.delete(pack_u64(forgotten), self._family)
 
-    def drop(self, lease: Lease, batch: "Batch") -> None:
+    def drop(self, lease: Lease, batch: "StoreBatch") -> None:
         """Forget a lease whose queue is deleted. Settling it is then refused."""
         if lease.subscription is not None:
             lease.subscription.held -= lease.open

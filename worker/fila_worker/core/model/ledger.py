@@ -23,7 +23,7 @@ from fila_worker.core.model.cold_lanes import ColdLane
 from fila_worker.core.model.lanes import Lane
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.settings import Limits
-from fila_worker.core.store import Batch, Families, Store
+from fila_worker.core.store import Families, Store, StoreBatch
 
 _HEAD: Final = Struct(">QQQI")
 _COUNTS: Final = Struct(">QQQQI")
@@ -47,7 +47,7 @@ encode_lane = msgspec.msgpack.Encoder().encode
 decode_lane = msgspec.msgpack.Decoder(LaneRecord).decode
 
 
-class Counts(NamedTuple):
+class LaneCounts(NamedTuple):
     """The counts of a lane in an entry."""
 
     stored: int
@@ -62,7 +62,7 @@ class LedgerEntry(NamedTuple):
     sequence: int
     lane: int
     clock_ms: int
-    lanes: dict[int, Counts]
+    lanes: dict[int, LaneCounts]
     sizes: dict[int, int]
 
 
@@ -70,7 +70,7 @@ def parse_entry(data: bytes) -> LedgerEntry:
     """Return an entry. Raise :class:`struct.error` if it is malformed."""
     sequence, lane, clock_ms, lanes = _HEAD.unpack_from(data)
     sizes_at = _HEAD.size + lanes * _COUNTS.size
-    counted = {lane_id: Counts(*counts) for lane_id, *counts in _COUNTS.iter_unpack(data[_HEAD.size : sizes_at])}
+    counted = {lane_id: LaneCounts(*counts) for lane_id, *counts in _COUNTS.iter_unpack(data[_HEAD.size : sizes_at])}
     return LedgerEntry(sequence, lane, clock_ms, counted, dict(_SIZE.iter_unpack(data[sizes_at:])))
 
 
@@ -165,7 +165,7 @@ class Ledger:
         """Note that the queue's size changed."""
         self.changed_queues[queue.id] = queue
 
-    def write_entry(self, batch: Batch) -> None:
+    def write_entry(self, batch: StoreBatch) -> None:
         """Add the counts of all changed lanes, and the sizes of all changed queues, to a batch."""
         counters = self.counters
         self._used = counters.sequence, counters.lane
@@ -201,7 +201,7 @@ class Ledger:
         """Whether a fold is in progress."""
         return self._fold_end is not None
 
-    def fold(self, batch: Batch) -> list[Lane]:
+    def fold(self, batch: StoreBatch) -> list[Lane]:
         """Take a step of a fold: write the records of some lanes. The last step removes the entries.
 
         Return the idle lanes among those that were written. For each lane that changed since the fold began, one lane is
@@ -227,14 +227,14 @@ class Ledger:
             self._end_fold(batch)
         return idle
 
-    def _begin_fold(self, batch: Batch) -> None:
+    def _begin_fold(self, batch: StoreBatch) -> None:
         if self.entry_due:
             self.write_entry(batch)
         self._fold_end = self._next_entry
         self._folding, self._unfolded = self._unfolded, {}
         self._counts_written = self._counts_kept_up = 0
 
-    def _end_fold(self, batch: Batch) -> None:
+    def _end_fold(self, batch: StoreBatch) -> None:
         assert self._fold_end is not None
         self._sized.update(self.changed_queues)
         for queue in self._sized.values():
@@ -260,7 +260,7 @@ class Ledger:
         self.changed_queues.pop(queue.id, None)
         self._sized.pop(queue.id, None)
 
-    def forget(self, lanes: Collection[Lane], batch: Batch) -> None:
+    def forget(self, lanes: Collection[Lane], batch: StoreBatch) -> None:
         """Remove the records of lanes that are gone."""
         for lane in lanes:
             if lane.recorded:
@@ -272,7 +272,7 @@ class Ledger:
             gone = {lane.id for lane in lanes}
             self.changed[:] = [lane for lane in self.changed if lane.id not in gone]  # in place: the enqueue loop has it
 
-    def _record(self, lane: Lane, batch: Batch) -> None:
+    def _record(self, lane: Lane, batch: StoreBatch) -> None:
         key = lane.key
         record = LaneRecord(
             key.queue.id, key.name, key.weight, lane.stored, lane.delayed, lane.retrying, lane.floor, list(lane.throttle_keys)
@@ -284,13 +284,13 @@ class Ledger:
         """Let the next fold write a lane that was rebuilt from its record and entries."""
         self._unfolded[lane.id] = lane
 
-    def replay(self, store: Store, queues: dict[int, Queue]) -> "Generator[None, int | None, dict[int, Counts]]":
+    def replay(self, store: Store, queues: dict[int, Queue]) -> "Generator[None, int | None, dict[int, LaneCounts]]":
         """Bring the counters and the sizes of queues up to the last commit, in steps of some entries and counts.
 
         Return the counts of the lanes that changed since the last fold.
         """
         counters = self.counters
-        changed: dict[int, Counts] = {}
+        changed: dict[int, LaneCounts] = {}
         step = 0
         for number, (key, entry) in enumerate(store.scan(FIRST, LAST, self._families.ledger)):
             self._next_entry = u64(key) + 1
@@ -323,7 +323,7 @@ def stored_generations(store: Store) -> list[Generation]:
     return decode_generations(data) if data is not None else []
 
 
-def write_generations(generations: list[Generation], families: Families, batch: Batch) -> None:
+def write_generations(generations: list[Generation], families: Families, batch: StoreBatch) -> None:
     """Make the earlier numbers of shards durable."""
     batch.put(EARLIER, msgspec.msgpack.encode(generations), families.state)
 

@@ -28,7 +28,7 @@ from fila_worker.core.settings import DEFAULTS
 
 if TYPE_CHECKING:
     from fila_worker.core.settings import Limits
-    from fila_worker.core.store import Batch, Families, Store
+    from fila_worker.core.store import Families, Store, StoreBatch
 
 VERSION: Final = b"config version"
 GENERATION: Final = b"config generation"
@@ -77,7 +77,7 @@ class RuntimeConfig:
         yield from self.edits.recover(store, at_once)
         return {key[len(PARK) :].decode(): u64(value) for key, value in store.scan(*range_of(PARK), families.state)}
 
-    def change(self, version: int, changes: Changes, batch: "Batch") -> None:
+    def change(self, version: int, changes: Changes, batch: "StoreBatch") -> None:
         """Apply a change."""
         self._take(changes)
         self._place.write(changes, batch, self._families)
@@ -90,13 +90,13 @@ class RuntimeConfig:
 
     # --- a config in pages --------------------------------------------------------------------------------------------
 
-    def begin(self, version: int, batch: "Batch", now_ms: int) -> None:
+    def begin(self, version: int, batch: "StoreBatch", now_ms: int) -> None:
         """Begin a draft for the pages of a whole config."""
         place = _Place(self._place.generation + 1)
         batch.delete_range(*place.range, self._families.config)
         self.draft = Draft(version, place, now_ms)
 
-    def add(self, page: Changes, batch: "Batch") -> None:
+    def add(self, page: Changes, batch: "StoreBatch") -> None:
         """Add a page to the draft."""
         draft = self.draft
         assert draft is not None
@@ -105,7 +105,7 @@ class RuntimeConfig:
         draft.templates.change(page)
         draft.place.write(page, batch, self._families)
 
-    def hold(self, batch: "Batch") -> None:
+    def hold(self, batch: "StoreBatch") -> None:
         """Put the draft in force: all pages are there."""
         draft, self.draft = self.draft, None
         assert draft is not None
@@ -117,11 +117,11 @@ class RuntimeConfig:
 
     # --- parked keys --------------------------------------------------------------------------------------------------
 
-    def save_park(self, key: str, until_ms: int, batch: "Batch") -> None:
+    def save_park(self, key: str, until_ms: int, batch: "StoreBatch") -> None:
         """Make the park of a throttle key durable."""
         batch.put(PARK + key.encode(), pack_u64(until_ms), self._families.state)
 
-    def forget_park(self, key: str, batch: "Batch") -> None:
+    def forget_park(self, key: str, batch: "StoreBatch") -> None:
         """Remove the park of a throttle key whose time is up."""
         batch.delete(PARK + key.encode(), self._families.state)
 
@@ -144,7 +144,7 @@ class Edits:
             self._bytes += sum(size for _, size in some)
             yield
 
-    def add(self, edit: ConfigEdit, batch: "Batch") -> None:
+    def add(self, edit: ConfigEdit, batch: "StoreBatch") -> None:
         """Remember a change, and forget the earliest ones if they are too many or too large."""
         data = encode_edit(edit)
         batch.put(EDIT + pack_u64(edit.version), data, self._families.state)
@@ -219,7 +219,7 @@ class _Place:
         """Return the key of a record."""
         return stored[len(self._front) :].decode()
 
-    def write(self, changes: Changes, batch: "Batch", families: "Families") -> None:
+    def write(self, changes: Changes, batch: "StoreBatch", families: "Families") -> None:
         """Write changes to this place."""
         family, front = families.config, self._front
         for key, value in changes.items():

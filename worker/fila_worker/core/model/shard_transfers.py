@@ -26,7 +26,7 @@ from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, range_of, u64
 from fila_worker.core.settings import Limits
 
 if TYPE_CHECKING:
-    from fila_worker.core.store import Batch, Families, Store
+    from fila_worker.core.store import Families, Store, StoreBatch
 
 
 class Owner(msgspec.Struct, array_like=True, frozen=True):
@@ -139,7 +139,7 @@ class ShardTransfers:
         """Return whether the outbox rests."""
         return now_ms < self._rests_until_ms
 
-    def recover(self, store: "Store", batch: "Batch") -> None:
+    def recover(self, store: "Store", batch: "StoreBatch") -> None:
         """Read what is unconfirmed, and what was taken."""
         state = self._families.state
         for key, value in store.scan(*range_of(INBOX), state):
@@ -158,7 +158,7 @@ class ShardTransfers:
             way.origins = None
             self.timer.by(AT_ONCE)
 
-    def add(self, to_shard: int, parcel: OutboxEntry, batch: "Batch") -> None:
+    def add(self, to_shard: int, parcel: OutboxEntry, batch: "StoreBatch") -> None:
         """Put a message on the channel to its shard."""
         way = self.ways.setdefault(to_shard, PeerChannel(self._stream))
         way.last += 1
@@ -211,7 +211,7 @@ class ShardTransfers:
         stretch = way.stretches[0] if way is not None and way.stretches else None
         return stretch is not None and stretch.stream == stream and stretch.first <= last <= stretch.last
 
-    def confirmed(self, to_shard: int, last: int, batch: "Batch") -> None:
+    def confirmed(self, to_shard: int, last: int, batch: "StoreBatch") -> None:
         """Remove the messages of a channel's oldest stream up to number ``last``: they have arrived."""
         way = self.ways[to_shard]
         stretch = way.stretches[0]
@@ -239,12 +239,12 @@ class ShardTransfers:
         """Return what came in of a shard's stream so far."""
         return self.taken.get(from_shard, {}).get(stream) or InboxCursor(0, [])
 
-    def take(self, command: TransferMessages, taken: InboxCursor, batch: "Batch") -> None:
+    def take(self, command: TransferMessages, taken: InboxCursor, batch: "StoreBatch") -> None:
         """Remember what of a batch came in."""
         self.taken.setdefault(command.from_shard, {})[command.stream] = taken
         batch.put(INBOX + pack_u32(command.from_shard) + command.stream, encode_entry(taken), self._families.state)
 
-    def forget_streams(self, from_shard: int, since: bytes, batch: "Batch") -> None:
+    def forget_streams(self, from_shard: int, since: bytes, batch: "StoreBatch") -> None:
         """Forget the streams of a shard from which nothing more can come, except the last few."""
         streams = self.taken.get(from_shard, {})
         past = sorted(each for each in streams if each < since)

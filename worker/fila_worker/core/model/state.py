@@ -18,7 +18,7 @@ from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.ids import sequence, shard_of_id
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.callback_group_parts import BatchParts, Outcome
+from fila_worker.core.callback_group_parts import BatchParts, MemberOutcome
 from fila_worker.core.due_time import AT_ONCE, Calendar, DueTime, NoCalendar
 from fila_worker.core.effects import Call, Effect, Post
 from fila_worker.core.hooks import HookCompiler
@@ -330,7 +330,7 @@ class State:
             self.runnable[queue.id] = queue
             self.delivery.due_ms = AT_ONCE
 
-    def end_members(self, queue: Queue, tokens: Iterable[bytes], outcome: Outcome) -> None:
+    def end_members(self, queue: Queue, tokens: Iterable[bytes], outcome: MemberOutcome) -> None:
         """Count messages of a queue that are done in their batches, which have these tokens."""
         if not queue.gone:  # else all its members count as removed already
             self.batch_parts.end(queue.name, tokens, outcome, self.batch)

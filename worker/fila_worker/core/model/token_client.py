@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Grants, TokenWant
 from fila_worker.core.due_time import AT_ONCE, DueTime
-from fila_worker.core.model.lane_tokens import DISMISSED_MAX, BucketLevels, LaneTokens, Parks, Traffic
+from fila_worker.core.model.lane_tokens import DISMISSED_MAX, BucketLevels, LaneTokens, ParkedKeys, Traffic
 
 if TYPE_CHECKING:
     from fila_proto_zmq.runtime_config import Limit
@@ -85,7 +85,7 @@ class TokenClient:
         """The limits of the throttle keys that have a rate. Change them with :meth:`limit` or :meth:`replace`."""
         self.held = False
         """Whether no message with throttle keys is delivered, because new limits are coming and are not known yet."""
-        self.parks, self.levels = Parks(), BucketLevels()
+        self.parks, self.levels = ParkedKeys(), BucketLevels()
         self._shards = shards
         self._idle: dict[LaneTokens, None] = {}
         """Throttles without lanes. The one that lost its last lane first is in front."""

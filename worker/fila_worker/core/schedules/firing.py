@@ -16,7 +16,7 @@ from fila_proto_zmq.events import ScheduleCaughtUp, ScheduleFailed
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.record import open_envelope, seal_envelope
 from fila_worker.core.model.shard_transfers import Owner
-from fila_worker.core.schedules.table import ALL, MESSAGE, SKIP, Interval, Schedule, ScheduleTable, decode_message
+from fila_worker.core.schedules.table import ALL, MESSAGE, SKIP, Interval, KeptSchedule, ScheduleTable, decode_message
 from fila_worker.core.settle import remote_enqueues
 from fila_worker.core.store import DamageError
 
@@ -45,7 +45,7 @@ def carry_out_due(state: "State", table: ScheduleTable, now_ms: int) -> None:
             break
 
 
-def _carry_out(state: "State", table: ScheduleTable, schedule: Schedule, now_ms: int) -> int:
+def _carry_out(state: "State", table: ScheduleTable, schedule: KeptSchedule, now_ms: int) -> int:
     """Carry out what is due of a schedule. Return how many due times were counted one by one."""
     progress, times = schedule.progress, schedule.times
     assert times is not None, "a schedule without due times is not planned"
@@ -77,7 +77,7 @@ def _carry_out(state: "State", table: ScheduleTable, schedule: Schedule, now_ms:
     return 0 if isinstance(times, Interval) else skipped
 
 
-def _count(schedule: Schedule, first_ms: int, last_ms: int, most: int) -> int:
+def _count(schedule: KeptSchedule, first_ms: int, last_ms: int, most: int) -> int:
     """Return the number of due times from one up to another, which does not count; of a cron expression at most ``most``."""
     times = schedule.times
     if isinstance(times, Interval):
@@ -90,7 +90,7 @@ def _count(schedule: Schedule, first_ms: int, last_ms: int, most: int) -> int:
     return count
 
 
-def _send(state: "State", table: ScheduleTable, schedule: Schedule, due_ms: int, now_ms: int) -> None:
+def _send(state: "State", table: ScheduleTable, schedule: KeptSchedule, due_ms: int, now_ms: int) -> None:
     limits, progress = state.settings.limits, schedule.progress
     message = _message(state, schedule, due_ms)
     remote_enqueues.send(state, Owner(FEATURE, schedule.name, due_ms), schedule.record.queue, message)
@@ -100,7 +100,7 @@ def _send(state: "State", table: ScheduleTable, schedule: Schedule, due_ms: int,
     table.late += now_ms - schedule.at_ms > limits.schedule_late_ms
 
 
-def _message(state: "State", schedule: Schedule, due_ms: int) -> Enqueue:
+def _message(state: "State", schedule: KeptSchedule, due_ms: int) -> Enqueue:
     """Return a schedule's message for a due time."""
     data = state.store.get(MESSAGE + schedule.name.encode(), state.store.families.state)
     if data is None:
@@ -113,7 +113,7 @@ def _message(state: "State", schedule: Schedule, due_ms: int) -> Enqueue:
 
 
 def take_outcome(
-    state: "State", table: ScheduleTable, name: str, outcome: remote_enqueues.Outcome, now_ms: int
+    state: "State", table: ScheduleTable, name: str, outcome: remote_enqueues.RemoteOutcome, now_ms: int
 ) -> bool:  # fmt: skip
     """Take what came of the message for a due time. The schedule goes on once that is final. Return whether it waits for the message."""
     schedule = table.by_name.get(name)

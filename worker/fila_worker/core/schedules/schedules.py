@@ -30,8 +30,8 @@ from fila_worker.core.schedules.table import (
     MESSAGE,
     PREFIXES,
     SCHEDULE,
-    Progress,
-    Schedule,
+    KeptSchedule,
+    ScheduleProgress,
     ScheduleRecord,
     ScheduleTable,
     check_rest,
@@ -69,7 +69,7 @@ def put_schedule(state: "State", call: "Call", command: PutSchedule) -> Schedule
         record.anchor_ms = old.record.anchor_ms
     times = due_times(state.calendar, record.cron, record.every_ms, record.timezone, record.anchor_ms)
     _check_room(state, table, old, record.size_bytes)
-    progress = replace(old.progress) if old is not None else Progress(now_ms)
+    progress = replace(old.progress) if old is not None else ScheduleProgress(now_ms)
     if not goes_on:
         progress.handled_ms, progress.in_a_row = now_ms, 0
     if old is not None and not (goes_on and old.record.queue == record.queue):
@@ -77,7 +77,7 @@ def put_schedule(state: "State", call: "Call", command: PutSchedule) -> Schedule
     batch, family = state.batch, state.store.families.state
     batch.put(SCHEDULE + name.encode(), encode(record), family)
     batch.put(MESSAGE + name.encode(), encode(command.enqueue), family)
-    schedule = Schedule(name, record, progress, times)
+    schedule = KeptSchedule(name, record, progress, times)
     schedule.save(batch, family)
     state.to_be_synced = True
     table.add(schedule)
@@ -109,7 +109,7 @@ def _check_message(state: "State", command: PutSchedule, now_ms: int) -> None:
             raise InvalidArgumentError(f"header {header!r} is the schedule's own: leave it out")
 
 
-def _check_room(state: "State", table: ScheduleTable, old: Schedule | None, size_bytes: int) -> None:
+def _check_room(state: "State", table: ScheduleTable, old: KeptSchedule | None, size_bytes: int) -> None:
     limits = state.settings.limits
     count = len(table.by_name) + (old is None)
     held_bytes = table.size_bytes + size_bytes - (old.record.size_bytes if old else 0)
@@ -135,7 +135,7 @@ def get_schedule(state: "State", call: "Call", command: GetSchedule) -> Schedule
 
 def list_schedules(state: "State", call: "Call", command: ListSchedules) -> ScheduleList:
     """Return a page of the shard's schedules by name: those after a given name that the asking client may see."""
-    found: list[Schedule] = []
+    found: list[KeptSchedule] = []
     looks = 0
     by_name = state.part(ScheduleTable).by_name
     for name in by_name.irange(max(command.prefix, command.after)):
@@ -161,7 +161,7 @@ def delete_schedule(state: "State", call: "Call", command: DeleteSchedule) -> Sc
     return ScheduleDeleted()
 
 
-def _view(state: "State", schedule: Schedule) -> ScheduleView:
+def _view(state: "State", schedule: KeptSchedule) -> ScheduleView:
     record, progress = schedule.record, schedule.progress
     planned = schedule.due_ms is not None
     return ScheduleView(
@@ -199,7 +199,7 @@ class Schedules(Component):
         state.part(Owners).register(FEATURE, partial(take_outcome, state, table))
         state.part(ReportState).schedules = partial(metrics, state)
         for number, (name, record, progress) in enumerate(stored_schedules(state.store), 1):
-            schedule = Schedule(name, record, progress, None)
+            schedule = KeptSchedule(name, record, progress, None)
             try:
                 schedule.times = due_times(
                     state.calendar, record.cron, record.every_ms, record.timezone, record.anchor_ms

@@ -24,7 +24,7 @@ from fila_worker.core.due_time import Calendar, DueTime, DueTimes
 from fila_worker.core.keys import range_of
 
 if TYPE_CHECKING:
-    from fila_worker.core.store import Batch, Store
+    from fila_worker.core.store import Store, StoreBatch
 
 SKIP: Final = "skip"
 ONCE: Final = "once"
@@ -107,7 +107,7 @@ class ScheduleRecord(msgspec.Struct, array_like=True):
         return mine == (other.cron, other.every_ms, other.timezone, other.jitter_ms)
 
 
-class Progress(msgspec.Struct, array_like=True):
+class ScheduleProgress(msgspec.Struct, array_like=True):
     """How far a schedule is. ``handled_ms``: all due times up to this one are carried out, or skipped. It never goes back."""
 
     handled_ms: int
@@ -127,11 +127,11 @@ class Progress(msgspec.Struct, array_like=True):
 
 encode: Final = msgspec.msgpack.Encoder().encode
 decode_schedule: Final = msgspec.msgpack.Decoder(ScheduleRecord).decode
-decode_progress: Final = msgspec.msgpack.Decoder(Progress).decode
+decode_progress: Final = msgspec.msgpack.Decoder(ScheduleProgress).decode
 decode_message: Final = msgspec.msgpack.Decoder(Enqueue).decode
 
 
-class Schedule:
+class KeptSchedule:
     """A schedule in memory. ``times`` None: its rule can't be read here, so it is never due.
 
     Invariant: it has a next due time, unless one is under way, there is none, or its rule can't be read.
@@ -139,7 +139,7 @@ class Schedule:
 
     __slots__ = ("at_ms", "due_ms", "name", "progress", "record", "times")
 
-    def __init__(self, name: str, record: ScheduleRecord, progress: Progress, times: "DueTimes | None") -> None:
+    def __init__(self, name: str, record: ScheduleRecord, progress: ScheduleProgress, times: "DueTimes | None") -> None:
         self.name = name
         self.record = record
         self.progress = progress
@@ -149,7 +149,7 @@ class Schedule:
         self.at_ms = 0
         """When its message is to be enqueued: the due time and its jitter, and not before the one of the due time before."""
 
-    def save(self, batch: "Batch", family: object) -> None:
+    def save(self, batch: "StoreBatch", family: object) -> None:
         """Make its progress durable with the batch."""
         batch.put(PROGRESS + self.name.encode(), encode(self.progress), family)
 
@@ -163,7 +163,7 @@ class ScheduleTable:
     """
 
     def __init__(self) -> None:
-        self.by_name: SortedDict[str, Schedule] = SortedDict()
+        self.by_name: SortedDict[str, KeptSchedule] = SortedDict()
         self.size_bytes = 0
         self.under_way = 0
         self.fired = self.late = self.skipped = self.failed = 0
@@ -171,7 +171,7 @@ class ScheduleTable:
         self.timer = DueTime()
         self._heap: list[tuple[int, str, int]] = []
 
-    def add(self, schedule: Schedule) -> None:
+    def add(self, schedule: KeptSchedule) -> None:
         """Add a schedule, instead of one of the same name."""
         self.remove(schedule.name)
         self.by_name[schedule.name] = schedule
@@ -188,7 +188,7 @@ class ScheduleTable:
             schedule.due_ms = None
             self._trim()
 
-    def plan(self, schedule: Schedule) -> None:
+    def plan(self, schedule: KeptSchedule) -> None:
         """Find the next due time of a schedule."""
         schedule.due_ms = None
         if schedule.times is None or schedule.progress.under_way_ms:
@@ -217,7 +217,7 @@ class ScheduleTable:
         schedule = self.by_name.get(name)
         return schedule is not None and (schedule.at_ms, schedule.due_ms) == (at_ms, due_ms)
 
-    def take_due(self, now_ms: int) -> Iterator[Schedule]:
+    def take_due(self, now_ms: int) -> Iterator[KeptSchedule]:
         """Yield the schedules whose time has come, the first one first. Each has to be planned anew, or be under way."""
         while self._heap and self._heap[0][0] <= now_ms:
             entry = heappop(self._heap)
@@ -236,7 +236,7 @@ def schedule_name(key: bytes) -> str:
     return key.partition(b":")[2].decode()
 
 
-def stored_schedules(store: "Store") -> Iterator[tuple[str, ScheduleRecord, Progress]]:
+def stored_schedules(store: "Store") -> Iterator[tuple[str, ScheduleRecord, ScheduleProgress]]:
     """Yield the stored schedules by name. Raise :class:`msgspec.MsgspecError`, or :class:`KeyError` for one without progress."""
     state = store.families.state
     for key, value in store.scan(*range_of(SCHEDULE), state):

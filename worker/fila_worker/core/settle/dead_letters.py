@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from fila_proto_zmq.commands import Transfer
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import BATCHED, Record, pack_record
-from fila_worker.core.callback_group_parts import Outcome
+from fila_worker.core.callback_group_parts import MemberOutcome
 from fila_worker.core.enqueue import insert
 from fila_worker.core.keys import number_in, own_place
 from fila_worker.core.model.lanes import tokens_of, unpack_stored
@@ -45,7 +45,7 @@ def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes,
     source.dead_lettered += 1
     state.touch(source, now_ms)
     if record[1] & BATCHED:
-        state.end_members(source, tokens_of([record]).values(), Outcome.DEAD)
+        state.end_members(source, tokens_of([record]).values(), MemberOutcome.DEAD)
     policy = source.options.dead_letter or OWN
     if policy == DISCARD or source.gone:
         return

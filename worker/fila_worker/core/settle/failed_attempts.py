@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.limits import PRIORITY_MIN
 from fila_proto_zmq.record import HAS_TTL, Record, headers_length, pack_record
-from fila_worker.core.callback_group_parts import Outcome
-from fila_worker.core.hooks import RETRY, Failure, FailureDecision, HookFailed
+from fila_worker.core.callback_group_parts import MemberOutcome
+from fila_worker.core.hooks import RETRY, FailedAttempt, FailureDecision, HookFailed
 from fila_worker.core.keys import first_of_all, place_of
-from fila_worker.core.model.due_index import Kind, delay, on_the_grid, too_old
+from fila_worker.core.model.due_index import DueKind, delay, on_the_grid, too_old
 from fila_worker.core.model.lanes import extension_of, unpack_stored
 from fila_worker.core.model.leases import TAKEN, Lease, Reservation
 from fila_worker.core.settle import dead_letters
@@ -120,11 +120,11 @@ def _decisions(state: "State", queue: "Queue", failed: Sequence[_Returned], now_
     return [RETRY if isinstance(decision, HookFailed) else decision for decision in decisions]
 
 
-def _failure(message: _Returned) -> Failure:
+def _failure(message: _Returned) -> FailedAttempt:
     record = message.record
     headers = record.envelope[4 : 4 + headers_length(record.envelope)]
     name = message.lane.key.name
-    return Failure(headers, format_id(record.id_high, record.id_low), record.attempts, record.extension.error, name)
+    return FailedAttempt(headers, format_id(record.id_high, record.id_low), record.attempts, record.extension.error, name)
 
 
 def _dead_letter_reason(queue: "Queue", message: _Returned, attempt: Attempt, decision: FailureDecision) -> str | None:
@@ -192,7 +192,7 @@ def _key_in_front(state: "State", lane: "Lane", key: bytes, record: bytes) -> by
         state.save_queue(lane.key.queue)
     expires_ms = extension_of(record).expires_ms if record[1] & HAS_TTL else None
     if expires_ms is not None:
-        state.due_index.add(on_the_grid(expires_ms), Kind.EXPIRE, front, state.batch)
+        state.due_index.add(on_the_grid(expires_ms), DueKind.EXPIRE, front, state.batch)
     return front
 
 
@@ -259,7 +259,7 @@ def _drop(state: "State", lease: Lease, indexes: list[int], ended: bool) -> None
     """Remove members that are delivered at most once: they do not come back, however their lease ends."""
     if lease.batches is not None:
         tokens = [lease.batches[each] for each in indexes if each in lease.batches]
-        state.end_members(lease.queue, tokens, Outcome.ACKED)
+        state.end_members(lease.queue, tokens, MemberOutcome.ACKED)
     for index in indexes:
         message_key, lane = lease.members[index]  # type: ignore[misc]
         lease.members[index] = ended

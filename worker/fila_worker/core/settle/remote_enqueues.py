@@ -20,11 +20,11 @@ from fila_proto_zmq.commands import Enqueue, EnqueueOutcome, Fault, Transfer
 from fila_proto_zmq.errors import FilaError, StorageError, UnsupportedVersionError
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.enqueue.enqueue import enqueue_one
-from fila_worker.core.model.due_index import Kind
+from fila_worker.core.model.due_index import DueKind
 from fila_worker.core.model.shard_transfers import BROKER, OutboxEntry, Owner, decode_outbox, encode_entry
 
 if TYPE_CHECKING:
-    from fila_worker.core.model.due_index import Entry
+    from fila_worker.core.model.due_index import DueEntry
     from fila_worker.core.model.state import State
 
 RETRY_MS_MIN: Final = 1000
@@ -32,7 +32,7 @@ RETRY_MS_MAX: Final = 30_000
 """The bounds of the time until an enqueue is tried again. It doubles with each try, or is what the fault says if that is longer."""
 
 
-class Outcome(NamedTuple):
+class RemoteOutcome(NamedTuple):
     """What came of an enqueue. ``message``: the two halves of the message's id; None: it is not stored.
 
     ``retry_ms``: when it is tried again, Unix ms; None: this is the last outcome of this enqueue.
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
     """:attr:`~fila_worker.core.model.shard_transfers.Owner.number` of the enqueue."""
 
 
-Receiver: TypeAlias = Callable[[str, Outcome, int], bool]
+Receiver: TypeAlias = Callable[[str, RemoteOutcome, int], bool]
 """Takes an outcome: the owner's name, the outcome, the time in Unix ms. It returns whether the owner waits for this enqueue. It only
 writes: it must not commit, and must not fail if the owner is gone."""
 
@@ -60,7 +60,7 @@ class Owners:
         """Have the outcomes for a feature's owners passed to ``receiver``. Call it when the shard is recovered, or before."""
         self._receivers[feature] = receiver
 
-    def tell(self, owner: Owner, outcome: Outcome, now_ms: int) -> bool:
+    def tell(self, owner: Owner, outcome: RemoteOutcome, now_ms: int) -> bool:
         """Pass an outcome to its owner, and return whether that waits for the enqueue.
 
         The outcome for a feature that this version does not have is dropped.
@@ -108,13 +108,13 @@ def conclude(
     retry_ms = None
     if fault is not None and (outcome is None or from_fault(fault).retryable):
         retry_ms = now_ms + min(max(fault.retry_after_ms, RETRY_MS_MIN << min(entry.tries, 10)), RETRY_MS_MAX)
-    waited_for = state.part(Owners).tell(entry.owner, Outcome(message, fault, retry_ms, entry.owner.number), now_ms)
+    waited_for = state.part(Owners).tell(entry.owner, RemoteOutcome(message, fault, retry_ms, entry.owner.number), now_ms)
     if retry_ms is not None and waited_for:
         entry.tries += 1
-        state.due_index.add(retry_ms, Kind.ENQUEUE, waits_as, state.batch, encode_entry(entry))
+        state.due_index.add(retry_ms, DueKind.ENQUEUE, waits_as, state.batch, encode_entry(entry))
 
 
-def go_on(state: "State", due: "Iterable[Entry]", now_ms: int) -> None:
+def go_on(state: "State", due: "Iterable[DueEntry]", now_ms: int) -> None:
     """Send enqueues again that have waited. One that has an outcome already is concluded."""
     for each in due:
         entry = decode_outbox(each.note)

@@ -21,7 +21,7 @@ from fila_proto_zmq.limits import (
     LEASE_MS_MIN,
     METADATA_BYTES_MAX,
 )
-from fila_worker.core.callback_group_parts import Outcome
+from fila_worker.core.callback_group_parts import MemberOutcome
 from fila_worker.core.effects import Call
 from fila_worker.core.model.acked_messages import mark_acked
 from fila_worker.core.model.component import Component
@@ -237,7 +237,7 @@ def ack(state: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms
     if queue.options.max_in_flight_per_key is not None:
         _free_slots(state, lease, indexes)
     if lease.batches is not None:
-        state.end_members(queue, [lease.batches[each] for each in indexes if each in lease.batches], Outcome.ACKED)
+        state.end_members(queue, [lease.batches[each] for each in indexes if each in lease.batches], MemberOutcome.ACKED)
     if len(indexes) == len(lease.members):
         mark_acked(state, lease)
         state.leases.close_acked(lease)

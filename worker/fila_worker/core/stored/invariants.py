@@ -14,7 +14,7 @@ from fila_worker.core.model.acked_messages import is_mark
 from fila_worker.core.model.cold_lanes import unpacked
 from fila_worker.core.model.component import InvariantBroken
 from fila_worker.core.model.consumers import Subscription
-from fila_worker.core.model.due_index import Kind, parse_delayed
+from fila_worker.core.model.due_index import DueKind, parse_delayed
 from fila_worker.core.model.lanes import held_bytes
 from fila_worker.core.model.leases import FINISHED, SETTLED
 from fila_worker.core.model.ledger import decode_lane
@@ -172,7 +172,7 @@ def _check_delayed(state: "State") -> None:
     first = None
     for key, _ in state.store.scan(FIRST, LAST, families.schedule):
         first = first or key
-        if key[8] == Kind.RELEASE:
+        if key[8] == DueKind.RELEASE:
             entries.setdefault(key[9:], []).append(u64(key))
     delayed: Counter[int] = Counter()
     retrying: Counter[int] = Counter()

@@ -14,7 +14,7 @@ from typing import Final
 
 from fila_worker.log.kafka.clients import Trouble, kafka, new_producer, text_of
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.log.partition import Report
+from fila_worker.log.partition import AppendReport
 
 PAUSE_S_MAX: Final = 1.0
 """A longer time between two looks is a pause of this process, in which no report could come: it costs no more patience than this."""
@@ -36,7 +36,7 @@ class Outcomes:
         self._reported = 0
         self._waiting: deque[tuple[int, int, float]] = deque()
         """The appends that had no outcome when last looked at: number, bytes, and when they began."""
-        self._settled: dict[int, Report] = {}
+        self._settled: dict[int, AppendReport] = {}
         self._failed: tuple[int, str] | None = None
         """The first append that failed, and why."""
         self.bytes = 0
@@ -54,7 +54,7 @@ class Outcomes:
     def settle(self, number: int, offset: int | None) -> None:
         """Take it that an append is in the log."""
         with self._lock:
-            self._settled[number] = Report(number, offset)
+            self._settled[number] = AppendReport(number, offset)
             self._drop_settled()
 
     def fail(self, number: int, reason: str) -> bool:
@@ -87,7 +87,7 @@ class Outcomes:
             self._looked_s = now_s
             return bool(self._waiting) and self._awake_s - self._waiting[0][2] > self._patience_s
 
-    def take(self) -> list[Report]:
+    def take(self) -> list[AppendReport]:
         """Return the reports that can be given now."""
         reports = []
         with self._lock:
@@ -99,7 +99,7 @@ class Outcomes:
                 first, reason = self._failed
                 behind = f"append {first} failed ({reason}), and nothing is sent behind it"
                 rest = range(self._reported + 1, self._appended + 1)
-                reports.extend(Report(number, None, reason if number == first else behind) for number in rest)
+                reports.extend(AppendReport(number, None, reason if number == first else behind) for number in rest)
                 self._reported = self._appended
         return reports
 
@@ -159,7 +159,7 @@ class KafkaAppender:
             return f"{self._outcomes.bytes:,} bytes have no report yet, and the limit is {settings.unreported_bytes_max:,}"
         return ""
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[AppendReport]:
         """Return the outcomes that are known by now."""
         return self._outcomes.take()
 

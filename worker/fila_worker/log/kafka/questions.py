@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fila_worker.log.kafka.clients import admin, kafka
 
 
-class Answer(NamedTuple):
+class PartitionEnds(NamedTuple):
     """Where a partition begins and ends."""
 
     question: int
@@ -21,7 +21,7 @@ class Answer(NamedTuple):
     end: int
 
 
-class Answers:
+class PartitionAnswers:
     """The answers to one question at a time, for both ends. They come in a thread of the client.
 
     They must not have the client: if its own thread drops it last, the library ends the process.
@@ -38,7 +38,7 @@ class Answers:
         self._open: set[str] = set()
         """The ends that the question under way has no answer for yet."""
         self._found: dict[str, int] = {}
-        self.last: Answer | None = None
+        self.last: PartitionEnds | None = None
 
     def begin(self, now_ms: int) -> bool:
         """Begin a question. Return False if one is under way, or nobody wants an answer any more."""
@@ -60,7 +60,7 @@ class Answers:
             if self._open:
                 return
             if len(self._found) == 2:
-                self.last = Answer(self.asked, self._asked_ms, **self._found)
+                self.last = PartitionEnds(self.asked, self._asked_ms, **self._found)
             if not self._closed:
                 self._wake()
 
@@ -82,10 +82,10 @@ class Questions:
         now_ms: Callable[[], int],
         wake: Callable[[], None],
     ) -> None:
-        """``wake``: as in :class:`Answers`."""
+        """``wake``: as in :class:`PartitionAnswers`."""
         self._client, self._partition = client, partition
         self._timeout_s, self._now_ms = timeout_s, now_ms
-        self._answers = Answers(wake)
+        self._answers = PartitionAnswers(wake)
 
     @property
     def asked(self) -> int:
@@ -93,7 +93,7 @@ class Questions:
         return self._answers.asked
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> PartitionEnds | None:
         """The last one."""
         return self._answers.last
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from fila_proto_zmq.errors import StorageError
 from fila_worker.log.kafka.clients import Trouble, kafka, new_consumer
-from fila_worker.log.kafka.questions import Answer, Questions
+from fila_worker.log.kafka.questions import PartitionEnds, Questions
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.log.partition import Entry, TrimmedError
+from fila_worker.log.partition import LogEntry, TrimmedError
 from fila_worker.log.rule import LOST_ADVICE, LostError
 
 WILL_NOT_PASS: Final = frozenset({
@@ -50,7 +50,7 @@ class KafkaTail:
         place = kafka.TopicPartition(self._settings.topic, self._number, self._next, leader_epoch=self._epoch)
         self._consumer.assign([place])
 
-    def read(self, records_max: int) -> list[Entry]:
+    def read(self, records_max: int) -> list[LogEntry]:
         """Return the next records that have arrived."""
         if self._unexplained is not None:
             self._explain(self._unexplained)
@@ -61,7 +61,7 @@ class KafkaTail:
             if error is not None:
                 self._judge(error)
             elif self._unexplained is None and self._failure is None and offset is not None:
-                entries.append(Entry(offset, data or b""))
+                entries.append(LogEntry(offset, data or b""))
                 self._next, self._epoch, self._missing = offset + 1, _epoch_of(message), 0
         if not entries:
             self._raise_failure()
@@ -91,7 +91,7 @@ class KafkaTail:
         if self._failure is None:
             self._assign()
 
-    def _explained(self, answer: Answer) -> StorageError | None:
+    def _explained(self, answer: PartitionEnds) -> StorageError | None:
         details = {"offset": self._next, "begin": answer.begin, "end": answer.end}
         if self._next < answer.begin:
             text = (

@@ -31,14 +31,24 @@ Rejected: a lease with an end that others know. It needs clocks that run at abou
 log fences anyway.
 """
 
-from fila_worker.log.leadership.actions import Action, Append, Ask, End, Follow, Recover, Serve, State, StopServing
+from fila_worker.log.leadership.actions import (
+    Action,
+    Append,
+    AskEnd,
+    End,
+    Follow,
+    LeadershipState,
+    Recover,
+    Serve,
+    StopServing,
+)
 from fila_worker.log.leadership.machine import Leadership
 from fila_worker.log.leadership.term import LeadershipLimits, Proof
 
 __all__ = [
     "Action",
     "Append",
-    "Ask",
+    "AskEnd",
     "End",
     "Follow",
     "Leadership",
@@ -46,6 +56,6 @@ __all__ = [
     "Proof",
     "Recover",
     "Serve",
-    "State",
+    "LeadershipState",
     "StopServing",
 ]

@@ -3,10 +3,10 @@
 from enum import Enum, auto
 from typing import NamedTuple
 
-from fila_worker.log.records import Kind
+from fila_worker.log.records import RecordKind
 
 
-class State(Enum):
+class LeadershipState(Enum):
     """What this process is to the shard."""
 
     FOLLOWS = auto()
@@ -20,7 +20,7 @@ class State(Enum):
     """This process must not go on: its copy of the shard may be ahead of the log."""
 
 
-class Ask(NamedTuple):
+class AskEnd(NamedTuple):
     """Ask the partition for its end."""
 
 
@@ -31,7 +31,7 @@ class Append(NamedTuple):
     appender.
     """
 
-    kind: Kind
+    kind: RecordKind
     body: bytes
 
 
@@ -66,4 +66,4 @@ class End(NamedTuple):
     reason: str
 
 
-Action = Ask | Append | Recover | Serve | StopServing | Follow | End
+Action = AskEnd | Append | Recover | Serve | StopServing | Follow | End

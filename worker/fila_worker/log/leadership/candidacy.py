@@ -6,7 +6,7 @@ from fila_worker.log.bodies import Node
 from fila_worker.log.leadership.term import LeadershipLimits
 
 
-class Answers:
+class EndOfLog:
     """Questions for the end of one partition, and their answers. A question has an answer or not: ``asked_ms`` says which one has."""
 
     def __init__(self, now_ms: int, limits: LeadershipLimits) -> None:
@@ -101,7 +101,7 @@ class Vacancy(NamedTuple):
     """The log has no marker yet."""
 
 
-class Standing:
+class Candidacy:
     """One standby's place, and what it has heard."""
 
     def __init__(self, node: Node, now_ms: int, limits: LeadershipLimits) -> None:

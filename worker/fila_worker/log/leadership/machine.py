@@ -1,10 +1,20 @@
 """The states of one process in one shard, and the ways between them."""
 
 from fila_worker.log.bodies import Beat, Body, Figures, Leaves, Marker, Node, Wish, decode_body, encode_body
-from fila_worker.log.leadership.actions import Action, Append, Ask, End, Follow, Recover, Serve, State, StopServing
-from fila_worker.log.leadership.candidacy import Answers, Standing, Vacancy
-from fila_worker.log.leadership.term import LeadershipLimits, Proof, Reign
-from fila_worker.log.records import Kind
+from fila_worker.log.leadership.actions import (
+    Action,
+    Append,
+    AskEnd,
+    End,
+    Follow,
+    LeadershipState,
+    Recover,
+    Serve,
+    StopServing,
+)
+from fila_worker.log.leadership.candidacy import Candidacy, EndOfLog, Vacancy
+from fila_worker.log.leadership.term import LeadershipLimits, LeadershipTerm, Proof
+from fila_worker.log.records import RecordKind
 from fila_worker.log.rule import Counted
 
 
@@ -23,7 +33,7 @@ class Leadership:
     ) -> None:
         """``epoch``: of the copy's position, -1 if it begins with the log. ``last``: the node whose marker that was, if the copy has kept it."""
         self.node, self.limits = node, limits or LeadershipLimits()
-        self.state = State.FOLLOWS
+        self.state = LeadershipState.FOLLOWS
         self.serves = False
         self.wants = False
         self.figures = Figures()
@@ -37,8 +47,8 @@ class Leadership:
         self._alone_before_ms = 0
         """For how long the leader before was alone, if its last record says that it leaves."""
         self._retires = False
-        self._standing = Standing(node, now_ms, self.limits)
-        self._answers = Answers(now_ms, self.limits)
+        self._standing = Candidacy(node, now_ms, self.limits)
+        self._answers = EndOfLog(now_ms, self.limits)
         self._reached_end = False
         self._wished_ms = now_ms - self.limits.wish_ms
         # a claim
@@ -49,7 +59,7 @@ class Leadership:
         """Where the marker is, if the log has told."""
         self._found_ms: int | None = None
         """When this node's own marker was read, and behind any question before."""
-        self._reign = Reign(now_ms, self.limits)
+        self._reign = LeadershipTerm(now_ms, self.limits)
         """The last one."""
         self._successor: str | None = None
 
@@ -83,16 +93,16 @@ class Leadership:
         self._listen(now_ms)
         self._standing.heard_ms = now_ms
         self._answers.read(counted.position.offset)
-        if counted.kind is Kind.MARKER:
+        if counted.kind is RecordKind.MARKER:
             self._read_marker(counted, now_ms)
             return
         if self._reigns():
             return  # its own
         self._others_ms, self._alone_before_ms = now_ms, 0
         self.epoch, self._standing.vacancy = counted.position.epoch, None
-        if counted.kind is Kind.BEAT and (beat := decode_body(counted.body, Beat)):
+        if counted.kind is RecordKind.BEAT and (beat := decode_body(counted.body, Beat)):
             self.leader, self.leader_figures = beat.node, beat.figures
-        elif counted.kind is Kind.LEAVES:
+        elif counted.kind is RecordKind.LEAVES:
             leaves = decode_body(counted.body, Leaves)
             self._standing.vacancy = Vacancy(now_ms, leaves.successor if leaves else "")
             self.leader = leaves.node if leaves else None
@@ -106,13 +116,13 @@ class Leadership:
     def marked(self, offset: int | None, now_ms: int) -> None:
         """Take that the marker is in the log, at ``offset`` if the log tells."""
         self._listen(now_ms)
-        if self.state is State.CLAIMS:
+        if self.state is LeadershipState.CLAIMS:
             self._marked, self._mark = True, offset
 
     def mark_failed(self, reason: str, now_ms: int) -> None:
         """Take that the marker is in the log or not. If it is found later, it counts as a vacancy."""
         self._listen(now_ms)
-        if self.state is State.CLAIMS:
+        if self.state is LeadershipState.CLAIMS:
             self._give_up(f"its marker may be in the log or not: {reason}", now_ms, own=self._found_ms is not None)
             self._standing.not_before_ms = now_ms + self.limits.again_ms
 
@@ -129,16 +139,16 @@ class Leadership:
     def fenced(self, reason: str, now_ms: int) -> None:
         """Take that another marker was read behind this writer's own."""
         self._listen(now_ms)
-        if self.state is State.CLAIMS or (self._reigns() and self._reign.is_what_others_have):
+        if self.state is LeadershipState.CLAIMS or (self._reigns() and self._reign.is_what_others_have):
             self._give_up(reason, now_ms)
-        elif self.state is not State.FOLLOWS:
+        elif self.state is not LeadershipState.FOLLOWS:
             self.failed(reason)
 
     def failed(self, reason: str) -> None:
         """Take that an append of the writer has an unknown outcome, or anything else after which its copy can't go on."""
-        if self.state is not State.ENDED:
+        if self.state is not LeadershipState.ENDED:
             self._stop_serving(reason)
-            self.state = State.ENDED
+            self.state = LeadershipState.ENDED
             self._actions.append(End(reason))
 
     def recovered(self, now_ms: int) -> None:
@@ -149,7 +159,7 @@ class Leadership:
     def leave(self, successor: str, now_ms: int) -> None:
         """Give the shard up, to a host if one is named. No effect on who does not lead, or leaves already."""
         self._listen(now_ms)
-        if self.state in {State.CLAIMS, State.LEADS} and self._successor is None:
+        if self.state in {LeadershipState.CLAIMS, LeadershipState.LEADS} and self._successor is None:
             self._successor = successor
 
     def retire(self, successor: str, now_ms: int) -> None:
@@ -165,7 +175,7 @@ class Leadership:
     def wished(self, body: bytes) -> str | None:
         """Return the host that asks for the shard by a WISH; None if this leader has no cause to go."""
         wish = decode_body(body, Wish)
-        if wish is None or not self.serves or self.state is not State.LEADS or self._successor is not None:
+        if wish is None or not self.serves or self.state is not LeadershipState.LEADS or self._successor is not None:
             return None
         return wish.host if wish.epoch == self.epoch and wish.host not in {"", self.node.host} else None
 
@@ -174,9 +184,9 @@ class Leadership:
     def step(self, now_ms: int) -> list[Action]:
         """Return what is to be done now, in this order."""
         self._listen(now_ms)
-        if self.state is State.FOLLOWS:
+        if self.state is LeadershipState.FOLLOWS:
             self._follow(now_ms)
-        if self.state is State.CLAIMS:
+        if self.state is LeadershipState.CLAIMS:
             self._check_claim(now_ms)
         if self._reigns():
             self._lead(now_ms)
@@ -188,9 +198,11 @@ class Leadership:
         if self._actions:
             return now_ms
         dues: list[int] = []
-        if self.state is State.FOLLOWS or (self.state is State.CLAIMS and self._marked and self._found_ms is not None):
+        if self.state is LeadershipState.FOLLOWS or (
+            self.state is LeadershipState.CLAIMS and self._marked and self._found_ms is not None
+        ):
             dues.append(self._ask_due_ms(now_ms))
-        if self.state is State.FOLLOWS:
+        if self.state is LeadershipState.FOLLOWS:
             claim = self._claim_due_ms()
             dues += [due for due in (claim, claim - self._answers.watch_ms) if due > now_ms]
             if self._may_wish():
@@ -210,7 +222,7 @@ class Leadership:
     @property
     def follows_closely(self) -> bool:
         """Whether it follows and has read all that the partition had when it last answered."""
-        return self.state is State.FOLLOWS and self._answers.at_end
+        return self.state is LeadershipState.FOLLOWS and self._answers.at_end
 
     # --- a standby ----------------------------------------------------------------------------------------------------
 
@@ -232,11 +244,13 @@ class Leadership:
             return
         self.epoch, self._standing.vacancy = offset, None
         self.leader, self.leader_figures = marker.node if marker else None, Figures()
-        if self.state is State.CLAIMS and (offset == self._mark or (mine and marker and marker.claim == self._claim)):
+        if self.state is LeadershipState.CLAIMS and (
+            offset == self._mark or (mine and marker and marker.claim == self._claim)
+        ):
             self._found_ms = max(now_ms, self._answers.asked_ms + 1)
             return
         self._others_ms, self._alone_before_ms = now_ms, 0
-        if self.state is State.CLAIMS and self._found_ms is not None:
+        if self.state is LeadershipState.CLAIMS and self._found_ms is not None:
             self._give_up(f"another marker is at offset {offset}, behind this node's own", now_ms)
         elif mine:  # of a claim that was given up: nobody leads by it
             self._standing.vacancy = Vacancy(now_ms, own=True)
@@ -256,7 +270,7 @@ class Leadership:
             self._ask(now_ms)
         if self._may_wish() and now_ms >= self._wished_ms + self.limits.wish_ms:
             self._wished_ms = now_ms
-            self._append(Kind.WISH, Wish(self.node.host, self.epoch))
+            self._append(RecordKind.WISH, Wish(self.node.host, self.epoch))
 
     def _claim_due_ms(self) -> int:
         return self._standing.claim_due_ms(self.leader)
@@ -269,7 +283,7 @@ class Leadership:
         return answers.since(due_ms) and (not self._standing.by_silence or answers.for_long(now_ms))
 
     def _ask_due_ms(self, now_ms: int) -> int:
-        if self.state is State.CLAIMS:
+        if self.state is LeadershipState.CLAIMS:
             return self._answers.due_ms(now_ms, self._found_ms, idle=False)
         vacancy, claim_ms = self._standing.vacancy, self._claim_due_ms()
         need_ms = claim_ms if now_ms >= claim_ms else vacancy.since_ms if vacancy is not None else None
@@ -278,9 +292,9 @@ class Leadership:
 
     def _ask(self, now_ms: int) -> None:
         self._answers.asked(now_ms)
-        self._actions.append(Ask())
+        self._actions.append(AskEnd())
 
-    def _append(self, kind: Kind, body: Body) -> None:
+    def _append(self, kind: RecordKind, body: Body) -> None:
         self._actions.append(Append(kind, encode_body(body)))
 
     def _may_wish(self) -> bool:
@@ -292,11 +306,11 @@ class Leadership:
     # --- a claim ------------------------------------------------------------------------------------------------------
 
     def _begin_claim(self, now_ms: int) -> None:
-        self.state = State.CLAIMS
+        self.state = LeadershipState.CLAIMS
         self._claim += 1
         self._claimed_ms = now_ms
         self._marked, self._mark, self._found_ms, self._successor = False, None, None, None
-        self._append(Kind.MARKER, Marker(self.node, self._claim))
+        self._append(RecordKind.MARKER, Marker(self.node, self._claim))
 
     def _check_claim(self, now_ms: int) -> None:
         """Lead if the own marker was read, and was the last one when the partition was asked after that."""
@@ -310,7 +324,7 @@ class Leadership:
     def _give_up(self, reason: str, now_ms: int, *, own: bool = False) -> None:
         """Go back to following. The copy of the shard has nothing that does not count."""
         self._stop_serving(reason)
-        self.state, self._successor = State.FOLLOWS, None
+        self.state, self._successor = LeadershipState.FOLLOWS, None
         self._answers.begin_again()
         self._standing.heard_ms = now_ms
         self._standing.vacancy = Vacancy(now_ms, own=True) if own else None
@@ -319,8 +333,8 @@ class Leadership:
     # --- a reign ------------------------------------------------------------------------------------------------------
 
     def _begin_reign(self) -> None:
-        self.state = State.LEADS
-        self._reign = Reign(self._claimed_ms, self.limits)
+        self.state = LeadershipState.LEADS
+        self._reign = LeadershipTerm(self._claimed_ms, self.limits)
         self._actions.append(Recover(self.epoch))
 
     def _lead(self, now_ms: int) -> None:
@@ -328,28 +342,28 @@ class Leadership:
         proved = reign.is_proved(now_ms)
         if self.serves and not proved:
             self._stop_serving(f"nothing was confirmed that was appended in the last {self.limits.proof_ms_max / 1000:g} s")
-        if self._successor is not None and self.state is State.LEADS:
-            self.state = State.LEAVES
+        if self._successor is not None and self.state is LeadershipState.LEADS:
+            self.state = LeadershipState.LEAVES
             self.serves = False
             self._actions.append(StopServing("the shard goes to another host"))
-        if self.state is State.LEADS and reign.recovered and not self.serves and proved:
+        if self.state is LeadershipState.LEADS and reign.recovered and not self.serves and proved:
             self.serves = True
             self._actions.append(Serve())
         beat = reign.beat_due_ms
-        if self.state is State.LEAVES and reign.stopped and reign.confirmed >= reign.appended:
+        if self.state is LeadershipState.LEAVES and reign.stopped and reign.confirmed >= reign.appended:
             self._end_reign(now_ms)
         elif beat is not None and now_ms >= beat:
             reign.beat(now_ms)
-            self._append(Kind.BEAT, Beat(self.node, self.figures))
+            self._append(RecordKind.BEAT, Beat(self.node, self.figures))
 
     def _reigns(self) -> bool:
-        return self.state is State.LEADS or self.state is State.LEAVES
+        return self.state is LeadershipState.LEADS or self.state is LeadershipState.LEAVES
 
     def _end_reign(self, now_ms: int) -> None:
         """Append the LEAVES, or follow if it counts."""
         if not self._reign.last_number:
             self._reign.leave()
-            self._append(Kind.LEAVES, Leaves(self.node, self._successor or "", now_ms - self._others_ms))
+            self._append(RecordKind.LEAVES, Leaves(self.node, self._successor or "", now_ms - self._others_ms))
         elif self._reign.confirmed >= self._reign.last_number:
             to = self._successor or ""
             self._give_up("the shard was left", now_ms)

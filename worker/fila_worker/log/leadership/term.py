@@ -59,7 +59,7 @@ class Proof(NamedTuple):
     """The same of the leader before, when it left. 0: it has not left, and may not know yet that it leads no more."""
 
 
-class Reign:
+class LeadershipTerm:
     """The time from a marker that counts to the end of its leader. ``claimed_ms``: when the marker was appended."""
 
     def __init__(self, claimed_ms: int, limits: LeadershipLimits) -> None:

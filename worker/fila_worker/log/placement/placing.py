@@ -5,10 +5,10 @@ from functools import partial
 from typing import Protocol
 
 from fila_worker.log.bodies import Node, NodeState
-from fila_worker.log.leadership import Leadership, State
+from fila_worker.log.leadership import Leadership, LeadershipState
 from fila_worker.log.partition import Partition
 from fila_worker.log.placement.control import ControlPartition
-from fila_worker.log.placement.plan import Placement, weight
+from fila_worker.log.placement.plan import PlacementDecisions, weight
 from fila_worker.log.placement.views import NodeView, PlacementLimits, without_the_unfit
 
 UNKNOWN_BEHIND = 2**31
@@ -56,7 +56,7 @@ class Placing:
         """Since when that is so."""
         self._node, self._copies, self._router, self._keys = node, copies, router, keys
         self._control = ControlPartition(partition, now_ms, self.limits, node)
-        self._placement = Placement(node.name, node.host, range(shards_total), now_ms, self.limits)
+        self._placement = PlacementDecisions(node.name, node.host, range(shards_total), now_ms, self.limits)
         self._views: list[NodeView] = []
         """What was known when it last decided."""
         self._heard: list[NodeView] = []
@@ -144,7 +144,9 @@ class Placing:
 
     def _state(self) -> NodeState:
         copies = self._copies()
-        leads = {shard: copy.leadership.epoch for shard, copy in copies.items() if copy.leadership.state is State.LEADS}
+        leads = {
+            shard: copy.leadership.epoch for shard, copy in copies.items() if copy.leadership.state is LeadershipState.LEADS
+        }
         follows = {
             shard: UNKNOWN_BEHIND if copy.behind is None else copy.behind
             for shard, copy in copies.items()
@@ -156,7 +158,11 @@ class Placing:
     def _give_one_up(self, now_ms: int) -> None:
         successors = self._placement.successors(self._views)
         for shard, copy in self._copies().items():
-            if copy.leadership.state is State.LEADS and successors[shard] and self._placement.may_give(shard, now_ms):
+            if (
+                copy.leadership.state is LeadershipState.LEADS
+                and successors[shard]
+                and self._placement.may_give(shard, now_ms)
+            ):
                 copy.leadership.leave(successors[shard], now_ms)
 
     def may_give(self, shard: int, to: str, now_ms: int) -> bool:

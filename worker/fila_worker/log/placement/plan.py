@@ -106,7 +106,7 @@ class Decision(NamedTuple):
     """Its place in the line of each shard that it follows."""
 
 
-class Placement:
+class PlacementDecisions:
     """The decisions of one node. Call :meth:`step` once a second."""
 
     def __init__(self, name: str, host: str, shards: Collection[int], now_ms: int, limits: PlacementLimits) -> None:

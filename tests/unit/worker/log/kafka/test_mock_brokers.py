@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from fila_worker.log.kafka.partition import KafkaPartition
 from fila_worker.log.kafka.settings import KafkaSettings
-from fila_worker.log.partition import Entry, Report
+from fila_worker.log.partition import AppendReport, LogEntry
 from tests.support.cluster.cluster import PATIENCE_S
 from tests.support.hosts.partition_contract import collect, end_of, read
 
@@ -30,10 +30,10 @@ def test_records_of_one_partition_are_not_in_another(settings: KafkaSettings) ->
     for partition, data in ((one, b"one"), (other, b"other")):
         appender = partition.appender()
         appender.append(data)
-        assert collect(appender, 1) == [Report(1, 0)]
+        assert collect(appender, 1) == [AppendReport(1, 0)]
         appender.close()
     tails = [partition.tail(0) for partition in (one, other)]
-    assert [read(tail, 1) for tail in tails] == [[Entry(0, b"one")], [Entry(0, b"other")]]
+    assert [read(tail, 1) for tail in tails] == [[LogEntry(0, b"one")], [LogEntry(0, b"other")]]
     assert [end_of(tail) for tail in tails] == [1, 1]
     for tail in tails:
         tail.close()
@@ -45,8 +45,8 @@ def test_records_may_be_compressed(settings: KafkaSettings, kind: str) -> None:
     partition, record = KafkaPartition(compressed, 0, lambda: None), b'{"order": 17}' * 10_000
     appender = partition.appender()
     appender.append(record)
-    assert collect(appender, 1) == [Report(1, 0)]
-    assert read(partition.tail(0), 1) == [Entry(0, record)]
+    assert collect(appender, 1) == [AppendReport(1, 0)]
+    assert read(partition.tail(0), 1) == [LogEntry(0, record)]
 
 
 def test_what_has_no_report_is_limited(settings: KafkaSettings) -> None:
@@ -55,7 +55,7 @@ def test_what_has_no_report_is_limited(settings: KafkaSettings) -> None:
     for _ in range(3):
         appender.append(b"x" * 6000)
     first, second, third = collect(appender, 3)
-    assert first == Report(1, 0)
+    assert first == AppendReport(1, 0)
     assert second.error == "12,000 bytes have no report yet, and the limit is 10,000"
     assert "append 2 failed" in third.error
     tail = KafkaPartition(limited, 0, lambda: None).tail(0)

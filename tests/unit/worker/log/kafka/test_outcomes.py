@@ -1,7 +1,7 @@
 """Reports come in the order of the appends, each once, and none is given behind a failure."""
 
 from fila_worker.log.kafka.appender import PAUSE_S_MAX, Outcomes
-from fila_worker.log.partition import Report
+from fila_worker.log.partition import AppendReport
 
 
 def begun(count: int) -> Outcomes:
@@ -16,9 +16,9 @@ def test_reports_are_in_the_order_of_the_appends() -> None:
     outcomes.settle(2, 21)
     assert outcomes.take() == []
     outcomes.settle(1, 20)
-    assert outcomes.take() == [Report(1, 20), Report(2, 21)]
+    assert outcomes.take() == [AppendReport(1, 20), AppendReport(2, 21)]
     outcomes.settle(3, None)
-    assert outcomes.take() == [Report(3, None)]
+    assert outcomes.take() == [AppendReport(3, None)]
     assert outcomes.take() == []
 
 
@@ -41,7 +41,7 @@ def test_a_failure_fails_all_behind_it_but_nothing_before() -> None:
     assert outcomes.take() == []
     outcomes.settle(1, 20)
     first, *failed = outcomes.take()
-    assert first == Report(1, 20)
+    assert first == AppendReport(1, 20)
     assert [(report.append, report.offset) for report in failed] == [(2, None), (3, None), (4, None)]
     assert failed[0].error == "refused"
     assert all("append 2 failed (refused)" in report.error for report in failed[1:])
@@ -63,7 +63,7 @@ def test_what_has_its_outcome_is_not_failed_with_the_rest() -> None:
     outcomes = begun(2)
     outcomes.settle(1, 20)
     assert outcomes.fail_all("fatal")
-    assert outcomes.take() == [Report(1, 20), Report(2, None, "fatal")]
+    assert outcomes.take() == [AppendReport(1, 20), AppendReport(2, None, "fatal")]
     assert not outcomes.fail_all("again")
 
 
@@ -71,7 +71,7 @@ def test_with_nothing_under_way_later_appends_fail() -> None:
     outcomes = begun(0)
     assert outcomes.fail_all("fatal")
     assert outcomes.begin(10) == (1, False)
-    assert outcomes.take() == [Report(1, None, "fatal")]
+    assert outcomes.take() == [AppendReport(1, None, "fatal")]
 
 
 def test_patience_is_over_for_the_oldest_append() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from fila_worker.log.kafka.questions import Answer, Questions
+from fila_worker.log.kafka.questions import PartitionEnds, Questions
 
 
 class Client:
@@ -48,11 +48,11 @@ def test_an_answer_is_as_old_as_its_question() -> None:
     asker.questions.ask()
     assert (len(asker.client.futures), asker.wakes) == (2, 0)
     asker.client.answer(3, 10)
-    assert asker.questions.answer == Answer(1, 7, 3, 10)
+    assert asker.questions.answer == PartitionEnds(1, 7, 3, 10)
     assert asker.wakes == 1
     asker.questions.ask()
     asker.client.answer(3, 11)
-    assert asker.questions.answer == Answer(2, 9, 3, 11)
+    assert asker.questions.answer == PartitionEnds(2, 9, 3, 11)
 
 
 @pytest.mark.parametrize("offsets", [(None, 10), (3, None), (None, None), (-1001, 10), (3, -1001), (3, -1)])
@@ -64,7 +64,7 @@ def test_half_an_answer_is_none(offsets: tuple[int | None, int | None]) -> None:
     assert (asker.questions.answer, asker.wakes) == (None, 1)
     asker.questions.ask()
     asker.client.answer(3, 10)
-    assert asker.questions.answer == Answer(2, 0, 3, 10)
+    assert asker.questions.answer == PartitionEnds(2, 0, 3, 10)
 
 
 def test_nobody_is_woken_after_the_end() -> None:

@@ -1,18 +1,18 @@
 """One node over time: what it asks for, gives, and leaves to whom."""
 
 from fila_worker.log.placement import PlacementLimits
-from fila_worker.log.placement.plan import Placement, plan_leaders
+from fila_worker.log.placement.plan import PlacementDecisions, plan_leaders
 from fila_worker.log.placement.views import NodeView
 from tests.unit.worker.log.placement.views import everything, node
 
 LIMITS = PlacementLimits()
 
 
-def placement(name: str, shards: int = 4) -> Placement:
-    return Placement(name, name, range(shards), 0, LIMITS)
+def placement(name: str, shards: int = 4) -> PlacementDecisions:
+    return PlacementDecisions(name, name, range(shards), 0, LIMITS)
 
 
-def wishes(placement: Placement, views: list[NodeView], since_ms: int, until_ms: int) -> list[int | None]:
+def wishes(placement: PlacementDecisions, views: list[NodeView], since_ms: int, until_ms: int) -> list[int | None]:
     return [placement.step(views, now_ms).wish for now_ms in range(since_ms, until_ms, 1000)]
 
 

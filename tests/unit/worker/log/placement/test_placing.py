@@ -1,7 +1,7 @@
 """One node among others: its copies get their places, and shards are asked for, given and left."""
 
 from fila_worker.log.bodies import Node, NodeState, decode_body, encode_body
-from fila_worker.log.leadership import Leadership, State
+from fila_worker.log.leadership import Leadership, LeadershipState
 from fila_worker.log.placement import PlacementLimits, Placing
 from tests.support.memory_log import MemoryLog, MemoryPartition
 
@@ -17,7 +17,7 @@ class Copy:
         self.behind: int | None = 0
 
     def lead(self) -> None:
-        self.leadership.state, self.leadership.epoch, self.leadership.serves = State.LEADS, 7, True
+        self.leadership.state, self.leadership.epoch, self.leadership.serves = LeadershipState.LEADS, 7, True
 
     def step(self, now_ms: int) -> None:
         self.leadership.step(now_ms)
@@ -56,7 +56,7 @@ class Stand:
         """The shards that it gives up."""
         for copy in self.copies.values():
             copy.step(self.now_ms)
-        return [shard for shard, copy in self.copies.items() if copy.leadership.state is State.LEAVES]
+        return [shard for shard, copy in self.copies.items() if copy.leadership.state is LeadershipState.LEAVES]
 
 
 def test_a_new_copy_is_one_of_the_last_in_line_until_the_others_were_heard() -> None:
@@ -150,12 +150,12 @@ def test_a_node_that_drains_leaves_one_shard_after_the_other_to_copies_that_have
     (first,) = stand.leaving
     stand.pass_ms(3000)
     assert stand.leaving == [first], "it has no leader yet"
-    stand.copies[first].leadership.state = State.FOLLOWS
+    stand.copies[first].leadership.state = LeadershipState.FOLLOWS
     stand.other = NodeState(Node("b", "b"), {first: 9}, {0: 10_000, **{shard: 0 for shard in (1, 2) if shard != first}})
     stand.pass_ms(3000)
     (second,) = stand.leaving
     assert {first, second} == {1, 2}
-    stand.copies[second].leadership.state = State.FOLLOWS
+    stand.copies[second].leadership.state = LeadershipState.FOLLOWS
     stand.other = NodeState(Node("b", "b"), {1: 9, 2: 9}, {0: 10_000})
     stand.pass_ms(3000)
     assert stand.leaving == []

@@ -12,7 +12,7 @@ from fila_cluster.run.backup.target import Folder
 from fila_proto_zmq.commands import CreateQueue, Enqueued, QueueOptions
 from fila_proto_zmq.events import CheckpointFailed, CopyBeginning
 from fila_worker.log.placement import PlacementLimits
-from fila_worker.log.records import Changes, Kind, Record, encode
+from fila_worker.log.records import Changes, LogRecord, RecordKind, encode
 from fila_worker.replication.log_checkpoints.cutting import CUT_MS_MAX, CheckpointSettings
 from fila_worker.replication.log_checkpoints.exchange import Kept, Refused
 from fila_worker.replication.replicated import ReplicatedSlot
@@ -399,7 +399,7 @@ def test_a_log_that_has_lost_records_is_left_to_people(world: World) -> None:
     log = world.logs[SHARD]
     log.cut(position.offset - 1)
     for _ in range(4):
-        log.put(encode(Record(Kind.MARKER, 0, 0)))
+        log.put(encode(LogRecord(RecordKind.MARKER, 0, 0)))
     before = sorted(path.name for path in world.two.exchanges[SHARD].copy.iterdir())
     world.two.start()
     world.pass_ms(2000, world.two)
