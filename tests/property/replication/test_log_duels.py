@@ -25,7 +25,7 @@ pytestmark = pytest.mark.whole
 RECORD_BYTES_MAX = 64
 """So small that most batches are split."""
 MARKER = encode(LogRecord(RecordKind.MARKER, 0, 0))
-WISH = encode(LogRecord(RecordKind.WISH, 0, 0))
+WISH = encode(LogRecord(RecordKind.TRANSFER_REQUEST, 0, 0))
 
 
 @dataclass

@@ -28,7 +28,7 @@ def records(draw: st.DrawFn) -> tuple[int, LogRecord]:
     """A record that may stand at an offset."""
     kind = draw(st.sampled_from(RecordKind))
     body = draw(st.binary(min_size=kind is RecordKind.BATCH, max_size=50))
-    if kind in {RecordKind.MARKER, RecordKind.WISH}:
+    if kind in {RecordKind.MARKER, RecordKind.TRANSFER_REQUEST}:
         return draw(OFFSETS), LogRecord(kind, 0, 0, body)
     epoch = draw(st.integers(0, 2**63 - 2))
     number = draw(st.one_of(st.just(1), NUMBERS))

@@ -22,14 +22,14 @@ def hasty_claim(stack: ExitStack) -> None:
         def check_claim(leadership: Any, now_ms: int) -> None:
             if leadership._marked and leadership._mark is not None:
                 leadership.epoch = leadership._mark
-                leadership._begin_reign()
+                leadership._begin_term()
             else:
                 real(leadership, now_ms)
 
         return check_claim
 
     def skip(real: Any) -> Any:
-        def begin_reign(member: Any) -> None:
+        def begin_term(member: Any) -> None:
             last, mark = member._rule.position, member.leadership.epoch
             if last.offset != mark:
                 before = Before(last.epoch, last.number) if last.number else last.before
@@ -37,11 +37,11 @@ def hasty_claim(stack: ExitStack) -> None:
                 member.copy._ahead = 0
             real(member)
 
-        return begin_reign
+        return begin_term
 
     replace(stack, EndOfLog, "at_end", lambda real: property(lambda answers: answers.answered_ms is not None))
     replace(stack, Leadership, "_check_claim", lead_now)
-    replace(stack, Member, "_begin_reign", skip)
+    replace(stack, Member, "_begin_term", skip)
 
 
 def undeposed_leader(stack: ExitStack) -> None:
@@ -70,7 +70,7 @@ def endless_proof(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         def lead(leadership: Any, now_ms: int) -> None:
             if leadership.state is LeadershipState.LEADS:
-                leadership._reign.proof_ms = now_ms
+                leadership._term.proof_ms = now_ms
             real(leadership, now_ms)
 
         return lead

@@ -10,14 +10,14 @@ LIMITS = {
     "as in the product": LeadershipLimits(),
     "short": LeadershipLimits(
         beat_ms=400, silence_ms=2000, rank_ms=200, new_rank_ms=600, pause_ms=700, answering_ms=800, ask_ms=250, ask_idle_ms=700, answer_ms_max=500,
-        succession_ms=400, again_ms=700, wish_ms=1500, proof_ms_max=2600,
+        succession_ms=400, again_ms=700, request_ms=1500, proof_ms_max=2600,
     ),
 }  # fmt: skip
 """How long leadership waits for what: most runs are too short for the product's spans."""
 PLACEMENT = {
     "as in the product": PlacementLimits(),
     "short": PlacementLimits(
-        say_ms=400, hear_ms=100, live_ms=1600, answer_ms_max=1000, learn_ms=800, decide_ms=300, settle_ms=1200, wish_ms=1500, give_ms=300,
+        say_ms=400, hear_ms=100, live_ms=1600, answer_ms_max=1000, learn_ms=800, decide_ms=300, settle_ms=1200, request_ms=1500, give_ms=300,
         behind_max=40, keep_records=64, trim_ms=4000,
     ),
 }  # fmt: skip

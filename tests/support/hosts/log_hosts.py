@@ -557,7 +557,7 @@ class Replica:
         if action.kind is RecordKind.MARKER:
             self.times, self.proved = {}, self.local()
             self.wire.append(encode(LogRecord(action.kind, 0, 0, action.body)), self.marked)
-        elif action.kind is RecordKind.WISH:
+        elif action.kind is RecordKind.TRANSFER_REQUEST:
             self.wire.append(encode(LogRecord(action.kind, 0, 0, action.body)), lambda *_: None)
         else:
             assert self.writer is not None
@@ -610,7 +610,7 @@ class Replica:
         while (at := writer.read_from) is not None:
             record = decode(log[at], at)
             writer.read(at, record)
-            to = self.leadership.wished(record.body) if record.kind is RecordKind.WISH else None
+            to = self.leadership.requested_transfer(record.body) if record.kind is RecordKind.TRANSFER_REQUEST else None
             if to is not None and self.may_give(to, self.local()):
                 self.leadership.leave(to, self.local())
 

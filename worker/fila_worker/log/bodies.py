@@ -65,11 +65,11 @@ class Leaves(msgspec.Struct, frozen=True, omit_defaults=True):
     successor: Name = ""
     """The host that may claim first; empty: the first in line."""
     alone_ms: Count = 0
-    """For how long this node had read no record of another reign."""
+    """For how long this node had read no record of another term."""
 
 
-class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of a WISH: a host has caught up, and would like to lead."""
+class TransferRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a TRANSFER_REQUEST: a host has caught up, and would like to lead."""
 
     host: Name = ""
     epoch: Offset = -1
@@ -96,11 +96,11 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether its disk is full or refuses writes, so that hosts with room should lead its shards."""
 
 
-Body = Marker | Beat | Leaves | Wish | NodeState
+Body = Marker | Beat | Leaves | TransferRequest | NodeState
 _B = TypeVar("_B", bound=Body)
 _encode = msgspec.msgpack.Encoder().encode
 _decoders: Final[dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]]] = {
-    kind: msgspec.msgpack.Decoder(kind) for kind in (Marker, Beat, Leaves, Wish, NodeState)
+    kind: msgspec.msgpack.Decoder(kind) for kind in (Marker, Beat, Leaves, TransferRequest, NodeState)
 }
 
 

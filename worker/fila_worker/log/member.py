@@ -8,7 +8,7 @@ The owner calls :meth:`Member.step` in each turn before it takes any work, and l
 
     member.step(now_ms)
     member.ended                    # not empty: end the process at once, without a tidy close
-    member.reigns                   # the copy is the shard's store: recover the shard, then call recovered()
+    member.leads                   # the copy is the shard's store: recover the shard, then call recovered()
     member.serves                   # whether the shard may take work
     member.leaves                   # end all turns, then call stopped()
 
@@ -97,7 +97,7 @@ class _Look:
         return self.tail.asked_ms is not None and self.tail.end is not None and self.next_offset >= self.tail.end
 
 
-class _Reign:
+class _Term:
     """What a leader has besides."""
 
     def __init__(self, writer: Writer, appends_before: int) -> None:
@@ -142,15 +142,15 @@ class Member:
         """The append of the marker."""
         self._answered_ms = now_ms
         """When the last question for the end was asked that has its answer; before the first one, when this began to follow."""
-        self._reign: _Reign | None = None
+        self._term: _Term | None = None
         self._reads_on = False
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
     @property
-    def reigns(self) -> bool:
+    def leads(self) -> bool:
         """Whether the copy is the shard's store."""
-        return self._reign is not None
+        return self._term is not None
 
     @property
     def serves(self) -> bool:
@@ -170,7 +170,7 @@ class Member:
     @property
     def reads_on(self) -> bool:
         """Whether more records may wait than a follower has read in its last step."""
-        return self._reign is None and self._reads_on
+        return self._term is None and self._reads_on
 
     @property
     def behind(self) -> int | None:
@@ -181,7 +181,7 @@ class Member:
     @property
     def end(self) -> int | None:
         """The offset behind the last record, as a follower last heard; None: not known, or it leads."""
-        return self._tail.end if self._reign is None else None
+        return self._tail.end if self._term is None else None
 
     @property
     def replicas(self) -> LogReplicas | None:
@@ -190,7 +190,7 @@ class Member:
 
     def unanswered_ms(self, now_ms: int) -> int:
         """Return how long the partition has not answered a follower."""
-        return now_ms - self._answered_ms if self._reign is None else 0
+        return now_ms - self._answered_ms if self._term is None else 0
 
     @property
     def figures(self) -> Figures:
@@ -226,10 +226,10 @@ class Member:
         if self.ended:
             return
         try:
-            if self._reign is None:
+            if self._term is None:
                 self._follow(now_ms)
             else:
-                self._lead(self._reign, now_ms)
+                self._lead(self._term, now_ms)
         except FencedError as error:
             self.leadership.fenced(str(error), now_ms)
         except UnknownOutcomeError as error:
@@ -240,13 +240,13 @@ class Member:
             self.copy.tend(now_ms)
 
     def _follow(self, now_ms: int) -> None:
-        wish_failed = False
+        request_failed = False
         for report in self._appender.reports():
             if report.append == self._marker:
                 self._take_marker(report, now_ms)
             else:
-                wish_failed = wish_failed or bool(report.error)
-        if wish_failed and self._marker is None:  # or the next claim would fail with it
+                request_failed = request_failed or bool(report.error)
+        if request_failed and self._marker is None:  # or the next claim would fail with it
             self._renew_appender()
         self._reads_on = not self.copy.wants_pause and self._read_on(now_ms)
         self._answered_ms = max(self._answered_ms, self._tail.asked_ms or 0)
@@ -280,18 +280,18 @@ class Member:
         else:
             self.leadership.marked(report.offset, now_ms)
 
-    def _lead(self, reign: _Reign, now_ms: int) -> None:
-        writer = reign.writer
-        reign.reports += self._appender.reports()
+    def _lead(self, term: _Term, now_ms: int) -> None:
+        writer = term.writer
+        term.reports += self._appender.reports()
         while True:
-            if writer.read_from is not None and not self._look(reign, writer.read_from, now_ms):
+            if writer.read_from is not None and not self._look(term, writer.read_from, now_ms):
                 break
-            if not reign.reports:
+            if not term.reports:
                 break
-            report = reign.reports.popleft()
-            number = report.append - reign.appends_before
+            report = term.reports.popleft()
+            number = report.append - term.appends_before
             if number < 1:
-                continue  # a wish of before
+                continue  # a transfer request of before
             if report.error:
                 writer.failed(number, report.error)
             writer.report(number, report.offset)
@@ -299,16 +299,18 @@ class Member:
             self.copy.confirm(writer.position)
         self.leadership.confirmed(writer.confirmed, now_ms)
 
-    def _look(self, reign: _Reign, offset: int, now_ms: int) -> bool:
+    def _look(self, term: _Term, offset: int, now_ms: int) -> bool:
         """Read what the writer has to judge. Return whether that is done."""
-        writer = reign.writer
-        look = reign.look = reign.look or _Look(self._partition.tail(offset), offset)
+        writer = term.writer
+        look = term.look = term.look or _Look(self._partition.tail(offset), offset)
         for entry in look.tail.read(self._read_max):
             record = decode(entry.data, entry.offset)
             look.next_offset = entry.offset + 1
-            wisher = self.leadership.wished(record.body) if record.kind is RecordKind.WISH else None
-            if wisher is not None and self.may_give(wisher, now_ms):
-                self.leadership.leave(wisher, now_ms)
+            requester = (
+                self.leadership.requested_transfer(record.body) if record.kind is RecordKind.TRANSFER_REQUEST else None
+            )
+            if requester is not None and self.may_give(requester, now_ms):
+                self.leadership.leave(requester, now_ms)
             if writer.read_from is not None:
                 writer.read(entry.offset, record)
         if writer.read_from is not None and look.is_at_end:
@@ -317,7 +319,7 @@ class Member:
         if writer.read_from is not None:
             return False
         look.tail.close()
-        reign.look = None
+        term.look = None
         return True
 
     # --- what is decided ----------------------------------------------------------------------------------------------
@@ -329,46 +331,46 @@ class Member:
             elif isinstance(action, Append):
                 self._append(action.kind, action.body)
             elif isinstance(action, Recover):
-                self._begin_reign()
+                self._begin_term()
             elif isinstance(action, Follow):
-                self._end_reign(action.reason)
+                self._end_term(action.reason)
             elif isinstance(action, End):
                 self.ended = action.reason
             else:
                 assert isinstance(action, (Serve, StopServing)), action  # the owner sees them: serves, leaves
 
     def _append(self, kind: RecordKind, body: bytes) -> None:
-        if self._reign is None:
+        if self._term is None:
             append = self._appender.append(encode(LogRecord(kind, 0, 0, body)))
             self._appends = append
             if kind is RecordKind.MARKER:
                 self._marker = append
             return
-        writer = self._reign.writer
+        writer = self._term.writer
         self._appends = self._appender.append(writer.beat(body) if kind is RecordKind.BEAT else writer.leaves(body))
         self.leadership.appended(writer.appended, self._now_ms, turn=False)
 
     def _append_batch(self, batch: bytes) -> int:
         """Begin to append what the shard has committed; return its last number."""
-        assert self._reign is not None
-        writer = self._reign.writer
+        assert self._term is not None
+        writer = self._term.writer
         for record in writer.batch(batch):
             self._appends = self._appender.append(record)
         self.leadership.appended(writer.appended, self._now_ms)
         return writer.appended
 
-    def _begin_reign(self) -> None:
+    def _begin_term(self) -> None:
         self._tail.close()
-        self._reign = _Reign(Writer(self._rule.position, self._record_bytes_max), self._appends)
+        self._term = _Term(Writer(self._rule.position, self._record_bytes_max), self._appends)
         self.copy.lead(self._append_batch)
 
-    def _end_reign(self, reason: str) -> None:
+    def _end_term(self, reason: str) -> None:
         """Follow again, from where the copy stands."""
-        if self._reign is None:
+        if self._term is None:
             return
-        if self._reign.look is not None:
-            self._reign.look.tail.close()
-        self._reign = None
+        if self._term.look is not None:
+            self._term.look.tail.close()
+        self._term = None
         try:
             self.copy.follow()
         except StorageError as error:
@@ -385,9 +387,9 @@ class Member:
 
     def close(self) -> None:
         """Leave the log and close the copy, which stays as far as it is confirmed."""
-        if self._reign is not None and self._reign.look is not None:
-            self._reign.look.tail.close()
-        if self._reign is None:
+        if self._term is not None and self._term.look is not None:
+            self._term.look.tail.close()
+        if self._term is None:
             self._tail.close()
         self._appender.close()
         self.copy.close()
@@ -429,7 +431,7 @@ def copy_view(member: Member, shard: int, now_ms: int, *, is_open: bool, queues:
         role = RECOVERS if has_proof(member, now_ms) else WAITS
         if is_open and member.serves:
             role = LEADS
-    behind, end = 0 if member.reigns else member.behind, member.end
+    behind, end = 0 if member.leads else member.behind, member.end
     proof_ms = leadership.proof_ms
     return HostCopy(
         shard, role, leadership.epoch, copy.position.offset,

@@ -12,7 +12,7 @@ A record is one entry of the log. Its place there is its *offset*, which the log
     batch   = the pieces of its parts, joined
             = msgpack array of encoding, codes, items
 
-A writer begins with a MARKER, which has epoch 0 and number 0. A WISH has them too: it is of no epoch, and anybody may append one. The offset of the marker is the writer's *epoch*, so two writers can't have the
+A writer begins with a MARKER, which has epoch 0 and number 0. A TRANSFER_REQUEST has them too: it is of no epoch, and anybody may append one. The offset of the marker is the writer's *epoch*, so two writers can't have the
 same one. Its further records have the numbers 1, 2, 3 … The first of them names the last record that counted before the marker (epoch -1,
 number 0: there was none). A reader that has found another one there knows that records are lost.
 
@@ -69,12 +69,12 @@ class RecordKind(IntEnum):
     """The writer is alive."""
     LEAVES = 4
     """The writer has ended, and another one may take over at once."""
-    WISH = 5
+    TRANSFER_REQUEST = 5
     """Somebody would like to take over from the writer. It never counts."""
 
 
 _KINDS: Final = {int(kind): kind for kind in RecordKind}
-_WITHOUT_EPOCH: Final = {RecordKind.MARKER: "marker", RecordKind.WISH: "wish"}
+_WITHOUT_EPOCH: Final = {RecordKind.MARKER: "marker", RecordKind.TRANSFER_REQUEST: "transfer request"}
 
 
 class Before(NamedTuple):

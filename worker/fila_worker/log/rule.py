@@ -11,7 +11,7 @@ record, nothing can stand between them: the record counts. After any other repor
 reader does. So what it confirms is what readers replay. A writer that does not know whether an append is in the log must end: a later one could be
 confirmed although this one is missing.
 
-A wish never counts and moves no position. It only takes an offset, so that the leader reads it where its own next record was to be.
+A transfer request never counts and moves no position. It only takes an offset, so that the leader reads it where its own next record was to be.
 
 Rejected: to take each gap between the offsets of one's own records for a new writer. A delayed append of a writer that was replaced
 would end its successor too.
@@ -74,7 +74,7 @@ class RecordVerdict(Enum):
     """It is of an older epoch: its writer was replaced."""
     REPEATED = auto()
     """It is in the log twice."""
-    WISH = auto()
+    TRANSFER_REQUEST = auto()
     """It says something to the leader, and is of no epoch."""
 
 
@@ -82,8 +82,8 @@ def judge(last: Position, offset: int, record: LogRecord) -> RecordVerdict:
     """Return whether the record at ``offset`` counts behind ``last``, the last one that did. Raise :class:`LostError`."""
     if record.kind is RecordKind.MARKER:
         return RecordVerdict.COUNTS
-    if record.kind is RecordKind.WISH:
-        return RecordVerdict.WISH
+    if record.kind is RecordKind.TRANSFER_REQUEST:
+        return RecordVerdict.TRANSFER_REQUEST
     if record.epoch < last.epoch:
         return RecordVerdict.STALE
     if record.epoch > last.epoch:
@@ -292,7 +292,7 @@ class Writer:
         raise UnknownOutcomeError(self.epoch, number, reason)
 
     def read(self, offset: int, record: LogRecord) -> None:
-        """Judge a record from ``read_from`` on. What a WISH says is the caller's to look at.
+        """Judge a record from ``read_from`` on. What a TRANSFER_REQUEST says is the caller's to look at.
 
         Raise :class:`FencedError` at another writer's marker, :class:`LostError`, and :class:`UnknownOutcomeError` if the record is not where
         it was reported.

@@ -38,7 +38,7 @@ class ClusterLists(ProcessFeature):
 
     def _clients(self, call: Call, command: DescribeClients) -> Reply:
         process = self.process
-        return ClientsDescribed(work_of(command.clients, process.shards.values(), process.heard_at_door))
+        return ClientsDescribed(work_of(command.clients, process.shards.values(), process.last_frame_ms))
 
 
 LEASES_COUNTED_MAX: Final = 20_000
@@ -51,15 +51,15 @@ QUEUES_SHOWN_MAX: Final = 10
 """Queues that are listed for one client."""
 
 
-def work_of(clients: list[bytes], shards: Collection[Shard], heard_at_door: Callable[[bytes], int]) -> list[ClientWork]:
+def work_of(clients: list[bytes], shards: Collection[Shard], last_frame_ms: Callable[[bytes], int]) -> list[ClientWork]:
     """Return what each of the clients has here. Clients that have nothing are left out.
 
-    ``heard_at_door``: returns when the last frame of a client came to the worker's own door, Unix ms; 0: it is not connected there.
+    ``last_frame_ms``: returns when the last frame of a client came to the worker's own door, Unix ms; 0: it is not connected there.
     """
     work, left = [], LEASES_COUNTED_MAX
     for client in clients:
         consumers = [found for shard in shards if (found := shard.consumers.by_client.get(client)) is not None]
-        heard_ms = max([heard_at_door(client), *(consumer.seen_ms for consumer in consumers)])
+        heard_ms = max([last_frame_ms(client), *(consumer.seen_ms for consumer in consumers)])
         if not heard_ms:
             continue
         leases = list(islice(_leases(consumers), left))

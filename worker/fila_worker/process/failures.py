@@ -4,14 +4,7 @@ from typing import TYPE_CHECKING
 
 from fila_proto_zmq import outages
 from fila_proto_zmq.errors import StorageError
-from fila_proto_zmq.events import (
-    CommandRefused,
-    CopyBeginning,
-    ProcessFailed,
-    ShardFailed,
-    ShardQuarantined,
-    StorageFailed,
-)
+from fila_proto_zmq.events import CommandRefused, CopyBeginning, ProcessFailed, ShardFailed, ShardQuarantined, StorageFailed
 from fila_worker.core.effects import Call
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.process.slots import Frame, Patience, Slot

@@ -144,7 +144,7 @@ class ShardProcess:
         self.log_is_full = False
         """Whether so much is unconfirmed that no frames are read at this moment."""
         self._pauses, self._turn_ms = Pauses(), now_ms
-        self.heard_at_door: Callable[[bytes], int] = lambda client: 0
+        self.last_frame_ms: Callable[[bytes], int] = lambda client: 0
         """Returns when the last frame of a client came to the worker's own door, Unix ms; 0: it is not connected there."""
         self.failures = failures or ShardFailures()
         self.failures.process = self

@@ -4,7 +4,7 @@ The bank is lent for a moment, again and again with the pulses, so that at most 
 
 - *Two leaders.* A lease ends ``silence_ms`` less a margin after its lender's proof was appended, at the latest. A leader whose proof counts
   has appended it before a later leader's marker, and the later one has read it by then. So the later one waits for that span from the last
-  record of another reign that it has read before it leads. A leader that leaves lends nothing any more when it appends its last record, and says there
+  record of another term that it has read before it leads. A leader that leaves lends nothing any more when it appends its last record, and says there
   for how long it has itself been alone. So its successor waits for the end of its last lease only, if all others' have ended, too.
 - *Two routers of one leader.* The next router gets the bank when the last lease has certainly ended by the lender's clock. A lease counts from
   an earlier moment on the router's clock, so it ends there sooner.
@@ -25,7 +25,7 @@ MARGIN_MS: Final = 1000
 DRIFT_MS: Final = 200
 """How much longer a lender waits before another router gets the bank."""
 HOLDERS_BITS: Final = 16
-"""Epochs between two offsets of the log. A reign has a new holder more seldom than a new record."""
+"""Epochs between two offsets of the log. A term has a new holder more seldom than a new record."""
 
 
 class RouterView(NamedTuple):
@@ -44,9 +44,9 @@ class BankLender:
     def __init__(self, silence_ms: int) -> None:
         self._span_ms = silence_ms - MARGIN_MS
         assert self._span_ms > 0, "a lease ends before another host may claim"
-        self._reign = -1
+        self._term = -1
         self._holders = 0
-        """How many epochs began in this reign."""
+        """How many epochs began in this term."""
         self._holder = 0
         self._taken = False
         """Whether the holder has said that it holds the bank under this epoch."""
@@ -65,7 +65,7 @@ class BankLender:
         router = routers[holder]
         if for_ms <= 0 or not router.lives or not router.at_ms:
             return None
-        if ended or proof.epoch != self._reign or (self._taken and router.bank != self._epoch):
+        if ended or proof.epoch != self._term or (self._taken and router.bank != self._epoch):
             self._begin(proof.epoch, holder)
         self._taken = self._taken or router.bank == self._epoch
         self._ends_ms = max(self._ends_ms or 0, now_ms + for_ms + DRIFT_MS)
@@ -73,9 +73,9 @@ class BankLender:
 
     @property
     def _epoch(self) -> int:
-        return (self._reign << HOLDERS_BITS) + self._holders
+        return (self._term << HOLDERS_BITS) + self._holders
 
-    def _begin(self, reign: int, holder: int) -> None:
+    def _begin(self, term: int, holder: int) -> None:
         """Begin a new epoch: of another router, or of one whose lease may have ended."""
-        self._holders = self._holders + 1 if reign == self._reign else 1
-        self._reign, self._holder, self._taken = reign, holder, False
+        self._holders = self._holders + 1 if term == self._term else 1
+        self._term, self._holder, self._taken = term, holder, False

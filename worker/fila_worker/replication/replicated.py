@@ -1,6 +1,6 @@
 """A shard on a replicated log: the slot of a host that follows it until it leads it itself.
 
-The slot's steps read the log into this host's copy. When its member of the log reigns, they recover the shard from the copy, and the host
+The slot's steps read the log into this host's copy. When its member of the log leads, they recover the shard from the copy, and the host
 serves it as any other. From then on the host calls :meth:`ReplicatedSlot.tend` in each turn: it takes in what the log has confirmed, and
 says when the shard is to be put down, because another host leads it, or nothing shows any more that this one does.
 
@@ -140,7 +140,7 @@ class ReplicatedSlot(Slot):
         member = self.member
         if member is None:
             return FOLLOW_MS
-        recovers = member.reigns and not member.leaves and self._recovered is None
+        recovers = member.leads and not member.leaves and self._recovered is None
         return 0 if recovers or member.reads_on else FOLLOW_MS
 
     def step(self, now_ms: int) -> Shard | None:
@@ -150,7 +150,7 @@ class ReplicatedSlot(Slot):
             return None
         member = self._moved_on()
         self._care_for_checkpoints(serves=False)
-        if not member.reigns or member.leaves:
+        if not member.leads or member.leaves:
             self._forget()
             if member.leaves:
                 member.stopped(self._steady_ms())
@@ -223,7 +223,7 @@ class ReplicatedSlot(Slot):
         assert self.member is not None
         self._forget()
         self.leaving, self._leave_by_ms = False, None
-        if self.member.reigns and not self.member.leaves:
+        if self.member.leads and not self.member.leaves:
             self._say_why(NO_QUORUM, f"the log confirms nothing: {CAUSES}")
         else:
             self._say_why(FOLLOWING, reason)

@@ -23,12 +23,7 @@ class RocksStore(Database):
     """A :class:`fila_worker.core.store.Store` in one directory, locked by this process while it is open."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        fsync: bool = False,
-        memory: SharedMemory | None = None,
-        wake: Callable[[], None] | None = None,
+        self, path: Path, *, fsync: bool = False, memory: SharedMemory | None = None, wake: Callable[[], None] | None = None
     ) -> None:
         """``fsync``: whether each batch survives a power cut. ``wake``: called in another thread when batches are confirmed;
         None: a commit returns when its batch is."""

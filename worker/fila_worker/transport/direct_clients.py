@@ -142,7 +142,7 @@ class DirectClients:
         self._retired_ms: int | None = None
         self._swept_ms = 0
         self._to_close: list[DirectConnection] = []
-        host.heard_at_door = self._heard
+        host.last_frame_ms = self._heard
 
     # --- trust --------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from fila_worker.log.bodies import (
     Marker,
     Node,
     NodeState,
-    Wish,
+    TransferRequest,
     decode_body,
     encode_body,
 )
@@ -23,7 +23,7 @@ BODIES: list[Body] = [
     Marker(NODE, 3),
     Beat(NODE, Figures(7, 1 << 40, 99)),
     Leaves(NODE, "host-b"),
-    Wish("host-b", 12),
+    TransferRequest("host-b", 12),
     NodeState(NODE, {1: 5}, {2: 300}, True),
 ]
 
@@ -41,7 +41,7 @@ def test_another_version_says_nothing(body: Body) -> None:
 
 def test_a_later_release_may_add_fields() -> None:
     data = b"\x01" + msgspec.msgpack.encode({"host": "host-b", "epoch": 4, "mood": [1, {"a": None}]})
-    assert decode_body(data, Wish) == Wish("host-b", 4)
+    assert decode_body(data, TransferRequest) == TransferRequest("host-b", 4)
     assert decode_body(b"\x01\x80", Beat) == Beat()
 
 
@@ -59,7 +59,7 @@ def test_a_later_release_may_add_fields() -> None:
     ids=str,
 )
 def test_what_can_not_be_so_says_nothing(said: object) -> None:
-    assert decode_body(b"\x01" + msgspec.msgpack.encode(said), Wish) is None
+    assert decode_body(b"\x01" + msgspec.msgpack.encode(said), TransferRequest) is None
 
 
 def test_there_is_room_for_the_shards_of_a_large_host() -> None:
@@ -71,7 +71,7 @@ def test_there_is_room_for_the_shards_of_a_large_host() -> None:
     assert decode_body(encode_body(too_large), NodeState) is None
 
 
-@given(st.binary(max_size=200), st.sampled_from([Marker, Beat, Leaves, Wish, NodeState]))
+@given(st.binary(max_size=200), st.sampled_from([Marker, Beat, Leaves, TransferRequest, NodeState]))
 def test_no_bytes_raise_anything(data: bytes, kind: type[Body]) -> None:
     for tried in (data, b"\x01" + data):
         body = decode_body(tried, kind)

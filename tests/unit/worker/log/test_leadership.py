@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_worker.log.bodies import Beat, Body, Figures, Leaves, Marker, Node, Wish, decode_body, encode_body
+from fila_worker.log.bodies import Beat, Body, Figures, Leaves, Marker, Node, TransferRequest, decode_body, encode_body
 from fila_worker.log.leadership import (
     Action,
     Append,
@@ -515,11 +515,11 @@ def test_a_standby_wishes_now_and_then_while_the_leader_speaks() -> None:
     stand.machine.wants = True
     stand.read(RecordKind.BEAT, 0, Beat(OTHER))
     (wish,) = stand.run(0)
-    assert body_of(wish, Wish) == Wish("host-a", 0)
+    assert body_of(wish, TransferRequest) == TransferRequest("host-a", 0)
     for _ in range(4):
         assert stand.run(1000) == []
         stand.read(RecordKind.BEAT, 0, Beat(OTHER))
-    assert kinds(stand.run(1000)) == [RecordKind.WISH]
+    assert kinds(stand.run(1000)) == [RecordKind.TRANSFER_REQUEST]
 
 
 def test_nothing_is_asked_of_a_leader_that_is_silent_or_has_left() -> None:
@@ -541,18 +541,18 @@ def test_who_is_behind_wishes_nothing() -> None:
     stand.read(RecordKind.BEAT, 0, Beat(OTHER))
     assert stand.run(0) == []
     stand.next_offset = stand.end
-    assert kinds(stand.run(100)) == [RecordKind.WISH]
+    assert kinds(stand.run(100)) == [RecordKind.TRANSFER_REQUEST]
 
 
 def test_a_leader_hears_a_wish_that_is_meant_for_it() -> None:
     stand = serving()
-    assert stand.machine.wished(encode_body(Wish("host-b", 0))) == "host-b"
-    for wish in (Wish("host-b", 5), Wish("host-a", 0), Wish("", 0)):
-        assert stand.machine.wished(encode_body(wish)) is None
-    assert stand.machine.wished(b"\x07") is None
+    assert stand.machine.requested_transfer(encode_body(TransferRequest("host-b", 0))) == "host-b"
+    for wish in (TransferRequest("host-b", 5), TransferRequest("host-a", 0), TransferRequest("", 0)):
+        assert stand.machine.requested_transfer(encode_body(wish)) is None
+    assert stand.machine.requested_transfer(b"\x07") is None
     stand.machine.leave("host-c", stand.now)
-    assert stand.machine.wished(encode_body(Wish("host-b", 0))) is None
-    assert following().machine.wished(encode_body(Wish("host-b", 0))) is None
+    assert stand.machine.requested_transfer(encode_body(TransferRequest("host-b", 0))) is None
+    assert following().machine.requested_transfer(encode_body(TransferRequest("host-b", 0))) is None
 
 
 # --- the clock --------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Site:
         if member.ended:
             return
         member.step(self.town.now_ms)
-        if member.reigns and not member.serves and not member.leaves:
+        if member.leads and not member.serves and not member.leaves:
             member.recovered(self.town.now_ms)
         if member.leaves:
             member.stopped(self.town.now_ms)
@@ -109,7 +109,7 @@ def test_the_first_member_leads_and_the_others_have_what_it_commits(made: Callab
     town.pass_ms(200)
     assert first.unconfirmed == 0
     assert [site.items for site in town.sites] == [[b"one", b"three", b"two"]] * 3
-    assert [site.member.reigns for site in others] == [False, False]
+    assert [site.member.leads for site in others] == [False, False]
     assert [site.member.behind for site in others] == [0, 0]
 
 
@@ -142,7 +142,7 @@ def test_a_replaced_leader_without_anything_unconfirmed_follows_again(made: Call
     town.lead(old)
     town.until(lambda: new.member.serves, new)
     town.pass_ms(3000)
-    assert (old.member.ended, old.member.reigns, old.member.leadership.state) == ("", False, LeadershipState.FOLLOWS)
+    assert (old.member.ended, old.member.leads, old.member.leadership.state) == ("", False, LeadershipState.FOLLOWS)
     new.commit(b"one")
     town.pass_ms(200)
     assert old.items == [b"one"]
@@ -158,7 +158,7 @@ def test_a_leader_that_leaves_hands_over_without_a_gap(made: Callable[[int], Tow
     new.commit(b"two")
     town.pass_ms(500)
     assert [site.items for site in town.sites] == [[b"one", b"two"]] * 3
-    assert [site.member.reigns for site in (old, other)] == [False, False]
+    assert [site.member.leads for site in (old, other)] == [False, False]
 
 
 def test_a_step_of_a_copy_that_catches_up_is_bounded_in_bytes(

@@ -32,7 +32,7 @@ def test_the_layout_is_that_of_version_1() -> None:
     )
     assert encode(LogRecord(RecordKind.BEAT, 7, 2)).hex() == "0103" + HEADER
     assert encode(LogRecord(RecordKind.LEAVES, 7, 2)).hex() == "0104" + HEADER
-    assert encode(LogRecord(RecordKind.WISH, 0, 0, b"host-b")).hex() == "0105" + "00" * 16 + b"host-b".hex()
+    assert encode(LogRecord(RecordKind.TRANSFER_REQUEST, 0, 0, b"host-b")).hex() == "0105" + "00" * 16 + b"host-b".hex()
     first = encode(LogRecord(RecordKind.BEAT, 7, 1, b"", Before(3, 9)))
     assert first.hex() == "0103" + "00000000000000070000000000000001" + "00000000000000030000000000000009"
     assert encode(LogRecord(RecordKind.BEAT, 0, 1, b"", Before())).hex().endswith("ffffffffffffffff0000000000000000")
@@ -81,7 +81,7 @@ def test_changes_are_repeated_in_another_store_in_their_order() -> None:
         ("0109" + HEADER, 1, "its kind is 9, which is none of 1 to 5"),
         ("0101" + "00" * 15 + "02", 2, "a marker has epoch 0 and number 0, and this one 0 and 2"),
         ("0101" + HEADER, 2, "a marker has epoch 0 and number 0, and this one 7 and 2"),
-        ("0105" + HEADER, 2, "a wish has epoch 0 and number 0, and this one 7 and 2"),
+        ("0105" + HEADER, 2, "a transfer request has epoch 0 and number 0, and this one 7 and 2"),
         (
             "0103" + "000000000000000b" + "00" * 7 + "02",
             2,

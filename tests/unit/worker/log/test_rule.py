@@ -6,7 +6,7 @@ from fila_worker.log.records import Before, LogRecord, RecordError, RecordKind, 
 from fila_worker.log.rule import START, Counted, FencedError, LostError, Position, Rule, UnknownOutcomeError, Writer
 
 MARKER = LogRecord(RecordKind.MARKER, 0, 0)
-WISH = LogRecord(RecordKind.WISH, 0, 0, b"host-b")
+WISH = LogRecord(RecordKind.TRANSFER_REQUEST, 0, 0, b"host-b")
 
 
 def batch(

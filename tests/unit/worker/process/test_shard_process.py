@@ -157,7 +157,7 @@ def test_what_a_client_has_is_summed_up_over_all_shards(host: HostHarness, monke
     host.exchange([CLIENT, *encode_command(Receive(1, 60_000), 51, NAMES[0] + ".dlq")])
     mine = ClientWork(CLIENT, host.now_ms, sorted([NAMES[0] + ".dlq", NAMES[2]]), 2, 3)
     assert work(host, b"stranger", CLIENT) == [mine]
-    host.host.heard_at_door = lambda client: host.now_ms + 1 if client == CLIENT else 7
+    host.host.last_frame_ms = lambda client: host.now_ms + 1 if client == CLIENT else 7
     assert work(host, b"stranger", CLIENT) == [
         ClientWork(b"stranger", 7, [], 0, 0),
         ClientWork(CLIENT, host.now_ms + 1, mine.consumes, 2, 3),

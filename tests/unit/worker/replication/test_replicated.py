@@ -274,7 +274,7 @@ def test_a_shard_is_recovered_without_pauses(town: Town) -> None:
     assert isinstance(slot, ReplicatedSlot)
     assert slot.due_ms, "it follows"
     town.one.end()
-    town.until(lambda: slot.member is not None and slot.member.reigns, town.two)
+    town.until(lambda: slot.member is not None and slot.member.leads, town.two)
     assert (slot.shard, slot.due_ms) == (None, 0)
     town.until(lambda: town.two.serves == [0, 1], town.two)
 

@@ -585,12 +585,12 @@ def test_a_retired_door_is_not_quiet_while_it_owes_something_or_does_not_read(po
 def test_an_ended_client_s_connection_is_closed_and_it_may_come_anew(porch: Porch) -> None:
     connection, client = porch.connect(), client_of(SECRET)
     porch.advance(100)
-    assert porch.host.heard_at_door(client) == porch.now_ms - 100
+    assert porch.host.last_frame_ms(client) == porch.now_ms - 100
     porch.clients.end(b"stranger")
     porch.clients.end(client)
     assert porch.clients.take_to_close() == [connection]
     assert not connection.open
-    assert porch.host.heard_at_door(client) == 0
+    assert porch.host.last_frame_ms(client) == 0
     assert isinstance(porch.ask(porch.connect(), enqueue()), Enqueued)
 
 

@@ -15,13 +15,7 @@ import msgspec
 
 from fila_proto_zmq.codec import from_fault, to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued, IntColumn
-from fila_proto_zmq.errors import (
-    FilaError,
-    InvalidArgumentError,
-    InvalidFrameError,
-    OverloadedError,
-    QueueNotFoundError,
-)
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameError, OverloadedError, QueueNotFoundError
 from fila_proto_zmq.ids import VARIANT, high_half, low_half
 from fila_proto_zmq.limits import (
     COST_MILLI_DEFAULT,

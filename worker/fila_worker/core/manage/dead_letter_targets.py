@@ -130,8 +130,7 @@ class DeadLetterTargets(Component):
         """Refuse the commands that have waited for too long."""
         for call, command, dead_letter in self._appointments.overdue(now_ms):
             error = ShardUnavailableError(
-                f"the shard of the dead letter queue {dead_letter!r} does not answer: try again",
-                details={"refused": True},
+                f"the shard of the dead letter queue {dead_letter!r} does not answer: try again", details={"refused": True}
             )
             self.state.conclude(call, command, error)
         return self._appointments.next_due()

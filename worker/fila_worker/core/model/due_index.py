@@ -169,14 +169,7 @@ def parse_delayed(value: bytes) -> Delayed:
 
 
 def delay(
-    state: "State",
-    lane: "Lane",
-    key: bytes,
-    record: bytes,
-    due_ms: int,
-    *,
-    retrying: bool = False,
-    deferred: bool = False,
+    state: "State", lane: "Lane", key: bytes, record: bytes, due_ms: int, *, retrying: bool = False, deferred: bool = False
 ) -> None:
     """Delay a message of ``lane``, counted nowhere, until ``due_ms``. Its place in line is ``key``."""
     state.ledger.touch(lane)

@@ -53,9 +53,9 @@ __all__ = [
     "Follow",
     "Leadership",
     "LeadershipLimits",
+    "LeadershipState",
     "Proof",
     "Recover",
     "Serve",
-    "LeadershipState",
     "StopServing",
 ]

@@ -25,9 +25,9 @@ class AskEnd(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append a record of this kind: a MARKER or a WISH with the standby's own appender, a BEAT or a LEAVES with the writer.
+    """Append a record of this kind: a MARKER or a TRANSFER_REQUEST with the standby's own appender, a BEAT or a LEAVES with the writer.
 
-    Tell the machine :meth:`Leadership.marked` or :meth:`Leadership.mark_failed` of a MARKER, nothing of a WISH: if one fails, just take a new
+    Tell the machine :meth:`Leadership.marked` or :meth:`Leadership.mark_failed` of a MARKER, nothing of a TRANSFER_REQUEST: if one fails, just take a new
     appender.
     """
 

@@ -1,6 +1,6 @@
 """The states of one process in one shard, and the ways between them."""
 
-from fila_worker.log.bodies import Beat, Body, Figures, Leaves, Marker, Node, Wish, decode_body, encode_body
+from fila_worker.log.bodies import Beat, Body, Figures, Leaves, Marker, Node, TransferRequest, decode_body, encode_body
 from fila_worker.log.leadership.actions import (
     Action,
     Append,
@@ -47,10 +47,10 @@ class Leadership:
         self._alone_before_ms = 0
         """For how long the leader before was alone, if its last record says that it leaves."""
         self._retires = False
-        self._standing = Candidacy(node, now_ms, self.limits)
-        self._answers = EndOfLog(now_ms, self.limits)
+        self._candidacy = Candidacy(node, now_ms, self.limits)
+        self._log_end = EndOfLog(now_ms, self.limits)
         self._reached_end = False
-        self._wished_ms = now_ms - self.limits.wish_ms
+        self._requested_ms = now_ms - self.limits.request_ms
         # a claim
         self._claim = 0
         self._claimed_ms = now_ms
@@ -59,59 +59,59 @@ class Leadership:
         """Where the marker is, if the log has told."""
         self._found_ms: int | None = None
         """When this node's own marker was read, and behind any question before."""
-        self._reign = LeadershipTerm(now_ms, self.limits)
+        self._term = LeadershipTerm(now_ms, self.limits)
         """The last one."""
         self._successor: str | None = None
 
     @property
     def rank(self) -> int:
         """Its place in the line of standbys."""
-        return self._standing.rank
+        return self._candidacy.rank
 
     @rank.setter
     def rank(self, rank: int) -> None:
-        self._standing.place(rank, self._stepped_ms)
+        self._candidacy.place(rank, self._stepped_ms)
 
     @property
     def holds_back(self) -> bool:
         """Whether it claims only after a silence, as any other, although its own former life was the last leader."""
-        return self._standing.holds_back
+        return self._candidacy.holds_back
 
     @holds_back.setter
     def holds_back(self, holds_back: bool) -> None:
-        self._standing.holds_back = holds_back
+        self._candidacy.holds_back = holds_back
 
     @property
     def proof_ms(self) -> int | None:
         """When the last record was appended that shows that this node leads; None: it does not."""
-        return self._reign.proof_ms if self._reigns() else None
+        return self._term.proof_ms if self._has_term() else None
 
     # --- what happened ------------------------------------------------------------------------------------------------
 
     def read(self, counted: Counted, now_ms: int) -> None:
         """Take what the tail has read, in any state."""
         self._listen(now_ms)
-        self._standing.heard_ms = now_ms
-        self._answers.read(counted.position.offset)
+        self._candidacy.heard_ms = now_ms
+        self._log_end.read(counted.position.offset)
         if counted.kind is RecordKind.MARKER:
             self._read_marker(counted, now_ms)
             return
-        if self._reigns():
+        if self._has_term():
             return  # its own
         self._others_ms, self._alone_before_ms = now_ms, 0
-        self.epoch, self._standing.vacancy = counted.position.epoch, None
+        self.epoch, self._candidacy.vacancy = counted.position.epoch, None
         if counted.kind is RecordKind.BEAT and (beat := decode_body(counted.body, Beat)):
             self.leader, self.leader_figures = beat.node, beat.figures
         elif counted.kind is RecordKind.LEAVES:
             leaves = decode_body(counted.body, Leaves)
-            self._standing.vacancy = Vacancy(now_ms, leaves.successor if leaves else "")
+            self._candidacy.vacancy = Vacancy(now_ms, leaves.successor if leaves else "")
             self.leader = leaves.node if leaves else None
             self._alone_before_ms = leaves.alone_ms if leaves else 0
 
     def tail(self, next_offset: int, end: int | None, asked_ms: int | None, now_ms: int) -> None:
         """Take where the tail is: the next offset it will read, and what the partition has answered (see ``log.partition``)."""
         self._listen(now_ms)
-        self._answers.take(next_offset, end, asked_ms)
+        self._log_end.take(next_offset, end, asked_ms)
 
     def marked(self, offset: int | None, now_ms: int) -> None:
         """Take that the marker is in the log, at ``offset`` if the log tells."""
@@ -124,22 +124,22 @@ class Leadership:
         self._listen(now_ms)
         if self.state is LeadershipState.CLAIMS:
             self._give_up(f"its marker may be in the log or not: {reason}", now_ms, own=self._found_ms is not None)
-            self._standing.not_before_ms = now_ms + self.limits.again_ms
+            self._candidacy.not_before_ms = now_ms + self.limits.again_ms
 
     def appended(self, number: int, now_ms: int, *, turn: bool = True) -> None:
         """Take the last number that the writer has given, with each turn, beat or LEAVES; ``turn``: it has changes of the shard."""
         self._listen(now_ms)
-        self._reign.append(number, now_ms, turn=turn)
+        self._term.append(number, now_ms, turn=turn)
 
     def confirmed(self, number: int, now_ms: int) -> None:
         """Take the last number that counts."""
         self._listen(now_ms)
-        self._reign.confirm(number)
+        self._term.confirm(number)
 
     def fenced(self, reason: str, now_ms: int) -> None:
         """Take that another marker was read behind this writer's own."""
         self._listen(now_ms)
-        if self.state is LeadershipState.CLAIMS or (self._reigns() and self._reign.is_what_others_have):
+        if self.state is LeadershipState.CLAIMS or (self._has_term() and self._term.is_what_others_have):
             self._give_up(reason, now_ms)
         elif self.state is not LeadershipState.FOLLOWS:
             self.failed(reason)
@@ -154,7 +154,7 @@ class Leadership:
     def recovered(self, now_ms: int) -> None:
         """Take that the shard is ready to serve."""
         self._listen(now_ms)
-        self._reign.recovered = True
+        self._term.recovered = True
 
     def leave(self, successor: str, now_ms: int) -> None:
         """Give the shard up, to a host if one is named. No effect on who does not lead, or leaves already."""
@@ -170,14 +170,14 @@ class Leadership:
     def stopped(self, now_ms: int) -> None:
         """Take that no turn will come any more, after a :class:`StopServing` in state LEAVES."""
         self._listen(now_ms)
-        self._reign.stopped = True
+        self._term.stopped = True
 
-    def wished(self, body: bytes) -> str | None:
-        """Return the host that asks for the shard by a WISH; None if this leader has no cause to go."""
-        wish = decode_body(body, Wish)
-        if wish is None or not self.serves or self.state is not LeadershipState.LEADS or self._successor is not None:
+    def requested_transfer(self, body: bytes) -> str | None:
+        """Return the host that asks for the shard by a TRANSFER_REQUEST; None if this leader has no cause to go."""
+        request = decode_body(body, TransferRequest)
+        if request is None or not self.serves or self.state is not LeadershipState.LEADS or self._successor is not None:
             return None
-        return wish.host if wish.epoch == self.epoch and wish.host not in {"", self.node.host} else None
+        return request.host if request.epoch == self.epoch and request.host not in {"", self.node.host} else None
 
     # --- what to do ---------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Leadership:
             self._follow(now_ms)
         if self.state is LeadershipState.CLAIMS:
             self._check_claim(now_ms)
-        if self._reigns():
+        if self._has_term():
             self._lead(now_ms)
         actions, self._actions = self._actions, []
         return actions
@@ -204,25 +204,25 @@ class Leadership:
             dues.append(self._ask_due_ms(now_ms))
         if self.state is LeadershipState.FOLLOWS:
             claim = self._claim_due_ms()
-            dues += [due for due in (claim, claim - self._answers.watch_ms) if due > now_ms]
-            if self._may_wish():
-                dues.append(self._wished_ms + self.limits.wish_ms)
-        if self._reigns() and (beat := self._reign.beat_due_ms) is not None:
+            dues += [due for due in (claim, claim - self._log_end.watch_ms) if due > now_ms]
+            if self._may_request():
+                dues.append(self._requested_ms + self.limits.request_ms)
+        if self._has_term() and (beat := self._term.beat_due_ms) is not None:
             dues.append(beat)
         if self.serves:
-            dues.append(self._reign.proof_due_ms)
+            dues.append(self._term.proof_due_ms)
         return max(min(dues), now_ms) if dues else None
 
     def proof(self, now_ms: int) -> Proof | None:
         """Return the proof that it leads, while it serves."""
         if not self.serves:
             return None
-        return Proof(self.epoch, now_ms - self._reign.proof_ms, now_ms - self._others_ms, self._alone_before_ms)
+        return Proof(self.epoch, now_ms - self._term.proof_ms, now_ms - self._others_ms, self._alone_before_ms)
 
     @property
     def follows_closely(self) -> bool:
         """Whether it follows and has read all that the partition had when it last answered."""
-        return self.state is LeadershipState.FOLLOWS and self._answers.at_end
+        return self.state is LeadershipState.FOLLOWS and self._log_end.at_end
 
     # --- a standby ----------------------------------------------------------------------------------------------------
 
@@ -230,78 +230,78 @@ class Leadership:
         """Notice when this process itself did not run: what it has not heard meanwhile tells nothing."""
         assert now_ms >= self._stepped_ms, f"the clock went back from {self._stepped_ms} to {now_ms}"
         if now_ms - self._stepped_ms > self.limits.pause_ms:
-            self._standing.heard_ms = now_ms
-            self._answers.was_away()
+            self._candidacy.heard_ms = now_ms
+            self._log_end.was_away()
         self._stepped_ms = now_ms
 
     def _read_marker(self, counted: Counted, now_ms: int) -> None:
         marker = decode_body(counted.body, Marker)
         offset = counted.position.offset
         mine = marker is not None and marker.node == self.node
-        if self._reigns():
+        if self._has_term():
             if offset > self.epoch:
                 self.fenced(f"another marker is at offset {offset}", now_ms)
             return
-        self.epoch, self._standing.vacancy = offset, None
+        self.epoch, self._candidacy.vacancy = offset, None
         self.leader, self.leader_figures = marker.node if marker else None, Figures()
         if self.state is LeadershipState.CLAIMS and (
             offset == self._mark or (mine and marker and marker.claim == self._claim)
         ):
-            self._found_ms = max(now_ms, self._answers.asked_ms + 1)
+            self._found_ms = max(now_ms, self._log_end.asked_ms + 1)
             return
         self._others_ms, self._alone_before_ms = now_ms, 0
         if self.state is LeadershipState.CLAIMS and self._found_ms is not None:
             self._give_up(f"another marker is at offset {offset}, behind this node's own", now_ms)
         elif mine:  # of a claim that was given up: nobody leads by it
-            self._standing.vacancy = Vacancy(now_ms, own=True)
+            self._candidacy.vacancy = Vacancy(now_ms, own=True)
 
     def _follow(self, now_ms: int) -> None:
-        if self._answers.fresh(now_ms) and self._answers.at_end and not self._reached_end:
+        if self._log_end.fresh(now_ms) and self._log_end.at_end and not self._reached_end:
             self._reached_end = True
-            vacancy = self._standing.vacancy
+            vacancy = self._candidacy.vacancy
             if self.leader is not None and self.leader.name == self.node.name and (vacancy is None or not vacancy.to):
-                self._standing.vacancy = Vacancy(now_ms, own=True)
+                self._candidacy.vacancy = Vacancy(now_ms, own=True)
             elif self.epoch < 0:
-                self._standing.vacancy = Vacancy(now_ms, new=True)
+                self._candidacy.vacancy = Vacancy(now_ms, new=True)
         if self._may_claim(now_ms):
             self._begin_claim(now_ms)
             return
         if now_ms >= self._ask_due_ms(now_ms):
             self._ask(now_ms)
-        if self._may_wish() and now_ms >= self._wished_ms + self.limits.wish_ms:
-            self._wished_ms = now_ms
-            self._append(RecordKind.WISH, Wish(self.node.host, self.epoch))
+        if self._may_request() and now_ms >= self._requested_ms + self.limits.request_ms:
+            self._requested_ms = now_ms
+            self._append(RecordKind.TRANSFER_REQUEST, TransferRequest(self.node.host, self.epoch))
 
     def _claim_due_ms(self) -> int:
-        return self._standing.claim_due_ms(self.leader)
+        return self._candidacy.claim_due_ms(self.leader)
 
     def _may_claim(self, now_ms: int) -> bool:
-        answers, due_ms = self._answers, self._claim_due_ms()
-        if self._retires or now_ms < due_ms or not answers.fresh(now_ms) or not answers.at_end:
+        log_end, due_ms = self._log_end, self._claim_due_ms()
+        if self._retires or now_ms < due_ms or not log_end.fresh(now_ms) or not log_end.at_end:
             return False
         # Asked before that it may not show the marker of the one before in the line, and two would lead one after the other.
-        return answers.since(due_ms) and (not self._standing.by_silence or answers.for_long(now_ms))
+        return log_end.since(due_ms) and (not self._candidacy.by_silence or log_end.for_long(now_ms))
 
     def _ask_due_ms(self, now_ms: int) -> int:
         if self.state is LeadershipState.CLAIMS:
-            return self._answers.due_ms(now_ms, self._found_ms, idle=False)
-        vacancy, claim_ms = self._standing.vacancy, self._claim_due_ms()
+            return self._log_end.due_ms(now_ms, self._found_ms, idle=False)
+        vacancy, claim_ms = self._candidacy.vacancy, self._claim_due_ms()
         need_ms = claim_ms if now_ms >= claim_ms else vacancy.since_ms if vacancy is not None else None
-        idle = self._reached_end and now_ms < claim_ms - self._answers.watch_ms
-        return self._answers.due_ms(now_ms, need_ms, idle)
+        idle = self._reached_end and now_ms < claim_ms - self._log_end.watch_ms
+        return self._log_end.due_ms(now_ms, need_ms, idle)
 
     def _ask(self, now_ms: int) -> None:
-        self._answers.asked(now_ms)
+        self._log_end.asked(now_ms)
         self._actions.append(AskEnd())
 
     def _append(self, kind: RecordKind, body: Body) -> None:
         self._actions.append(Append(kind, encode_body(body)))
 
-    def _may_wish(self) -> bool:
-        """Whether it wants to lead and could: a leader that does not speak reads no wishes."""
-        speaks = self._stepped_ms - self._standing.heard_ms <= 2 * self.limits.beat_ms
-        may = self.wants and not self._retires and self._standing.vacancy is None and self.epoch >= 0
-        return may and speaks and self._answers.at_end
+    def _may_request(self) -> bool:
+        """Whether it wants to lead and could: a leader that does not speak reads no requests."""
+        speaks = self._stepped_ms - self._candidacy.heard_ms <= 2 * self.limits.beat_ms
+        may = self.wants and not self._retires and self._candidacy.vacancy is None and self.epoch >= 0
+        return may and speaks and self._log_end.at_end
 
     # --- a claim ------------------------------------------------------------------------------------------------------
 
@@ -316,8 +316,8 @@ class Leadership:
         """Lead if the own marker was read, and was the last one when the partition was asked after that."""
         if self._found_ms is None or not self._marked:
             return
-        if self._answers.since(self._found_ms) and self._answers.fresh(now_ms) and self._answers.at_end:
-            self._begin_reign()
+        if self._log_end.since(self._found_ms) and self._log_end.fresh(now_ms) and self._log_end.at_end:
+            self._begin_term()
         elif now_ms >= self._ask_due_ms(now_ms):
             self._ask(now_ms)
 
@@ -325,49 +325,49 @@ class Leadership:
         """Go back to following. The copy of the shard has nothing that does not count."""
         self._stop_serving(reason)
         self.state, self._successor = LeadershipState.FOLLOWS, None
-        self._answers.begin_again()
-        self._standing.heard_ms = now_ms
-        self._standing.vacancy = Vacancy(now_ms, own=True) if own else None
+        self._log_end.begin_again()
+        self._candidacy.heard_ms = now_ms
+        self._candidacy.vacancy = Vacancy(now_ms, own=True) if own else None
         self._actions.append(Follow(reason))
 
-    # --- a reign ------------------------------------------------------------------------------------------------------
+    # --- a term ------------------------------------------------------------------------------------------------------
 
-    def _begin_reign(self) -> None:
+    def _begin_term(self) -> None:
         self.state = LeadershipState.LEADS
-        self._reign = LeadershipTerm(self._claimed_ms, self.limits)
+        self._term = LeadershipTerm(self._claimed_ms, self.limits)
         self._actions.append(Recover(self.epoch))
 
     def _lead(self, now_ms: int) -> None:
-        reign = self._reign
-        proved = reign.is_proved(now_ms)
+        term = self._term
+        proved = term.is_proved(now_ms)
         if self.serves and not proved:
             self._stop_serving(f"nothing was confirmed that was appended in the last {self.limits.proof_ms_max / 1000:g} s")
         if self._successor is not None and self.state is LeadershipState.LEADS:
             self.state = LeadershipState.LEAVES
             self.serves = False
             self._actions.append(StopServing("the shard goes to another host"))
-        if self.state is LeadershipState.LEADS and reign.recovered and not self.serves and proved:
+        if self.state is LeadershipState.LEADS and term.recovered and not self.serves and proved:
             self.serves = True
             self._actions.append(Serve())
-        beat = reign.beat_due_ms
-        if self.state is LeadershipState.LEAVES and reign.stopped and reign.confirmed >= reign.appended:
-            self._end_reign(now_ms)
+        beat = term.beat_due_ms
+        if self.state is LeadershipState.LEAVES and term.stopped and term.confirmed >= term.appended:
+            self._end_term(now_ms)
         elif beat is not None and now_ms >= beat:
-            reign.beat(now_ms)
+            term.beat(now_ms)
             self._append(RecordKind.BEAT, Beat(self.node, self.figures))
 
-    def _reigns(self) -> bool:
+    def _has_term(self) -> bool:
         return self.state is LeadershipState.LEADS or self.state is LeadershipState.LEAVES
 
-    def _end_reign(self, now_ms: int) -> None:
+    def _end_term(self, now_ms: int) -> None:
         """Append the LEAVES, or follow if it counts."""
-        if not self._reign.last_number:
-            self._reign.leave()
+        if not self._term.last_number:
+            self._term.leave()
             self._append(RecordKind.LEAVES, Leaves(self.node, self._successor or "", now_ms - self._others_ms))
-        elif self._reign.confirmed >= self._reign.last_number:
+        elif self._term.confirmed >= self._term.last_number:
             to = self._successor or ""
             self._give_up("the shard was left", now_ms)
-            self._standing.vacancy = Vacancy(now_ms, to)
+            self._candidacy.vacancy = Vacancy(now_ms, to)
 
     def _stop_serving(self, reason: str) -> None:
         if self.serves:

@@ -33,14 +33,14 @@ class LeadershipLimits:
     """How long the others leave a shard to the named successor."""
     again_ms: int = 2000
     """Between a claim that failed and the next one."""
-    wish_ms: int = 5000
-    """Between two wishes."""
+    request_ms: int = 5000
+    """Between two transfer requests."""
     proof_ms_max: int = 8000
     """A leader that can show no younger proof stops serving. Contract: less than 10 s."""
 
     def __post_init__(self) -> None:
         assert 0 < self.beat_ms < self.proof_ms_max < 10_000, (
-            "a leader ends its reign by itself within 10 s, and beats more often"
+            "a leader ends its term by itself within 10 s, and beats more often"
         )
         assert self.beat_ms + self.answering_ms < self.silence_ms, "a silence is longer than the time between two beats"
         assert self.ask_ms < self.answer_ms_max <= self.answering_ms, "an answer is young when the next one comes"
@@ -54,7 +54,7 @@ class Proof(NamedTuple):
     age_ms: int
     """Since the last record that counts was appended."""
     alone_ms: int
-    """Since this process last read a record of another reign, or began."""
+    """Since this process last read a record of another term, or began."""
     before_ms: int = 0
     """The same of the leader before, when it left. 0: it has not left, and may not know yet that it leads no more."""
 

@@ -2,7 +2,7 @@
 
 Every host that has a copy of a shard follows it. Each node, which is a worker process with its data directory, says once a second what it
 leads, what it follows and how far behind, in a partition of the log of its own (``control``). Each node computes all of this from what it has
-heard, by the same rules, and no node decides for others: a plan is only a wish. A node that should lead a shard asks its leader (a WISH in the
+heard, by the same rules, and no node decides for others: a plan binds nobody. A node that should lead a shard asks its leader (a TRANSFER_REQUEST in the
 shard's log), and the leader agrees only if its own plan says the same. So views that differ for a while delay a move, and no move can
 harm: who leads is decided by markers alone. While the control partition does not answer, all places in the lines stay as they are, and
 nothing moves.
@@ -11,7 +11,7 @@ nothing moves.
 to its share. What is left over, and what has no leader, goes to hosts with room: first to copies that have caught up; among equals by highest
 random weight (Thaler & Ravishankar, 1998). When a host comes or goes, only as many shards move as the shares need.
 
-**No storm.** A wish needs a plan and a leader that have not changed for ``settle_ms``, and a copy that has caught up. A node has one wish at a
+**No storm.** A request needs a plan and a leader that have not changed for ``settle_ms``, and a copy that has caught up. A node has one request at a
 time, and a leader's node gives one shard away at a time, when the one before has a leader again.
 
 **Apart.** A node that reaches no other host's router leads shards that most clients can't reach, although the log hears it. It says so, and gives

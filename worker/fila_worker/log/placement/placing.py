@@ -104,7 +104,7 @@ class Placing:
         if 0 in state.leads:
             self._control.trim(now_ms)
         if not self._control.knows(now_ms):
-            self._wish(None)
+            self._request(None)
             if not self._views:
                 self._heard = self._control.views(state, now_ms)
         elif now_ms >= self._decide_due_ms:
@@ -117,7 +117,7 @@ class Placing:
         copies = self._copies()
         for shard in decision.ranks.keys() & copies.keys():
             copies[shard].leadership.rank = decision.ranks[shard]
-        self._wish(decision.wish)
+        self._request(decision.request)
         if self.drains or self._gives_up(now_ms):
             self._give_one_up(now_ms)
 
@@ -138,7 +138,7 @@ class Placing:
     def _is_unfit(self) -> bool:
         return any(view.name == self._node.name and view.drains for view in self._views)
 
-    def _wish(self, shard: int | None) -> None:
+    def _request(self, shard: int | None) -> None:
         for number, copy in self._copies().items():
             copy.leadership.wants = number == shard
 

@@ -100,7 +100,7 @@ def line_up(
 class Decision(NamedTuple):
     """What a node should do, until the next one."""
 
-    wish: int | None
+    request: int | None
     """The shard that it should ask for."""
     ranks: Mapping[int, int]
     """Its place in the line of each shard that it follows."""
@@ -116,8 +116,8 @@ class PlacementDecisions:
         self._leads: dict[int, str] = {}
         self._moves: dict[int, tuple[str | None, str | None, int]] = {}
         """Who leads each shard and who should, and since when it is so."""
-        self._wish: int | None = None
-        self._wish_ms = now_ms
+        self._request: int | None = None
+        self._requested_ms = now_ms
         self._gave: int | None = None
         """The last shard that this node gave away."""
         self._gave_ms = now_ms - limits.give_ms
@@ -133,7 +133,7 @@ class PlacementDecisions:
                 self._moves[shard] = *move, now_ms
         lines = line_up(views, me.follows, self._plan, self.limits)
         ranks = {shard: line.index(self.host) for shard, line in lines.items() if self.host in line}
-        return Decision(self._wished(me, now_ms), ranks)
+        return Decision(self._next_request(me, now_ms), ranks)
 
     def successors(self, views: Collection[NodeView]) -> dict[int, str]:
         """Return whom to leave each of this node's shards to; empty if no copy has caught up."""
@@ -163,7 +163,7 @@ class PlacementDecisions:
         self._leads.pop(shard, None)
         return True
 
-    def _wished(self, me: NodeView, now_ms: int) -> int | None:
+    def _next_request(self, me: NodeView, now_ms: int) -> int | None:
         def wanted(shard: int) -> bool:
             if (
                 self._plan.get(shard) != self.host
@@ -173,9 +173,9 @@ class PlacementDecisions:
                 return False
             return not me.lags(shard, self.limits) and now_ms - self._moves[shard][2] >= self.limits.settle_ms
 
-        if self._wish is not None and now_ms - self._wish_ms < self.limits.wish_ms and wanted(self._wish):
-            return self._wish
-        wishes = [shard for shard in sorted(self.shards) if wanted(shard)]
-        later = [shard for shard in wishes if self._wish is not None and shard > self._wish]
-        self._wish, self._wish_ms = next(iter(later or wishes), None), now_ms
-        return self._wish
+        if self._request is not None and now_ms - self._requested_ms < self.limits.request_ms and wanted(self._request):
+            return self._request
+        wanted_shards = [shard for shard in sorted(self.shards) if wanted(shard)]
+        later = [shard for shard in wanted_shards if self._request is not None and shard > self._request]
+        self._request, self._requested_ms = next(iter(later or wanted_shards), None), now_ms
+        return self._request

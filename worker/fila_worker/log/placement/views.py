@@ -25,9 +25,9 @@ class PlacementLimits:
     apart_ms: int = 2000
     """How long a node that is apart listens before it gives up its shards: those that are apart from it have said so by then."""
     settle_ms: int = 10_000
-    """A wish needs a plan that is as old as that."""
-    wish_ms: int = 5000
-    """For how long a wish is the only one."""
+    """A transfer request needs a plan that is as old as that."""
+    request_ms: int = 5000
+    """How long a node has no other transfer request."""
     give_ms: int = 1000
     """Between two shards that a node gives away, at least. The first one must have a leader again, too."""
     behind_max: int = 200

@@ -73,7 +73,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Why nothing was brought for this wish. It is tried again."""
+    """Why nothing was brought. It is tried again."""
 
     begin: int
     reason: str

@@ -13,7 +13,7 @@ def placement(name: str, shards: int = 4) -> PlacementDecisions:
 
 
 def wishes(placement: PlacementDecisions, views: list[NodeView], since_ms: int, until_ms: int) -> list[int | None]:
-    return [placement.step(views, now_ms).wish for now_ms in range(since_ms, until_ms, 1000)]
+    return [placement.step(views, now_ms).request for now_ms in range(since_ms, until_ms, 1000)]
 
 
 def uneven() -> list[NodeView]:
