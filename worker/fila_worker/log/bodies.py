@@ -1,8 +1,7 @@
-"""What records say besides counting: who leads, how much it has, whom it leaves to, and what a node says about itself.
+"""The bodies of records: who leads, how much it has, to whom it leaves, and the state of a node.
 
-These bodies inform. Which records count is decided without them, so a body that can't be read is the same as none: another release may
-have written it, or it may be damaged. A body is a version byte and a msgpack map. A field that a reader does not know is skipped; a change
-that an old reader would misread takes a new version.
+No body decides which records count. So a body that can't be read, damaged or of another release, is the same as an empty one.
+A body is a version byte and a msgpack map. A reader skips unknown fields; an incompatible change takes a new version.
 """
 
 from typing import Annotated, Any, Final, TypeVar
@@ -13,7 +12,7 @@ VERSION: Final = 1
 BODY_BYTES_MAX: Final = 4096
 """Of a record in a shard's log."""
 STATE_BYTES_MAX: Final = 128 * 1024
-"""Of what a node says about itself: about 16 bytes for each shard."""
+"""Of the state of a node: about 16 bytes for each shard."""
 
 Name = Annotated[str, msgspec.Meta(max_length=255)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -27,7 +26,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     name: Name = ""
     """Of the data directory. It stays when the process starts again."""
     host: Name = ""
-    """By which the cluster tells its hosts apart. On one host, at most one process has a copy of a shard."""
+    """The name of the host in the cluster. On one host, at most one process has a copy of a shard."""
     address: Name = ""
     """Where to reach it, for people."""
     life: Name = ""
@@ -40,7 +39,7 @@ class Figures(msgspec.Struct, frozen=True, omit_defaults=True):
     queues: Count = 0
     stored_bytes: Count = 0
     oldest_offset: Offset = -1
-    """The first record that it needs of the log; -1: it does not say."""
+    """The first record that it needs of the log; -1: unknown."""
 
 
 class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,7 +47,7 @@ class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
 
     node: Node = Node()
     claim: Count = 0
-    """The number of the claim in its process's life."""
+    """The number of the claim since its process began."""
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,7 +68,7 @@ class Leaves(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TransferRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of a TRANSFER_REQUEST: a host has caught up, and would like to lead."""
+    """The body of a TRANSFER_REQUEST: a host whose copy has caught up asks to lead."""
 
     host: Name = ""
     epoch: Offset = -1
@@ -77,7 +76,7 @@ class TransferRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node says about itself in the control partition, once a second, to all others."""
+    """The state of a node. It appends it to the control partition once a second, for all others."""
 
     node: Node = Node()
     leads: dict[Shard, Offset] = {}
@@ -91,7 +90,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     apart: bool = False
     """Whether it reaches no router of another host: clients there do not reach its shards."""
     keys: Name = ""
-    """A fingerprint of its cluster's keys; empty: it does not say."""
+    """A fingerprint of its cluster's keys; empty: unknown."""
     failing: bool = False
     """Whether its disk is full or refuses writes, so that hosts with room should lead its shards."""
 
@@ -110,7 +109,7 @@ def encode_body(body: Body) -> bytes:
 
 
 def decode_body(data: bytes, kind: type[_B]) -> _B | None:
-    """Return what it says; None if it can't be read."""
+    """Return the body; None if it can't be read."""
     size_max = STATE_BYTES_MAX if kind is NodeState else BODY_BYTES_MAX
     if not 1 < len(data) <= size_max or data[0] != VERSION:
         return None

@@ -1,12 +1,11 @@
-"""The log of one machine: RocksDB's write-ahead log, into which a batch is written before it is visible.
+"""The log port, and the log of one machine: RocksDB's write-ahead log, into which a batch is written before it is visible.
 
-What is written there survives the end of any process. To survive a power cut it must be synced too, which takes a disk 0.2 to
-10 ms. :class:`GroupLog` has a thread for that: while one sync is under way the batches that follow gather, and the next sync is
-for all of them (group commit: DeWitt et al., Implementation techniques for main memory database systems, 1984).
+Batches are appended in order, and confirmed in order, perhaps later. The owner of a shard sends nothing that depends on a
+batch before that batch is confirmed. Turns continue meanwhile.
 
-The log port: batches are appended in order, and confirmed in order, perhaps later.
-
-The owner of a shard sends nothing that depends on a batch before that batch is confirmed. Turns go on meanwhile.
+A written batch survives the end of any process. To survive a power cut it must be synced, too, which takes a disk 0.2 to 10
+ms. :class:`GroupLog` syncs in a thread: the batches that follow during a sync are synced together by the next one (group
+commit: DeWitt et al., Implementation techniques for main memory database systems, 1984).
 """
 
 from collections import deque
@@ -39,13 +38,11 @@ class Log(Protocol):
         """The size of the batches that are not confirmed."""
 
     def append(self, size: int, *, sync: bool) -> None:
-        """Take in the next batch, of ``size`` bytes. Does not wait.
-
-        ``sync``: it must survive a power cut, whatever this log promises otherwise.
-        """
+        """Append the next batch, of ``size`` bytes. Does not wait. ``sync``: it must survive a power cut in any case."""
 
     def push(self) -> bool:
-        """Have all batches confirmed, now or soon. Call it after the last batch of a turn. Return whether all are by now."""
+        """Confirm all batches, now or soon. Call it after the last batch of a turn. Return whether all are confirmed by
+        now."""
 
     def close(self) -> None:
         """Confirm what can be confirmed, and end."""
@@ -58,7 +55,7 @@ class PlainLog:
     failure: StorageError | None = None
 
     def __init__(self, sync: Callable[[], None], *, every: bool) -> None:
-        """``sync``: makes all that was written durable; ``every``: whether each batch is to be synced."""
+        """``sync``: makes all that was written durable; ``every``: whether to sync each batch."""
         self._sync = sync
         self._every = every
         self.appended = 0
@@ -69,7 +66,7 @@ class PlainLog:
         return self.appended
 
     def append(self, size: int, *, sync: bool) -> None:
-        """Take in the next batch; return when it is durable. Raise :class:`StorageError`."""
+        """Append the next batch; return when it is durable. Raise :class:`StorageError`."""
         if sync or self._every:
             self._sync()
         self.appended += 1
@@ -84,19 +81,20 @@ class PlainLog:
 
 QUICK_NS_MAX: Final = 500_000
 QUICK_BYTES_MAX: Final = 64 * 1024
-"""A sync of less than that is not worth the way to a thread and back, 0.1 ms or more, if the last one took no longer than this."""
+"""A sync of less than that is not worth the way to a thread and back, 0.1 ms or more, if the last one took no longer than
+this."""
 
 
 class GroupLog:
-    """Syncs in a thread, so that turns go on meanwhile; a quick sync is made at once.
+    """Syncs in a thread, or at once if that is quick.
 
-    Batches that need no sync are confirmed at once, unless one before them waits.
+    A batch without a sync is confirmed at once, unless one before it waits.
     """
 
     def __init__(
         self, sync: Callable[[], None], wake: Callable[[], None], *, every: bool, quick_ns_max: int = QUICK_NS_MAX
     ) -> None:
-        """``sync``: makes all that was written durable, in any thread; ``wake``: called in the thread when there is news."""
+        """``sync``: makes all that was written durable, in any thread; ``wake``: called in the thread after a sync."""
         self._sync = sync
         self._wake = wake
         self._every = every
@@ -139,7 +137,7 @@ class GroupLog:
             self._bytes += size
 
     def push(self) -> bool:
-        """Sync all batches that need it, now or in the thread. Return whether none needs it any more."""
+        """Sync all batches that need it, now or in the thread. Return whether all are synced."""
         if self._synced >= self._wanted:
             return True
         if self._requested >= self._wanted:

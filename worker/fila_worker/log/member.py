@@ -1,14 +1,13 @@
-"""One process's part in a replicated shard: its copy, its place in the log, and what it is to the shard.
+"""One process's part in a replicated shard: its copy, its place in the log, and its role.
 
-A :class:`Member` reads the log into its copy while it follows. When it leads it appends what the shard commits, and takes in the outcomes. It
-carries out what :class:`~fila_worker.log.leadership.Leadership` decides, and leaves to its owner what concerns the shard itself: to
-recover it, to serve, and to stop.
+A follower reads the log into its copy. A leader appends the commits of the shard, and confirms them by the reports. A member
+carries out the decisions of :class:`~fila_worker.log.leadership.Leadership`. Its owner recovers, serves and stops the shard.
 
-The owner calls :meth:`Member.step` in each turn before it takes any work, and looks at what the member then is::
+The owner calls :meth:`Member.step` in each turn before it takes any work, and then reads the member's state::
 
     member.step(now_ms)
     member.ended                    # not empty: end the process at once, without a tidy close
-    member.leads                   # the copy is the shard's store: recover the shard, then call recovered()
+    member.leads                    # the copy is the shard's store: recover the shard, then call recovered()
     member.serves                   # whether the shard may take work
     member.leaves                   # end all turns, then call stopped()
 
@@ -43,11 +42,11 @@ from fila_worker.log.records import LogRecord, RecordKind, decode, encode
 from fila_worker.log.rule import Counted, FencedError, Position, Rule, UnknownOutcomeError, Writer
 
 RECORD_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of what is appended; a larger batch is split."""
+"""The largest record; a larger batch is split."""
 READ_MAX: Final = 64
 """Records that are read in one step."""
 READ_BYTES_MAX: Final = 1024 * 1024
-"""Of records that are applied in one step, some 10 ms, and a few records more: the process may lead other shards, whose turns wait meanwhile."""
+"""Bytes of records that are applied in one step, some 10 ms. The turns of other shards wait meanwhile."""
 READ_AT_ONCE: Final = 4
 """Records that are read before their bytes are counted."""
 
@@ -98,7 +97,7 @@ class _Look:
 
 
 class _Term:
-    """What a leader has besides."""
+    """The state of a leader."""
 
     def __init__(self, writer: Writer, appends_before: int) -> None:
         self.writer = writer
@@ -125,7 +124,7 @@ class Member:
     ) -> None:
         self.copy = copy
         self.ended = ""
-        """Why the process must end at once; empty: it need not."""
+        """Why the process must end at once; empty: it may continue."""
         self.may_give: Callable[[str, int], bool] = lambda host, now_ms: True
         """Whether the shard may go to a host that asks for it, now. If so, it goes."""
         last = decode_body(copy.marker, Marker)
@@ -141,7 +140,7 @@ class Member:
         self._marker: int | None = None
         """The append of the marker."""
         self._answered_ms = now_ms
-        """When the last question for the end was asked that has its answer; before the first one, when this began to follow."""
+        """When the last answered question for the end was asked; before the first one, when this began to follow."""
         self._term: _Term | None = None
         self._reads_on = False
 
@@ -174,18 +173,18 @@ class Member:
 
     @property
     def behind(self) -> int | None:
-        """How many records the copy is behind the log; None: not known."""
+        """How many records the copy is behind the log; None: unknown."""
         end = self._tail.end
         return None if end is None else max(0, end - self._rule.next_offset)
 
     @property
     def end(self) -> int | None:
-        """The offset behind the last record, as a follower last heard; None: not known, or it leads."""
+        """The offset behind the last record, as last answered; None: unknown, or it leads."""
         return self._tail.end if self._term is None else None
 
     @property
     def replicas(self) -> LogReplicas | None:
-        """What the log last said of its own copies; None: nothing lately."""
+        """The last report of the log on its own copies; None: too old."""
         return self._partition.replicas
 
     def unanswered_ms(self, now_ms: int) -> int:
@@ -194,7 +193,7 @@ class Member:
 
     @property
     def figures(self) -> Figures:
-        """What beats say of the shard."""
+        """The figures in the shard's beats."""
         return self.leadership.figures
 
     @figures.setter
@@ -202,10 +201,10 @@ class Member:
         self.leadership.figures = figures
 
     def next_due(self, now_ms: int) -> int | None:
-        """Return when :meth:`step` has something to do although nothing arrives; None: never."""
+        """Return when :meth:`step` has something to do even if nothing arrives; None: never."""
         return self.leadership.next_due(now_ms)
 
-    # --- what its owner says ------------------------------------------------------------------------------------------
+    # --- calls of the owner --------------------------------------------------------------------------------------------
 
     def recovered(self, now_ms: int) -> None:
         """Take that the shard is ready to serve."""
@@ -351,7 +350,7 @@ class Member:
         self.leadership.appended(writer.appended, self._now_ms, turn=False)
 
     def _append_batch(self, batch: bytes) -> int:
-        """Begin to append what the shard has committed; return its last number."""
+        """Append a commit of the shard; return its last number."""
         assert self._term is not None
         writer = self._term.writer
         for record in writer.batch(batch):

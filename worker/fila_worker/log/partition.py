@@ -1,7 +1,7 @@
-"""The port of a replicated log: what a shard needs of one partition, whoever keeps it.
+"""The port of a replicated log: one partition, as a shard uses it.
 
-A partition is a sequence of records that any number of processes append to and read. Its owner keeps several copies of it and reports an append
-when enough of them have it. No call here waits for the network, and none but ``close`` takes longer than a moment.
+A partition is a sequence of records that any number of processes append to and read. The log keeps several copies of it, and
+reports an append when enough of them have it. Calls do not wait for the network. All return at once, except ``close``.
 
 All times are milliseconds of a steady clock of this process.
 """
@@ -13,7 +13,7 @@ from fila_proto_zmq.errors import StorageError
 
 
 class TrimmedError(StorageError):
-    """The log does not begin as early as the reader needs it: the copy of the shard must be begun anew from a checkpoint."""
+    """The log begins behind the offset that the reader needs: the copy of the shard must begin again from a checkpoint."""
 
 
 class LogEntry(NamedTuple):
@@ -29,7 +29,7 @@ class AppendReport(NamedTuple):
     append: int
     """The number of the append: 1, 2, 3 … of this appender."""
     offset: int | None
-    """Where the record is; None: the log does not say."""
+    """Where the record is; None: unknown."""
     error: str = ""
     """Why it failed, or why its outcome is unknown: its writer must end. Empty: the record is in the log."""
 
@@ -38,10 +38,8 @@ class Appender(Protocol):
     """Appends to one partition, in order. It sends nothing behind an append that failed."""
 
     def append(self, data: bytes) -> int:
-        """Begin to append a record; return the number of the append.
-
-        It raises nothing: a record that is too large, or one too many without a report, is reported as failed.
-        """
+        """Append a record; return the number of the append. A record that is too large, or one too many, is reported as
+        failed."""
 
     def reports(self) -> list[AppendReport]:
         """Return the outcomes that are known by now, in the order of the appends, each once."""
@@ -51,24 +49,24 @@ class Appender(Protocol):
 
 
 class Tail(Protocol):
-    """Reads one partition from some offset on. It does not wake its process for records: read at times, or after a report."""
+    """The records of one partition from some offset on. Records do not wake the process: read at times, or after a report."""
 
     def read(self, records_max: int) -> list[LogEntry]:
         """Return the next records that have arrived, at most so many.
 
-        Raise :class:`TrimmedError`, :class:`fila_worker.log.rule.LostError` if the log has gone back, or :class:`StorageError` for what will not
-        pass. What passes by itself (no broker answers) raises nothing: see ``asked_ms``.
+        Raise :class:`TrimmedError`, :class:`fila_worker.log.rule.LostError` if the log has gone back, or
+        :class:`StorageError` for what does not pass. If no broker answers, return nothing: see ``asked_ms``.
         """
 
     @property
     def end(self) -> int | None:
-        """The offset behind the last record, as of ``asked_ms``; None: not known yet."""
+        """The offset behind the last record, as of ``asked_ms``; None: unknown."""
 
     @property
     def asked_ms(self) -> int | None:
-        """When the partition was last asked for its end and answered; None: it has not answered since the last :meth:`ask`.
+        """When the last answered question for the end was asked; None: no answer since the last :meth:`ask`.
 
-        Who cannot ask cannot append, and must not try to lead.
+        A process that cannot ask cannot append, and must not try to lead.
         """
 
     def ask(self) -> None:
@@ -83,7 +81,7 @@ class Partition(Protocol):
 
     @property
     def replicas(self) -> LogReplicas | None:
-        """What the log last said of its own copies; None: nothing lately, or it does not say."""
+        """The last report of the log on its own copies; None: too old, or not available."""
 
     def appender(self) -> Appender:
         """Return a new appender. It connects in the background."""
@@ -92,7 +90,7 @@ class Partition(Protocol):
         """Return a new reader from ``offset`` on."""
 
     def trim(self, offset: int) -> None:
-        """Let the log forget the records before ``offset``, soon. The record at ``offset`` stays, and always the last one.
+        """Remove the records before ``offset``, soon. The record at ``offset`` stays, and always the last one.
 
-        It may come to nothing if no broker answers: call it again with the next checkpoint.
+        If no broker answers, nothing is removed: call it again with the next checkpoint.
         """

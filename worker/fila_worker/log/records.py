@@ -7,22 +7,22 @@ A record is one entry of the log. Its place there is its *offset*, which the log
     record  = version u8 · kind u8 · epoch u64 · number u64 · [ before, of number 1 only ] · body
     before  = epoch i64 · number u64
     body    = of a BATCH: part u32 · parts u32 · piece
-              else: what its writer wants to say, often nothing
+              else: of its kind, often empty (:mod:`fila_worker.log.bodies`)
 
     batch   = the pieces of its parts, joined
             = msgpack array of encoding, codes, items
 
-A writer begins with a MARKER, which has epoch 0 and number 0. A TRANSFER_REQUEST has them too: it is of no epoch, and anybody may append one. The offset of the marker is the writer's *epoch*, so two writers can't have the
-same one. Its further records have the numbers 1, 2, 3 … The first of them names the last record that counted before the marker (epoch -1,
-number 0: there was none). A reader that has found another one there knows that records are lost.
+A writer begins with a MARKER, which has epoch 0 and number 0. A TRANSFER_REQUEST has them, too: any process may append one.
+The offset of the marker is the writer's *epoch*, so no two writers have the same one. Its further records have the numbers 1,
+2, 3 … The first of them names the last record that counted before the marker (epoch -1, number 0: none). A reader that has
+found another one there reports that records are lost.
 
-A batch has the changes of one turn. If it is longer than a record may be, it is split at any byte, and each part takes a number.
-``codes`` has a byte for each change, ``family · 4 + kind``. ``items`` has its byte strings in the same order: key and value of a put, the
-key of a delete, begin and end of a delete_range. These columns cost less CPU than an array for each change: 0.05 ms to encode 0.5 MB of
-1 KB values and 0.08 ms to decode it, 0.11 and 0.21 ms with values of 160 bytes.
+A batch has the changes of one turn. If it is longer than a record may be, it is split at any byte, and each part takes a
+number. ``codes`` has a byte for each change, ``family · 4 + kind``. ``items`` has its byte strings in the same order: key and
+value of a put, the key of a delete, begin and end of a delete_range. These columns cost less CPU than an array for each
+change: 0.05 ms to encode 0.5 MB of 1 KB values and 0.08 ms to decode it, 0.11 and 0.21 ms with values of 160 bytes.
 
-All that this module reads may be damaged or of another program: whatever the bytes are, it returns a record or raises
-:class:`RecordError`.
+The bytes may be damaged or of another program: :func:`decode` returns a record or raises :class:`RecordError` for all bytes.
 """
 
 import struct
@@ -38,9 +38,9 @@ from fila_worker.core.store import DamageError, Families, Family, StoreBatch
 VERSION: Final = 1
 ENCODING: Final = 1
 BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of all parts of a batch together: what a reader may have to keep until the last part is there. A turn's limits keep it far below."""
+"""Of all parts of a batch together, which a reader keeps until the last part is there. A turn's limits keep it far below."""
 RECORD_BYTES_LEAST: Final = 64
-"""The smallest limit for records: a part must have room for a piece beside what is in front of it."""
+"""The smallest limit for records: a piece must fit behind the header of a part."""
 
 _HEADER: Final = struct.Struct(">BBQQ")
 _BEFORE: Final = struct.Struct(">qQ")
@@ -48,7 +48,8 @@ _PART: Final = struct.Struct(">II")
 
 
 class RecordError(DamageError):
-    """The bytes at an offset of the log are no record, or one that can't stand there. ``details`` has ``offset`` and maybe ``byte``."""
+    """The bytes at an offset of the log are not a record, or not one that may be there. ``details``: ``offset``, maybe
+    ``byte``."""
 
 
 def bad_record(offset: int, problem: str, byte: int | None = None) -> RecordError:
@@ -59,14 +60,14 @@ def bad_record(offset: int, problem: str, byte: int | None = None) -> RecordErro
 
 
 class RecordKind(IntEnum):
-    """What a record says."""
+    """The kind of a record."""
 
     MARKER = 1
     """A writer takes over. Records of earlier writers that come behind it do not count."""
     BATCH = 2
     """Changes of the shard, or a part of them."""
     BEAT = 3
-    """The writer is alive."""
+    """The writer lives."""
     LEAVES = 4
     """The writer has ended, and another one may take over at once."""
     TRANSFER_REQUEST = 5
@@ -109,7 +110,7 @@ def encode(record: LogRecord) -> bytes:
 
 
 def decode(data: bytes, offset: int) -> LogRecord:
-    """Return the record that the log has at ``offset``. Raise :class:`RecordError` if it is none."""
+    """Return the record that the log has at ``offset``. Raise :class:`RecordError` if it can't be read."""
     if len(data) < _HEADER.size:
         raise bad_record(offset, f"it has {len(data)} bytes, and a header has {_HEADER.size}", len(data))
     version, code, epoch, number = _HEADER.unpack_from(data)
@@ -156,8 +157,8 @@ def _part_from(data: bytes, at: int, offset: int) -> tuple[int, int]:
 def split(epoch: int, number: int, batch: bytes, before: Before | None, record_bytes_max: int) -> list[bytes]:
     """Return the records of a batch, the first one with ``number``, each with at most ``record_bytes_max`` bytes.
 
-    ``before``: what the first record of an epoch names; None for any other number. Raise :class:`StorageError` for a batch that no reader
-    would take.
+    ``before``: the record that the first record of an epoch names; else None. Raise :class:`StorageError` for a batch that is
+    too large for readers.
     """
     assert record_bytes_max >= RECORD_BYTES_LEAST, f"records of {record_bytes_max} bytes have no room for a batch"
     if len(batch) > BATCH_BYTES_MAX:
@@ -180,7 +181,7 @@ _DELETES: Final = bytes(family << 2 | _DELETE for family in _FAMILIES)
 _CODES: Final = bytes(family << 2 | kind for family in _FAMILIES for kind in (_PUT, _DELETE, _DELETE_RANGE))
 
 _BEGIN: Final = bytes([0x93, ENCODING])
-"""An array of three, and the encoding. Another encoding may go on in another way."""
+"""An array of three, and the encoding. The rest depends on the encoding."""
 _encode_columns = msgspec.msgpack.Encoder().encode
 _decode_columns = msgspec.msgpack.Decoder(tuple[int, bytes, list[bytes]]).decode
 
@@ -188,7 +189,8 @@ _decode_columns = msgspec.msgpack.Decoder(tuple[int, bytes, list[bytes]]).decode
 class Changes:
     """The changes of a turn in their order: a :class:`fila_worker.core.store.StoreBatch` whose families are numbers.
 
-    A family's number is its place in :class:`fila_worker.core.store.Families`, and it is in every log: a new family goes to the end.
+    A family's number is its place in :class:`fila_worker.core.store.Families`, and it is in every log: a new family goes to
+    the end.
     """
 
     __slots__ = ("codes", "items")
@@ -242,7 +244,8 @@ def encode_changes(changes: Changes) -> bytes:
 
 
 def decode_changes(batch: bytes, offset: int) -> Changes:
-    """Return the changes of a whole batch whose last part is at ``offset``. Raise :class:`RecordError` if they can't be read."""
+    """Return the changes of a whole batch whose last part is at ``offset``. Raise :class:`RecordError` if they can't be
+    read."""
     if batch[:2] != _BEGIN:
         raise bad_record(
             offset, f"its batch begins with {batch[:2].hex() or 'nothing'}, and this program reads {_BEGIN.hex()}"

@@ -1,24 +1,26 @@
-"""The rule of a shard's commit log: which records count. Writer and readers go by the same one.
+"""The rule of a shard's commit log: which records count. Writer and readers use the same one.
 
-**A record counts if it is a marker, or if its epoch is the offset of the last marker and its number follows the last one that counted.**
+**A record counts if it is a marker, or if its epoch is the offset of the last marker and its number follows the last one that
+counted.**
 
-Any writer may append a marker at any time, and leads the shard from there on. Records that its predecessors still append do not count: they
-have an older epoch. What is in the log twice counts once: the number is not the next one. So all who read the log agree, whatever
-was delayed or repeated on the way, and they need nothing but the log for it.
+Any writer may append a marker at any time, and leads the shard from there on. Later records of its predecessors do not count:
+they have an older epoch. A repeated record counts once, because it does not have the next number. So all readers agree,
+whatever was delayed or repeated on the way, and they need only the log.
 
-A writer does not read what it appends. The log reports the offset of each append, and if that is the one behind the last confirmed
-record, nothing can stand between them: the record counts. After any other report the writer reads what is there, and judges it as a
-reader does. So what it confirms is what readers replay. A writer that does not know whether an append is in the log must end: a later one could be
-confirmed although this one is missing.
+A writer does not read its own records. The log reports the offset of each append. If that is the one behind the last
+confirmed record, nothing can stand between them: the record counts. After any other report the writer reads on from there,
+and judges as a reader does. So it confirms exactly the records that readers replay. If the outcome of an append is unknown,
+the writer must end: a later append could be confirmed although this one is missing.
 
-A transfer request never counts and moves no position. It only takes an offset, so that the leader reads it where its own next record was to be.
+A transfer request never counts and moves no position. It takes an offset, so the leader reads it where it expects its own
+next record.
 
-Rejected: to take each gap between the offsets of one's own records for a new writer. A delayed append of a writer that was replaced
-would end its successor too.
+Rejected: to take each gap between the offsets of one's own records for a new writer. A delayed append of a replaced writer
+would end its successor, too.
 
-A number that is too large can't come from a delay: each writer appends in order, and must send nothing behind an append that it has given
-up. Then the log has lost something, and :class:`LostError` says so. What this module can't see is a loss behind which other writers have put
-the same epochs and numbers at the same offsets. The log's client must notice when the log goes back.
+A number that is too large is not caused by a delay: each writer appends in order, and sends nothing behind an append that it
+has given up. Then the log has lost records: :class:`LostError`. This module does not detect a loss behind which other writers
+have put the same epochs and numbers at the same offsets. So the log's client must report when the log goes back.
 """
 
 from enum import Enum, auto
@@ -35,7 +37,7 @@ class LostError(DamageError):
 
 
 class FencedError(Exception):
-    """Another writer has taken over. This one must end; nothing that it has not confirmed was promised to anybody."""
+    """Another writer has taken over. This one must end; it has promised only what it has confirmed."""
 
     def __init__(self, epoch: int, marker: int) -> None:
         super().__init__(f"the writer of epoch {epoch} was replaced by the marker at offset {marker}: it must end")
@@ -53,7 +55,8 @@ class UnknownOutcomeError(Exception):
 
 
 class Position(NamedTuple):
-    """A record that counts, the last one of its batch. A reader that has applied it, and all before it, can begin again here."""
+    """A record that counts, the last one of its batch. A reader that has applied it, and all before it, can begin again
+    here."""
 
     offset: int = -1
     epoch: int = -1
@@ -75,7 +78,7 @@ class RecordVerdict(Enum):
     REPEATED = auto()
     """It is in the log twice."""
     TRANSFER_REQUEST = auto()
-    """It says something to the leader, and is of no epoch."""
+    """A request to the leader, of no epoch."""
 
 
 def judge(last: Position, offset: int, record: LogRecord) -> RecordVerdict:
@@ -120,7 +123,7 @@ def _lost(offset: int, problem: str) -> LostError:
 
 
 class Counted(NamedTuple):
-    """What counts: a marker, a beat, a leave, or a batch with all its parts."""
+    """A record that counts, or a whole batch: a marker, a beat, a leave, or a batch with all its parts."""
 
     position: Position
     kind: RecordKind
@@ -129,19 +132,19 @@ class Counted(NamedTuple):
 
 
 class Rule:
-    """A reader's half: it is fed the log, and returns what counts.
+    """The reader's half. It takes each record from ``next_offset`` on, in order, and returns what counts.
 
-    Feed it each record from ``next_offset`` on, in order. After an error it is where it was before, and the same record has the same error.
+    After an error it is where it was before, and the same record raises the same error.
 
-    A reader that begins again reads the record of its position once more. If another one is there, the log has lost that, and
-    :class:`LostError` is raised. Begin again after each error of the log's client: the log may be another one then.
+    A reader that begins again reads the record of its position once more. If there is another one, the log has lost records:
+    :class:`LostError`. Begin again after each error of the log's client: the log may be another one then.
 
     It keeps the parts of one batch, at most ``batch_bytes_max`` bytes of them.
     """
 
     def __init__(self, position: Position = START, *, batch_bytes_max: int = BATCH_BYTES_MAX) -> None:
         self.position = position
-        """The end of the last whole thing that counts: what is to be stored with it."""
+        """The end of the last whole thing that counts. It is stored with that."""
         self.next_offset = max(position.offset, 0)
         """The least offset that may come next."""
         self._last = position
@@ -150,9 +153,9 @@ class Rule:
         self._parts, self._bytes, self._bytes_max = 0, 0, batch_bytes_max
 
     def read(self, offset: int, record: LogRecord) -> Counted | None:
-        """Return what counts from this record on; None if that is nothing, or not yet.
+        """Return what counts from this record on; None if nothing counts yet.
 
-        Raise :class:`LostError`, or :class:`fila_worker.log.records.LogRecordError` for a part that does not follow its batch.
+        Raise :class:`LostError`, or :class:`fila_worker.log.records.RecordError` for a part that does not follow its batch.
         """
         if not self._found:
             self._find(offset, record)
@@ -203,13 +206,14 @@ class Rule:
 
 
 class Writer:
-    """A writer's half: it gives the numbers of one epoch, and judges what is reported of each append.
+    """The writer's half: it gives the numbers of one epoch, and judges the report of each append.
 
-    Append the records that it returns in their order. Call :meth:`report` for each report, in any order. While ``read_from`` is not None,
-    read the log from there before anything else: call :meth:`read` for each record until ``read_from`` is None, and :meth:`reached_end` where
-    the log ends. Effects of a turn may leave the process once ``confirmed`` has reached its last number.
+    Append the returned records in their order. Call :meth:`report` for each report, in any order. While ``read_from`` is not
+    None, read the log from there before anything else: call :meth:`read` for each record until ``read_from`` is None, and
+    :meth:`reached_end` where the log ends. Effects of a turn may leave the process once ``confirmed`` has reached its last
+    number.
 
-    After any error the process must end: none of them can be undone.
+    After any error the process must end: no error can be undone.
     """
 
     def __init__(self, marker: Position, record_bytes_max: int) -> None:
@@ -235,7 +239,7 @@ class Writer:
 
     @property
     def read_from(self) -> int | None:
-        """The offset from which the log must be read; None if it needn't."""
+        """The offset from which the log must be read; None: it need not be read."""
         return None if self._wanted is None else self._judged + 1
 
     def batch(self, batch: bytes) -> list[bytes]:
@@ -246,7 +250,7 @@ class Writer:
         return records
 
     def beat(self, body: bytes = b"") -> bytes:
-        """Return a sign of life."""
+        """Return the record of a beat."""
         return self._single(RecordKind.BEAT, body)
 
     def leaves(self, body: bytes = b"") -> bytes:
@@ -262,10 +266,8 @@ class Writer:
         return None if self.appended else self._before
 
     def report(self, number: int, offset: int | None) -> None:
-        """Take the report that a record is in the log at ``offset``; None if it does not say where.
-
-        Raise :class:`LostError` if the log has gone back.
-        """
+        """Note that a record is in the log at ``offset``; None: unknown. Raise :class:`LostError` if the log has gone
+        back."""
         assert self._wanted is None, f"read the log from {self.read_from} first"
         assert 0 < number <= self.appended, f"number {number} was not given, {self.appended} was the last"
         if number <= self.confirmed:
@@ -288,14 +290,14 @@ class Writer:
             self.position = last
 
     def failed(self, number: int, reason: str) -> NoReturn:
-        """Take the report that an append failed, or that none will come: a failed append may be in the log."""
+        """Note that an append failed, or that no report will come: a failed append may be in the log."""
         raise UnknownOutcomeError(self.epoch, number, reason)
 
     def read(self, offset: int, record: LogRecord) -> None:
-        """Judge a record from ``read_from`` on. What a TRANSFER_REQUEST says is the caller's to look at.
+        """Judge a record from ``read_from`` on. The caller reads a TRANSFER_REQUEST.
 
-        Raise :class:`FencedError` at another writer's marker, :class:`LostError`, and :class:`UnknownOutcomeError` if the record is not where
-        it was reported.
+        Raise :class:`FencedError` at another writer's marker, :class:`LostError`, and :class:`UnknownOutcomeError` if the
+        record is not where it was reported.
         """
         assert self._wanted is not None, "there is nothing to be read for"
         assert offset > self._judged, f"offset {offset} was judged before"
@@ -312,7 +314,8 @@ class Writer:
             self.failed(self._wanted, f"it was reported at offset {self._reported}, and is not there")
 
     def reached_end(self) -> None:
-        """Take that the log ends behind what was read. Raise :class:`UnknownOutcomeError` if the record can't come any more.
+        """Note that the log ends behind the last record. Raise :class:`UnknownOutcomeError` if the record can't come any
+        more.
 
         If it was reported at a later offset, it is about to come: read on.
         """

@@ -1,1 +1,1 @@
-"""Shards on a replicated log: their slots, checkpoints, and who lends the token bank."""
+"""Shards on a replicated log: their slots, their checkpoints, and the lease of the token bank."""

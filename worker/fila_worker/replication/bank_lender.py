@@ -1,13 +1,14 @@
 """The decision which router holds the token bank of a cluster of many routers, by the process that leads shard 0.
 
-The bank is lent for a moment, again and again with the pulses, so that at most one router holds it:
+The pulses lend the bank for a moment again and again, so that at most one router holds it:
 
-- *Two leaders.* A lease ends ``silence_ms`` less a margin after its lender's proof was appended, at the latest. A leader whose proof counts
-  has appended it before a later leader's marker, and the later one has read it by then. So the later one waits for that span from the last
-  record of another term that it has read before it leads. A leader that leaves lends nothing any more when it appends its last record, and says there
-  for how long it has itself been alone. So its successor waits for the end of its last lease only, if all others' have ended, too.
-- *Two routers of one leader.* The next router gets the bank when the last lease has certainly ended by the lender's clock. A lease counts from
-  an earlier moment on the router's clock, so it ends there sooner.
+- *Two leaders.* A lease ends ``silence_ms`` less a margin after its lender's proof was appended, at the latest. A leader
+  whose proof counts has appended it before a later leader's marker, and the later one has read it by then. So the later one
+  waits for that span from the last record of another term that it has read before it leads. A leader that leaves ends its
+  lending with its last record, which has the time for which it was alone. So its successor waits for the end of that leader's
+  last lease only, if all others' have ended, too.
+- *Two routers of one leader.* The next router gets the bank when the last lease has certainly ended by the lender's clock. A
+  lease counts from an earlier moment on the router's clock, so it ends there sooner.
 
 Each holder begins with empty buckets under an epoch of its own. All times are of a steady clock.
 """
@@ -19,7 +20,7 @@ from fila_proto_zmq.commands import BankLease
 from fila_worker.log.leadership import Proof
 
 LEASE_MS: Final = 2000
-"""The longest lease. A router that is lost keeps the bank for so long, and one that lives misses some pulses without harm."""
+"""The longest lease. A lost router keeps the bank for so long, and a live one can miss some pulses."""
 MARGIN_MS: Final = 1000
 """How much earlier than any claim of another host all leases have ended: clocks may differ by a few percent."""
 DRIFT_MS: Final = 200
@@ -33,9 +34,9 @@ class RouterView(NamedTuple):
 
     lives: bool
     at_ms: int
-    """``at_ms`` of its last answer; 0: it has not answered yet."""
+    """``at_ms`` of its last answer; 0: no answer yet."""
     bank: int
-    """The epoch under which it held the bank then; 0: it did not."""
+    """The epoch under which it held the bank then; 0: it did not hold it."""
 
 
 class BankLender:
@@ -49,12 +50,13 @@ class BankLender:
         """How many epochs began in this term."""
         self._holder = 0
         self._taken = False
-        """Whether the holder has said that it holds the bank under this epoch."""
+        """Whether the holder has reported that it holds the bank under this epoch."""
         self._ends_ms: int | None = None
-        """When the last lease has certainly ended; None: there was none."""
+        """When the last lease has certainly ended; None: no lease yet."""
 
     def lend(self, proof: Proof | None, routers: Sequence[RouterView], now_ms: int) -> tuple[int, BankLease] | None:
-        """Return a router, by its place, and its lease; None: no router gets one now. ``proof``: None if this process leads no more."""
+        """Return a router, by its place, and its lease; None: no router gets one now. ``proof``: None if this process does
+        not lead."""
         if proof is None or proof.alone_ms < LEASE_MS + DRIFT_MS or proof.before_ms + proof.alone_ms < self._span_ms:
             return None
         for_ms = min(LEASE_MS, self._span_ms - proof.age_ms)

@@ -1,14 +1,11 @@
-"""A shard on a replicated log: the slot of a host that follows it until it leads it itself.
+"""A shard on a replicated log: the slot of a host that follows it until it leads it.
 
-The slot's steps read the log into this host's copy. When its member of the log leads, they recover the shard from the copy, and the host
-serves it as any other. From then on the host calls :meth:`ReplicatedSlot.tend` in each turn: it takes in what the log has confirmed, and
-says when the shard is to be put down, because another host leads it, or nothing shows any more that this one does.
+The slot's steps read the log into this host's copy. When its member of the log leads, they recover the shard from the copy,
+and the host serves it as any other. From then on the host calls :meth:`ReplicatedSlot.tend` in each turn. It applies the
+confirmations of the log, and returns why the shard must be put down: another host leads it, or the proof is too old.
 
-A copy that can't follow the log begins anew: from a checkpoint, or with the log (:mod:`fila_worker.replication.log_checkpoints`).
-
-Whether the disk under a node's copies takes what is written, or hosts with room should lead its shards.
-
-A node that has failed is well again only after a while, and with more room than it needs: else its shards would come and go.
+A copy that can't follow the log begins again: from a checkpoint, or with the log
+(:mod:`fila_worker.replication.log_checkpoints`).
 """
 
 from collections.abc import Callable, Iterable
@@ -51,7 +48,11 @@ ROOM_FACTOR: Final = 1.25
 
 
 class DiskHealth:
-    """``least_bytes``: what must stay free on the disk. Times are of a steady clock."""
+    """Whether the disk takes writes, or hosts with room should lead. ``least_bytes``: must stay free. Times are of a steady
+    clock.
+
+    A failed node is well only after a while, and with more room than it needs: else its shards would move to and fro.
+    """
 
     def __init__(self, least_bytes: int, well_ms: int = WELL_MS) -> None:
         self._least_bytes, self._well_ms = least_bytes, well_ms
@@ -72,7 +73,7 @@ class DiskHealth:
         self._failure, self._failed_ms = reason, now_ms
 
     def problem(self, now_ms: int) -> str:
-        """Return what is wrong with the disk, for people; empty: it is well."""
+        """Return the fault of the disk, for people; empty: it is well."""
         if self._failure and now_ms - self._failed_ms >= self._well_ms:
             self._failure = ""
         return self._room or (f"its disk failed lately: {self._failure}" if self._failure else "")
@@ -85,10 +86,10 @@ WORK_MS_MAX: Final = 2_000
 """How long a shard that is handed over may work on what it has. Longer work is dropped, as at a restart."""
 
 
-class MustEnd(BaseException):  # it is no error of the process
+class MustEnd(BaseException):  # it is not an error of the process
     """The process must end at once, without a tidy close: its memory may be ahead of a log that another host writes by now.
 
-    No :class:`Exception`, because nothing may take it for the failure of one shard.
+    Not an :class:`Exception`, so that it is never handled as the failure of one shard.
     """
 
 
@@ -99,8 +100,8 @@ class NameTakenError(UnfitStoreError):
 class ReplicatedSlot(Slot):
     """One shard of a host.
 
-    ``make_member`` opens the copy; ``steady_ms`` is a clock that is never set. ``make_cutting`` is called with each open copy; None: no checkpoints
-    are made.
+    ``make_member`` opens the copy; ``steady_ms`` is a clock that is never set. ``make_cutting`` is called with each open
+    copy; None: no checkpoints.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class ReplicatedSlot(Slot):
                 self.shard.notes.append(CheckpointFailed(self.index, type(error).__name__, str(error)))
 
     def tend(self, now_ms: int) -> str:
-        """Take in what the log has confirmed. Return why the shard must be put down; empty: it need not."""
+        """Apply the confirmations of the log. Return why the shard must be put down; empty: it stays."""
         if self.member is None or self.shard is None:
             return ""
         member = self._moved_on()
@@ -207,7 +208,8 @@ class ReplicatedSlot(Slot):
         return "" if busy and now_ms < self._leave_by_ms else "another host is to lead it"
 
     def end_turn(self, effects: list[Effect], now_ms: int) -> list[Effect]:
-        """Return the effects that may be sent now. The log is looked at in each turn: the copy may have to flush, or the log fail."""
+        """Return the effects that may be sent now. Each turn polls the log: the copy may have to flush, or the log may have
+        failed."""
         sent = super().end_turn(effects, now_ms)
         self.watches_log = True
         return sent
@@ -246,7 +248,7 @@ class ReplicatedSlot(Slot):
         return copy_view(self.member, self.index, self._steady_ms(), is_open=self.shard is not None, queues=queues)
 
     def log_problem(self, now_ms: int) -> str:
-        """Return why no answer comes, if the log has not confirmed what it depends on for long; empty: it has."""
+        """Return why no answer comes, if the log has confirmed nothing for long; empty: it has."""
         if self.member is None or not self.held.wait_long(now_ms):
             return ""
         return problem(self.member, self._steady_ms()) or "the log takes longer than a second to confirm"
@@ -261,7 +263,7 @@ class ReplicatedSlot(Slot):
         return member
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
-        """Follow again, with a copy that begins anew if this one can't follow."""
+        """Follow again, with a copy that begins again if this one can't follow."""
         diverged = isinstance(error, DivergedError)
         if diverged:  # it was never confirmed; the log has the rest
             self._beginning.drop()
@@ -318,10 +320,10 @@ class ReplicatedShards(ProcessFeature):
         log_problem: Callable[[], str] = lambda: "",
         place: HostPlace | None = None,
     ) -> None:
-        """A slot's members have to join the placing; ``make_placing`` gets a function that returns those that are open.
+        """``make_placing`` gets a function that returns the open members: they join the placing. ``place``: of this host.
 
-        ``look_at_log``: called in each turn, for the state of the log's own copies. ``log_problem``: which setting of the log is unsafe.
-        ``place``: of this host.
+        ``look_at_log``: called in each turn, for the state of the log's own copies. ``log_problem``: which setting of the log
+        is unsafe.
         """
         super().__init__()
         self._place = place
@@ -384,17 +386,17 @@ class ReplicatedShards(ProcessFeature):
 
     @property
     def problem(self) -> str:
-        """The problem with this host's disk, for people; empty: there is none."""
+        """The fault of this host's disk, for people; empty: it is well."""
         return self._health.problem(self._steady_ms())
 
     @property
     def log_problem(self) -> str:
-        """Which setting of the log may lose what was confirmed, for people; empty: none was found."""
+        """Which setting of the log may lose confirmed records, for people; empty: all are safe."""
         return self._log_problem()
 
     @property
     def routers(self) -> set[str]:
-        """The endpoints at which the routers of all hosts in touch listen for workers."""
+        """The endpoints for workers of all known hosts' routers."""
         return self._placing.routers
 
     def _hosted(self) -> HostWorker | None:
@@ -414,7 +416,7 @@ class ReplicatedShards(ProcessFeature):
         )
 
     def retire(self) -> None:
-        """Leave all shards to other hosts: the process is about to end."""
+        """Leave all shards to other hosts, because the process is about to end."""
         self._placing.retire(self._steady_ms())
 
     def close(self) -> None:
@@ -425,7 +427,7 @@ class ReplicatedShards(ProcessFeature):
 def replicated_shards(settings: WorkerSettings, replication: Replication, wake: Callable[[], None]) -> ReplicatedShards:
     """Return the shards of a worker. Waits for the log's brokers; raises :class:`UnfitStoreError`.
 
-    ``wake``: called in any thread when the log has news.
+    ``wake``: called in any thread after an event of the log.
     """
     from fila_worker.log.kafka.partition import KafkaLog, steady_ms  # noqa: PLC0415  # needs the extra `hosts`
     from fila_worker.log.kafka.topic import prepare_topic  # noqa: PLC0415  # the same

@@ -1,7 +1,7 @@
 """Appends to one partition through a producer of its own.
 
-A producer of several partitions would let one partition's batches wait for another's answers. The library reports in ``poll``, so a thread
-sits there and wakes the worker's loop.
+With one producer for several partitions, one partition's batches would wait for another's answers. The library reports in
+``poll``, so a thread calls it and wakes the worker's loop.
 """
 
 from collections import deque
@@ -17,14 +17,11 @@ from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.partition import AppendReport
 
 PAUSE_S_MAX: Final = 1.0
-"""A longer time between two looks is a pause of this process, in which no report could come: it costs no more patience than this."""
+"""A longer time between two looks is a pause of this process, in which no report could come. It counts as this much time."""
 
 
 class Outcomes:
-    """Reports in the order of the appends, each once, whatever the order in which the outcomes come.
-
-    The first append that fails fails all behind it.
-    """
+    """The reports in the order of the appends. The first append that fails fails all behind it."""
 
     def __init__(self, patience_s: float, now_s: float) -> None:
         self._lock = Lock()
@@ -58,12 +55,12 @@ class Outcomes:
             self._drop_settled()
 
     def fail(self, number: int, reason: str) -> bool:
-        """Let an append fail, and all behind it. Return whether that is news."""
+        """Fail an append, and all behind it. Return whether that is new."""
         with self._lock:
             return self._fail(number, reason)
 
     def fail_all(self, reason: str) -> bool:
-        """Let all appends without an outcome fail, and all later ones. Return whether that is news."""
+        """Fail all appends without an outcome, and all later ones. Return whether that is new."""
         with self._lock:
             return self._fail(self._waiting[0][0] if self._waiting else self._appended + 1, reason)
 
@@ -81,7 +78,7 @@ class Outcomes:
             self.bytes -= self._waiting.popleft()[1]
 
     def look(self, now_s: float) -> bool:
-        """Count the time; return whether the oldest append has waited longer than there is patience."""
+        """Count the time; return whether the oldest append has waited for too long."""
         with self._lock:
             self._awake_s += min(now_s - self._looked_s, PAUSE_S_MAX)
             self._looked_s = now_s
@@ -142,7 +139,7 @@ class KafkaAppender:
         return number
 
     def _send(self, number: int, data: bytes) -> str:
-        """Give a record to the library; return why that is not possible."""
+        """Give a record to the library; return why that failed, or an empty text."""
         if problem := self._problem_with(data):
             return problem
         try:
@@ -179,7 +176,7 @@ class KafkaAppender:
                     self._tell()
                 if self._outcomes.look(monotonic()):
                     self._fail_all(self._out_of_patience())
-        except Exception as error:  # whatever the library raises, the worker has to know
+        except Exception as error:  # the worker needs the reason, whatever the library raises
             self._fail_all(self._text_of(error))
         # What is purged on its way to a broker is a fatal error of a gapless producer.
         for last in (producer.purge, partial(producer.poll, 0), producer.close):

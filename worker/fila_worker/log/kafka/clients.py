@@ -1,4 +1,4 @@
-"""What librdkafka's clients are told. The reasons are here, once; each value is part of what the log promises."""
+"""The settings of librdkafka's clients, with their reasons. Each value is part of the log's promise."""
 
 import logging
 from collections.abc import Callable
@@ -29,15 +29,16 @@ RECONNECT: Final[dict[str, Property]] = {
     "retry.backoff.max.ms": 500,
     "topic.metadata.refresh.interval.ms": 1_000,
 }
-"""The defaults wait up to ten seconds before they look for a broker that is back, and five minutes for a partition that has moved.
+"""The defaults wait up to ten seconds before they look for a broker that is back, and five minutes for a moved partition.
 
-A leader that was killed stays a partition's leader for Kafka for 3 s and more. Who asked meanwhile asks again after the interval: with 5 s
-one of ten appends of all partitions waited for 5.8 s or longer after such a kill, with 1 s for 5.0 s. It costs a small request a second for each client.
+For Kafka, a killed leader leads its partition for 3 s and more. A client that asked meanwhile asks again after the interval:
+with 5 s one of ten appends of all partitions waited for 5.8 s or longer after such a kill, with 1 s for 5.0 s. It costs a
+small request a second for each client.
 """
 
 
 class Trouble:
-    """What the library last said of brokers that it can't reach. It goes on trying."""
+    """The library's last error about brokers that it can't reach. It tries again."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -53,7 +54,7 @@ class Trouble:
 
     @property
     def as_reason(self) -> str:
-        """The end of a sentence about what did not work; empty if there was no trouble."""
+        """The end of a sentence about a failure; empty without trouble."""
         return f"; the last problem was: {self.text}" if self.text else ""
 
 
@@ -81,13 +82,13 @@ def new_producer(settings: KafkaSettings, listener: Listener) -> kafka.Producer:
         "acks": "all",
         # After broker deaths, several requests in flight were written twice or reported without an offset.
         "max.in.flight.requests.per.connection": 1,
-        # So they go in batches. Of large records a batch has one or two: with a larger batch.size, a record of 0.5 MB cost 3 to 4 ms of
-        # CPU instead of 0.5, and got there no faster.
+        # So they go in batches. Of large records a batch has one or two: with a larger batch.size, a record of 0.5 MB cost 3
+        # to 4 ms of CPU instead of 0.5, and got there no faster.
         "batch.num.messages": 100,
         "linger.ms": 0,
         "socket.nagle.disable": True,
-        # A record that the library gives up is followed by later ones, and may be in the log nevertheless. So it never gives up by
-        # time, and one that is refused ends the producer. The appender has a patience of its own.
+        # The library sends later records behind one that it gives up, and that one may be in the log. So it never gives up by
+        # time, and a refused record ends the producer. The appender has a time limit.
         "message.timeout.ms": 0,
         "enable.gapless.guarantee": True,
         # The broker's answer comes before the socket's timeout.
@@ -99,7 +100,7 @@ def new_producer(settings: KafkaSettings, listener: Listener) -> kafka.Producer:
 
 
 def new_consumer(settings: KafkaSettings, listener: Listener) -> kafka.Consumer:
-    """Return a consumer. It is in no group: who reads what is decided elsewhere."""
+    """Return a consumer without a group: the readers are chosen elsewhere."""
     fetch_bytes = max(settings.prefetch_bytes_max, settings.record_bytes_max)
     config = {
         **_common(settings, listener),
@@ -122,15 +123,17 @@ def new_consumer(settings: KafkaSettings, listener: Listener) -> kafka.Consumer:
 def new_admin(settings: KafkaSettings, listener: Listener | None = None) -> admin.AdminClient:
     """Return a client for questions about topics. Keep it as long as its futures: they fail with it.
 
-    With a listener it must be polled, or what the listener has not heard grows.
+    With a listener it must be polled, or the events for the listener pile up.
     """
-    # A question for a broker that is down keeps two threads of the library busy while it waits: they wake each other, to connect and to
-    # say that there is no connection (seen with librdkafka 2.16, half a core for each client). With a connection to each broker nothing is asked for.
+    # A question for a broker that is down keeps two threads of the library busy: they wake each other, to connect and to
+    # report that there is no connection (seen with librdkafka 2.16, half a core for each client). A connection to each broker
+    # avoids that.
     config = {
         **_common(settings, listener),
         "enable.sparse.connections": False,
-        # A question goes to the partition's leader as the cache has it, and one that fails does not renew the cache. By default the
-        # questions for a partition whose leader was killed went to the dead broker for 15 s, long after another one led it.
+        # A question goes to the partition's leader as the cache has it, and one that fails does not renew the cache. By
+        # default the questions for a partition whose leader was killed went to the dead broker for 15 s, long after another
+        # one led it.
         "metadata.max.age.ms": 1_000,
     }
     return _made(admin.AdminClient, config, settings)
@@ -145,7 +148,7 @@ def _made(kind: Callable[[dict[str, Any]], _Client], config: dict[str, Any], set
 
 
 def text_of(error: kafka.KafkaError | BaseException) -> str:
-    """Return what an error of the library says."""
+    """Return the text of an error of the library."""
     if isinstance(error, kafka.KafkaError):
         return error.str()
     first = error.args[0] if error.args else None

@@ -1,4 +1,4 @@
-"""Kafka's own copies of a topic: how many brokers have all of each partition, how many should, and whether it is still the same topic."""
+"""Kafka's own copies of a topic: how many brokers have each partition, how many should, and whether the topic is the same."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,18 +17,20 @@ KNOWN_MS_MAX: Final = 30_000
 
 
 def log_name(topic: str, found: Any) -> str:
-    """Return the name of the log that a topic is: one of the same name that is made anew is another log. Empty: the broker gives no ids."""
+    """Return the name of the log that a topic is. A topic that is made again is another log. Empty: the broker gives no
+    ids."""
     high, low = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
     return f"{topic}-{high % 2**64:016x}{low % 2**64:016x}" if high or low else ""
 
 
 class _Known:
-    """What the brokers have said. It comes in a thread of the client, which it must not have: see :class:`~.questions.Answers`."""
+    """The last answers. They come in a thread of the client, so this holds no client: see
+    :class:`~.questions.PartitionAnswers`."""
 
     def __init__(self, topic: str, in_sync_min: int) -> None:
         self._topic, self._in_sync_min = topic, in_sync_min
         self.log = ""
-        """The name of the log that the topic was when it was last asked; empty: not known."""
+        """The name of the log that the topic was when it was last asked; empty: unknown."""
         self._lock = Lock()
         self._is_asking = False
         self._copies: dict[int, LogReplicas] = {}
@@ -55,13 +57,13 @@ class _Known:
                 self._asked_ms = asked_ms
 
     def of(self, partition: int, since_ms: int) -> LogReplicas | None:
-        """Return how many brokers have a partition; None: that was not asked later than ``since_ms``."""
+        """Return how many brokers have a partition; None: not asked later than ``since_ms``."""
         with self._lock:
             return self._copies.get(partition) if self._asked_ms > since_ms else None
 
 
 class Copies:
-    """Asks at times. Without a majority of the brokers no broker counts anew: those that are left say what was true before."""
+    """Asks at times. Without a majority of the brokers, the others report what was true before."""
 
     def __init__(self, settings: KafkaSettings, client: admin.AdminClient, now_ms: Callable[[], int]) -> None:
         """``now_ms``: a steady clock."""
@@ -84,9 +86,9 @@ class Copies:
 
     @property
     def log(self) -> str:
-        """The name of the log that the topic was when it was last asked; empty: not known."""
+        """The name of the log that the topic was when it was last asked; empty: unknown."""
         return self._known.log
 
     def of(self, partition: int) -> LogReplicas | None:
-        """Return how many brokers have a partition; None: not known lately."""
+        """Return how many brokers have a partition; None: unknown, or the answer is too old."""
         return self._known.of(partition, self._now_ms() - KNOWN_MS_MAX)

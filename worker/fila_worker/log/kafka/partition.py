@@ -21,10 +21,10 @@ _Answer = TypeVar("_Answer")
 
 
 class Trimmer:
-    """One request at a time, in a thread that lives as long as there is something to do.
+    """One request at a time, in a thread that ends when there is nothing to do.
 
-    The log is never emptied. With nothing left in it, brokers that were all killed have set the offsets back (seen with Kafka 4.3): they
-    know the end of a leader's epoch only from its records.
+    The log is never emptied. Brokers that were all killed have set the offsets of an empty log back (seen with Kafka 4.3):
+    they find the end of a leader's epoch only in its records.
     """
 
     def __init__(self, settings: KafkaSettings, number: int, client: admin.AdminClient) -> None:
@@ -82,8 +82,8 @@ def steady_ms() -> int:
 class KafkaPartition:
     """A :class:`fila_worker.log.partition.Partition`: one partition of the cluster's topic.
 
-    ``wake`` is called in any thread when there is a report or an answer, never after ``close`` of the appender or tail that has it. For
-    records that arrive nobody is woken: a reader looks at times.
+    ``wake`` is called in any thread after a report or an answer, and not after ``close`` of its appender or tail. Records
+    wake no reader: it looks at times.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class KafkaPartition:
         client: admin.AdminClient | None = None,
         copies: Copies | None = None,
     ) -> None:
-        """``client``: for questions; by default one of its own. ``copies``: what is known of the log's own; by default nothing."""
+        """``client``: for questions; by default a new one. ``copies``: the log's own copies; by default unknown."""
         assert 0 <= number < settings.partitions, f"the topic has no partition {number}"
         self._settings, self._number = settings, number
         self._wake, self._now_ms = wake, now_ms
@@ -105,7 +105,7 @@ class KafkaPartition:
 
     @property
     def replicas(self) -> LogReplicas | None:
-        """What Kafka last said of its replicas; None: nothing lately."""
+        """The last report of Kafka on its replicas; None: too old."""
         return None if self._copies is None else self._copies.of(self._number)
 
     def appender(self) -> KafkaAppender:
@@ -119,15 +119,16 @@ class KafkaPartition:
         return KafkaTail(settings, self._number, offset, questions)
 
     def trim(self, offset: int) -> None:
-        """Let the log forget the records before ``offset``."""
+        """Remove the records before ``offset``."""
         self._trimmer.trim(offset)
 
 
 class KafkaLog:
-    """The partitions of a cluster's topic, for one process. They share a client for questions, which has a thread for each broker."""
+    """The partitions of a cluster's topic, for one process. They share a client for questions, which has a thread for each
+    broker."""
 
     def __init__(self, settings: KafkaSettings, log: str, wake: Callable[[], None]) -> None:
-        """``log``: the name of the log that the topic has to be; ``wake``: see :class:`KafkaPartition`."""
+        """``log``: the name of the log that the topic must be; ``wake``: see :class:`KafkaPartition`."""
         self._settings, self._log, self._wake, self._client = settings, log, wake, new_admin(settings)
         self._copies = Copies(settings, self._client, steady_ms)
         self._watch = TopicWatch(settings, self._client, steady_ms)
@@ -139,7 +140,7 @@ class KafkaLog:
     def look(self) -> None:
         """Ask for the replicas of all partitions, and for the topic's settings, if the last question is old.
 
-        Raise :class:`TopicError` if the topic was made anew.
+        Raise :class:`TopicError` if the topic was made again.
         """
         self._copies.look()
         self._watch.look()
@@ -147,7 +148,7 @@ class KafkaLog:
 
     @property
     def problem(self) -> str:
-        """Which setting of the topic may lose what was confirmed, for people; empty: none, as far as is known."""
+        """The setting of the topic that may lose confirmed records, for people; empty: all are safe, as far as known."""
         return self._watch.problem
 
 
@@ -155,7 +156,7 @@ LOOK_S: Final = 0.02
 
 
 def keys_of_log(settings: KafkaSettings) -> str:
-    """Return the fingerprint of the keys of the hosts that use the log; empty: there was none yet.
+    """Return the fingerprint of the keys of the hosts that use the log; empty if they have not used it yet.
 
     Waits for the brokers; raises :class:`fila_proto_zmq.errors.StorageError`.
     """

@@ -1,6 +1,6 @@
-"""Questions for where a partition begins and ends.
+"""Questions for the begin and the end of a partition.
 
-The consumer could answer them too, but it holds up its reads until a broker has answered.
+The consumer could answer them, too, but then it does not read until a broker has answered.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ class PartitionEnds(NamedTuple):
 class PartitionAnswers:
     """The answers to one question at a time, for both ends. They come in a thread of the client.
 
-    They must not have the client: if its own thread drops it last, the library ends the process.
+    They hold no reference to the client: if its own thread drops the last one, the library aborts the process.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """``wake``: called in that thread when there is an answer. It must not have the client, either."""
+        """``wake``: called in that thread after an answer. It must not hold the client, either."""
         self._wake = wake
         self._lock = Lock()
         self._closed = False
@@ -41,7 +41,7 @@ class PartitionAnswers:
         self.last: PartitionEnds | None = None
 
     def begin(self, now_ms: int) -> bool:
-        """Begin a question. Return False if one is under way, or nobody wants an answer any more."""
+        """Begin a question. Return False if one is under way, or after :meth:`close`."""
         with self._lock:
             if self._open or self._closed:
                 return False
@@ -65,7 +65,7 @@ class PartitionAnswers:
                 self._wake()
 
     def close(self) -> bool:
-        """Wake nobody any more. Return whether they were open until now."""
+        """Stop waking. Return whether they were open until now."""
         with self._lock:
             was_open, self._closed = not self._closed, True
         return was_open
@@ -109,5 +109,5 @@ class Questions:
             future.add_done_callback(partial(answers.take, name))
 
     def close(self) -> bool:
-        """Wake nobody any more. Return whether they were open until now."""
+        """Stop waking. Return whether they were open until now."""
         return self._answers.close()

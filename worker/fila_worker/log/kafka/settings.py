@@ -6,14 +6,14 @@ import msgspec
 
 MIB: Final = 1024 * 1024
 OVERHEAD_BYTES: Final = 512
-"""What Kafka adds to a record that is alone in its batch, and more: 61 bytes for the batch, up to 30 for the record."""
+"""Kafka's own bytes for a record that is alone in its batch, and more: 61 for the batch, up to 30 for the record."""
 
 PROPERTIES: Final = (
     "api.version.", "broker.address.", "client.", "compression.", "connections.max.idle.ms", "enable.sasl.", "enable.ssl.", "https.", "resolve_canonical_",
     "sasl.", "security.protocol", "socket.keepalive.", "socket.nagle.", "socket.receive.", "socket.send.", "ssl.", "ssl_",
 )  # fmt: skip
-"""How the properties begin that say how brokers are reached, and how records are compressed. All others are for this package to set: what a
-shard is promised rests on them."""
+"""The beginnings of the properties that users may set: how to reach brokers, and how to compress records. This package sets
+all others, because the promises of a shard depend on them."""
 
 
 def partitions_for(shards: int) -> int:
@@ -35,19 +35,20 @@ class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     partitions: int
     """See :func:`partitions_for`."""
     replicas: int = 3
-    """How many brokers keep each partition. One broker keeps nothing safe: who wants that must say 1."""
+    """How many brokers keep each partition. One broker alone is not safe, so 1 must be set explicitly."""
     in_sync_min: int | None = None
     """How many of them must have a record before it is confirmed. Default: the majority."""
     record_bytes_max: int = 64 * MIB
     """The topic's ``max.message.bytes``."""
     unreported_bytes_max: int = 256 * MIB
-    """What an appender takes in beyond what is reported: then it fails."""
+    """Bytes of appends without a report. With more, the appender fails."""
     prefetch_bytes_max: int = 16 * MIB
-    """What a reader may have in memory."""
+    """Bytes that a reader may have in memory."""
     properties: dict[str, str] = {}
     """Properties of librdkafka for TLS, SASL, sockets and compression. Their values are in no error and no log."""
     patience_ms: int = 60_000
-    """After that time without a report the outcome of an append is unknown. It should be above the longest stall of a broker."""
+    """After that time without a report the outcome of an append is unknown. It should be above the longest stall of a
+    broker."""
     request_ms_max: int = 5_000
     """A broker that does not answer for that long is asked again, or another one. It limits what a frozen broker costs."""
     answer_ms_max: int = 2_000
@@ -77,7 +78,7 @@ class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
 
     @property
     def control_partition(self) -> int:
-        """The number of the partition in which each node says what it has."""
+        """The number of the partition for the states of the nodes."""
         return self.partitions - 1
 
     @property

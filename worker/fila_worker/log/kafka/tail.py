@@ -1,11 +1,11 @@
-"""Reads one partition through a consumer of its own, which is in no group.
+"""Reads one partition through a consumer of its own, without a group.
 
 The consumer reads ahead in its own threads. :meth:`KafkaTail.read` takes what is there.
 
-The library says that an offset is not in the log, but not at which end. So the tail asks where the log begins and ends, and looks once
-more before it says that records are lost. A log that has gone back and has grown again has the offset. The library finds that by the epochs
-of the partition's leaders (KIP-320): each record has one, and a new leader is asked how far the epoch of the last record that was read
-goes. It asks only when the leader changes, so a second look would find nothing.
+The library reports that an offset is not in the log, but not at which end. So the tail asks where the log begins and ends,
+and looks once more before it reports a loss. If a log has gone back and has grown again, it has the offset. The library finds
+that by the epochs of the partition's leaders (KIP-320): it asks a new leader for the end of the epoch of the last record
+read. It asks only when the leader changes, so a second look would find nothing.
 """
 
 from threading import Thread
@@ -24,7 +24,7 @@ WILL_NOT_PASS: Final = frozenset({
 })  # fmt: skip
 """Everything else is tried again by the library: brokers that are gone, leaders that move, a topic that is not known yet."""
 TRUNCATED: Final = kafka.KafkaError(kafka.KafkaError._LOG_TRUNCATION).str()
-"""What the text of an error contains if the new leader's log has less of an old epoch than was read."""
+"""A part of the error's text if the new leader's log has less of an old epoch than was read."""
 LOOKS_MAX: Final = 2
 """How often in a row the offset must be missing until the log counts as gone back."""
 
@@ -39,9 +39,9 @@ class KafkaTail:
         """Where the next record is to be, and the epoch of the leader that wrote the one before."""
         self._failure: StorageError | None = None
         self._missing = 0
-        """How often in a row the next record was said to be missing."""
+        """How often in a row the next record was reported as missing."""
         self._unexplained: int | None = None
-        """The number of the last question before that; None: nothing is to be explained."""
+        """The number of the last question before that; None: there is nothing to explain."""
         self.trouble = Trouble(settings)
         self._consumer = new_consumer(settings, self.trouble.take)
         self._assign()

@@ -1,6 +1,7 @@
 """The topic of a cluster's log: made if it is missing, else checked.
 
-Each setting is part of what a confirmed record means, so a wrong one is an error, and never changed here: the topic may have another user.
+Confirmed records depend on each setting, so a wrong one is an error. It is never changed here: the topic may have another
+user.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -15,9 +16,9 @@ from fila_worker.log.kafka.copies import log_name
 from fila_worker.log.kafka.settings import KafkaSettings
 
 LOOK_S: Final = 0.1
-"""How long to wait before looking again whether all brokers know a new topic."""
+"""How long to wait before looking again whether all brokers have a new topic."""
 QUESTION_S_MAX: Final = 3.0
-"""How long to wait for one answer before asking again. What a broker was asked to do is done nevertheless, and found the next time."""
+"""How long to wait for one answer before asking again. A broker may still carry out the first request; then it is found."""
 AFRESH: Final = "stop all hosts, and start each with an empty data directory, but for auth (docs/hosts.md)"
 GONE: Final = f"it is missing, and it had what this host's copies follow, so it is not made anew. If it is lost for good, begin afresh: {AFRESH}"
 _NO_ANSWER: Final = frozenset({
@@ -26,7 +27,7 @@ _NO_ANSWER: Final = frozenset({
     kafka.KafkaError.COORDINATOR_NOT_AVAILABLE, kafka.KafkaError.BROKER_NOT_AVAILABLE, kafka.KafkaError.NETWORK_EXCEPTION,
 })  # fmt: skip
 _NOT_KNOWN_YET: Final = _NO_ANSWER | {kafka.KafkaError.UNKNOWN_TOPIC_OR_PART}
-"""Some broker has the topic. Another one that was just started may not know it yet."""
+"""Some broker has the topic. Another one that was just started may not have it yet."""
 
 _Answer = TypeVar("_Answer")
 
@@ -73,9 +74,10 @@ def refuse_other_log(topic: str, wanted: str, found: str) -> None:
 
 
 def prepare_topic(settings: KafkaSettings, log: str = "") -> str:
-    """Make the topic, or check it, and return the name of its log. Waits for the brokers; raises :class:`TopicError` with all that is wrong.
+    """Make or check the topic, and return the name of its log. Waits for the brokers; raises :class:`TopicError` with all
+    faults.
 
-    ``log``: the name of the log that there are copies of. Then it is not made anew, and must be that one.
+    ``log``: the name of the log that there are copies of. Then the topic must be that log, and is not made again.
     """
     preparation = _Preparation(settings)
     preparation.run(make=not log)
@@ -85,7 +87,7 @@ def prepare_topic(settings: KafkaSettings, log: str = "") -> str:
 
 
 def find_partitions(settings: KafkaSettings) -> int | None:
-    """Return how many partitions the topic has; None: there is none yet. Waits for the brokers; raises :class:`TopicError`."""
+    """Return how many partitions the topic has; None: no such topic. Waits for the brokers; raises :class:`TopicError`."""
     return _Preparation(settings).partitions()
 
 
@@ -95,7 +97,7 @@ def log_of(settings: KafkaSettings) -> str:
 
 
 def unsafe_settings(settings: KafkaSettings, entries: Mapping[str, Any]) -> str:
-    """Return which settings of the topic are wrong, with the command that corrects them; empty: none."""
+    """Return which settings of the topic are wrong, with the command that corrects them; empty: all are right."""
     wrong = _wrong(
         [(name, str(entries[name].value), wanted) for name, wanted in _configs(settings).items() if name in entries]
     )
@@ -251,7 +253,7 @@ LOOK_MS: Final = 60_000
 
 
 class _Found:
-    """What was wrong when the brokers last answered. Answers come in a thread of the client, which it must not have."""
+    """The faults at the last answer. Answers come in a thread of the client, so this holds no client."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -267,7 +269,7 @@ class _Found:
 
     @property
     def problem(self) -> str:
-        """What is wrong, for people; empty: nothing."""
+        """The fault, for people; empty: none."""
         with self._lock:
             return self._problem
 
@@ -293,5 +295,5 @@ class TopicWatch:
 
     @property
     def problem(self) -> str:
-        """What is wrong, for people; empty: nothing, as far as is known."""
+        """The fault, for people; empty: none, as far as known."""
         return self._found.problem

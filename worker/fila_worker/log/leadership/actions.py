@@ -1,4 +1,4 @@
-"""What a process is to a shard, and what it has to do about it."""
+"""The state of a process in a shard, and the actions that it has to take."""
 
 from enum import Enum, auto
 from typing import NamedTuple
@@ -7,17 +7,17 @@ from fila_worker.log.records import RecordKind
 
 
 class LeadershipState(Enum):
-    """What this process is to the shard."""
+    """The role of this process in the shard."""
 
     FOLLOWS = auto()
     CLAIMS = auto()
     """Its marker is on the way, or in the log and perhaps not the last one."""
     LEADS = auto()
-    """Its marker is the last one it knows of. It may serve, or recover, or lack proof."""
+    """It has read no marker behind its own. It may serve, or recover, or lack proof."""
     LEAVES = auto()
-    """It takes no work any more; it appends a LEAVES when all that it has appended counts."""
+    """It takes no more work; it appends a LEAVES when all that it has appended counts."""
     ENDED = auto()
-    """This process must not go on: its copy of the shard may be ahead of the log."""
+    """This process must end: its copy of the shard may be ahead of the log."""
 
 
 class AskEnd(NamedTuple):
@@ -25,9 +25,10 @@ class AskEnd(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append a record of this kind: a MARKER or a TRANSFER_REQUEST with the standby's own appender, a BEAT or a LEAVES with the writer.
+    """Append a record of this kind: a MARKER or a TRANSFER_REQUEST with the standby's own appender, a BEAT or a LEAVES with
+    the writer.
 
-    Tell the machine :meth:`Leadership.marked` or :meth:`Leadership.mark_failed` of a MARKER, nothing of a TRANSFER_REQUEST: if one fails, just take a new
+    Report a MARKER by :meth:`Leadership.marked` or :meth:`Leadership.mark_failed`. If a TRANSFER_REQUEST fails, take a new
     appender.
     """
 
@@ -38,18 +39,18 @@ class Append(NamedTuple):
 class Recover(NamedTuple):
     """Begin a writer at the position of this node's marker, recover the shard, then call :meth:`Leadership.recovered`.
 
-    Records have to be appended and read meanwhile: call :meth:`Leadership.step` as ever.
+    Append and read records meanwhile: call :meth:`Leadership.step` as ever.
     """
 
     epoch: int
 
 
 class Serve(NamedTuple):
-    """Take work, and tell the routers."""
+    """Take work, and report to the routers."""
 
 
 class StopServing(NamedTuple):
-    """Take no work, and tell the routers. In state LEAVES: end all turns and call :meth:`Leadership.stopped`."""
+    """Take no work, and report to the routers. In state LEAVES: end all turns and call :meth:`Leadership.stopped`."""
 
     reason: str
 

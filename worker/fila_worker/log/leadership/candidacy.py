@@ -1,4 +1,4 @@
-"""When a standby claims: how long it has heard nothing, why nobody leads, and which place it has in the line."""
+"""When a standby claims: the length of the silence, the reason of a vacancy, and the standby's place in the line."""
 
 from typing import Final, NamedTuple
 
@@ -7,7 +7,7 @@ from fila_worker.log.leadership.term import LeadershipLimits
 
 
 class EndOfLog:
-    """Questions for the end of one partition, and their answers. A question has an answer or not: ``asked_ms`` says which one has."""
+    """Questions for the end of one partition, and their answers. ``asked_ms`` identifies a question."""
 
     def __init__(self, now_ms: int, limits: LeadershipLimits) -> None:
         self._limits = limits
@@ -40,11 +40,11 @@ class EndOfLog:
         self.asked_ms, self.waits = now_ms, True
 
     def was_away(self) -> None:
-        """Take that this process did not run: what was answered before tells nothing."""
+        """Note that this process did not run: answers from before do not count."""
         self._answering_ms = self.answered_ms = None
 
     def begin_again(self) -> None:
-        """Take that the log is read anew from somewhere."""
+        """Note that the log is read again from some offset."""
         self.next_offset, self.answered_ms = 0, None
 
     @property
@@ -76,7 +76,7 @@ class EndOfLog:
     def due_ms(self, now_ms: int, need_ms: int | None, idle: bool) -> int:
         """Return when to ask. ``need_ms``: an earlier question does not help. ``idle``: no claim is due soon.
 
-        A question that was under way too early tells nothing: ask again when it is answered.
+        If a question was under way too early, its answer is not enough: ask again after it.
         """
         if need_ms is not None and not self.since(need_ms):
             if self.asked_ms < need_ms or not self.waits:
@@ -90,19 +90,19 @@ FIRST_IN_LINE: Final = 0
 
 
 class Vacancy(NamedTuple):
-    """Why nobody leads, as far as the log tells."""
+    """Why the shard has no leader, according to the log."""
 
     since_ms: int
     to: str = ""
     """The host that may claim first."""
     own: bool = False
-    """This node may claim at once: nobody else led."""
+    """This node may claim at once: no other node has led since."""
     new: bool = False
     """The log has no marker yet."""
 
 
 class Candidacy:
-    """One standby's place, and what it has heard."""
+    """One standby's place in the line, and the last record that it has read."""
 
     def __init__(self, node: Node, now_ms: int, limits: LeadershipLimits) -> None:
         self._node, self._limits = node, limits
@@ -114,7 +114,7 @@ class Candidacy:
         self.not_before_ms = now_ms
         self.vacancy: Vacancy | None = None
         self.holds_back = False
-        """Whether an own vacancy is none: another process may have this name, or this node is not fit to lead."""
+        """Whether its own vacancy does not count: another process may have this name, or this node is not fit to lead."""
 
     def place(self, rank: int, now_ms: int) -> None:
         """Take a place in the line."""
@@ -123,11 +123,11 @@ class Candidacy:
 
     @property
     def by_silence(self) -> bool:
-        """Whether only a silence tells that nobody leads."""
+        """Whether only a silence can show that the shard has no leader."""
         return self.vacancy is None or (self.vacancy.own and self.holds_back)
 
     def claim_due_ms(self, leader: Node | None) -> int:
-        """Return when to claim if nothing is heard until then. ``leader``: the last one that is known."""
+        """Return when to claim if no record counts until then. ``leader``: the last known one."""
         limits, vacancy = self._limits, self.vacancy
         rank_ms = min(self.rank, limits.ranks_max) * (limits.new_rank_ms if vacancy and vacancy.new else limits.rank_ms)
         if vacancy is None or self.by_silence:

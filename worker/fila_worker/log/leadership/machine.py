@@ -21,17 +21,19 @@ from fila_worker.log.rule import Counted
 class Leadership:
     """One shard in one process: tell it what happens, then call :meth:`step` and do what it returns, in that order.
 
-    Call :meth:`step` first in each round of the process's loop, before any work is taken: after a pause it may say that this process must not
-    serve. Call it again after what it has returned was done or anything was told, at ``next_due`` at the latest.
+    Call :meth:`step` first in each round of the process's loop, before any work is taken: after a pause it may say that this
+    process must not serve. Call it again after what it has returned was done or anything was told, at ``next_due`` at the
+    latest.
 
-    ``rank`` is its place in the line of standbys, ``wants`` whether it should ask the leader for the shard, ``figures`` goes into beats: set
-    them at any time.
+    ``rank`` is its place in the line of standbys, ``wants`` whether it should ask the leader for the shard, ``figures`` goes
+    into beats: set them at any time.
     """
 
     def __init__(
         self, node: Node, now_ms: int, limits: LeadershipLimits | None = None, epoch: int = -1, last: Node | None = None
     ) -> None:
-        """``epoch``: of the copy's position, -1 if it begins with the log. ``last``: the node whose marker that was, if the copy has kept it."""
+        """``epoch``: of the copy's position, -1 if it begins with the log. ``last``: the node whose marker that was, if the
+        copy has kept it."""
         self.node, self.limits = node, limits or LeadershipLimits()
         self.state = LeadershipState.FOLLOWS
         self.serves = False
@@ -109,7 +111,8 @@ class Leadership:
             self._alone_before_ms = leaves.alone_ms if leaves else 0
 
     def tail(self, next_offset: int, end: int | None, asked_ms: int | None, now_ms: int) -> None:
-        """Take where the tail is: the next offset it will read, and what the partition has answered (see ``log.partition``)."""
+        """Take where the tail is: the next offset it will read, and what the partition has answered (see
+        ``log.partition``)."""
         self._listen(now_ms)
         self._log_end.take(next_offset, end, asked_ms)
 
@@ -127,7 +130,8 @@ class Leadership:
             self._candidacy.not_before_ms = now_ms + self.limits.again_ms
 
     def appended(self, number: int, now_ms: int, *, turn: bool = True) -> None:
-        """Take the last number that the writer has given, with each turn, beat or LEAVES; ``turn``: it has changes of the shard."""
+        """Take the last number that the writer has given, with each turn, beat or LEAVES; ``turn``: it has changes of the
+        shard."""
         self._listen(now_ms)
         self._term.append(number, now_ms, turn=turn)
 

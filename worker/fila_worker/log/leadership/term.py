@@ -1,4 +1,4 @@
-"""What a leader has appended, what of it counts, and since when that proves that it leads."""
+"""One term of leadership: what the leader has appended, what of it counts, and since when that proves that it leads."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -16,19 +16,20 @@ class LeadershipLimits:
     rank_ms: int = 500
     """More for each standby that is in line before: longer than a claim takes."""
     new_rank_ms: int = 2000
-    """The same on a log without a marker: hosts that start together do not know at the same moment which places they have."""
+    """The same on a log without a marker: hosts that start together learn their places at different moments."""
     ranks_max: int = 8
-    """The longest line: it bounds the silence."""
+    """The longest line, which bounds the silence."""
     pause_ms: int = 1000
-    """A longer gap between two steps of this process means that it did not listen."""
+    """After a longer gap between two steps of this process, a silence does not count."""
     answering_ms: int = 2000
-    """How long the partition must have answered before a silence counts: longer than a leader takes to get a delayed beat through."""
+    """How long the partition must have answered before a silence counts: longer than a leader takes to get a delayed beat
+    through."""
     ask_ms: int = 500
     """Between two questions when a claim may be due soon."""
     ask_idle_ms: int = 2000
-    """Between two questions otherwise: they tell how far a copy is behind."""
+    """Between two questions otherwise. Their answers show how far a copy is behind."""
     answer_ms_max: int = 1000
-    """An older answer is none."""
+    """An older answer does not count."""
     succession_ms: int = 1000
     """How long the others leave a shard to the named successor."""
     again_ms: int = 2000
@@ -56,7 +57,7 @@ class Proof(NamedTuple):
     alone_ms: int
     """Since this process last read a record of another term, or began."""
     before_ms: int = 0
-    """The same of the leader before, when it left. 0: it has not left, and may not know yet that it leads no more."""
+    """The same of the leader before, when it left. 0: it has not left, and perhaps still serves."""
 
 
 class LeadershipTerm:
@@ -69,14 +70,14 @@ class LeadershipTerm:
         self._turned = 0
         """The last number of a turn with changes of the shard."""
         self._appends: deque[tuple[int, int]] = deque()
-        """Numbers with the time when they were appended, rising; not each of them."""
+        """Numbers with the time when they were appended, rising; some are left out."""
         self._beat_ms, self._beat_number = claimed_ms, 0
         self.proof_ms = claimed_ms
         """When the youngest record was appended that is known to count."""
         self.recovered = self.stopped = False
         """Whether the shard is ready to serve, and whether no turn will come any more."""
         self.last_number = 0
-        """Of the LEAVES; 0: it is not appended yet."""
+        """The number of the LEAVES; 0: it is not appended yet."""
 
     def append(self, number: int, now_ms: int, *, turn: bool) -> None:
         """Take the last number that was given."""
@@ -103,12 +104,12 @@ class LeadershipTerm:
 
     @property
     def proof_due_ms(self) -> int:
-        """When the proof is too old, if there is no other."""
+        """When the proof becomes too old."""
         return self.proof_ms + self._limits.proof_ms_max
 
     @property
     def beat_due_ms(self) -> int | None:
-        """When to beat; None: one on the way is enough, and a LEAVES is the last record."""
+        """When to beat; None: one is on the way, or the LEAVES is appended."""
         if self.confirmed < self._beat_number or self.last_number:
             return None
         return self._beat_ms + self._limits.beat_ms

@@ -1,8 +1,10 @@
-"""The partition of the log in which each node says what it has, and hears what the others have.
+"""The control partition of the log: each node appends its state, and reads the states of the others.
 
-A reader begins at the end of the partition: all that live speak once a second, and what was said before tells nothing about who lives.
-Nothing here fails. Whatever happens to the partition, its reader begins again, and :meth:`ControlPartition.knows` is False until it has
-listened for long enough.
+A reader begins at the end of the partition: all live nodes append once a second, and older states do not show who lives. No
+call here fails: after an error the reader begins again, and :meth:`ControlPartition.knows` is False until it has read for
+long enough.
+
+:func:`find_keys` reads it for a host that has not joined yet.
 """
 
 from collections.abc import Callable
@@ -15,33 +17,34 @@ from fila_worker.log.placement.views import NodeView, NodeViews, PlacementLimits
 
 
 class ControlPartition:
-    """One node's way to it. Call :meth:`say` and :meth:`hear` some times a second."""
+    """One node's access to it. Call :meth:`say` and :meth:`hear` some times a second."""
 
     def __init__(self, partition: Partition, now_ms: int, limits: PlacementLimits, node: Node) -> None:
         self._partition, self._limits, self._node = partition, limits, node
         self._views = NodeViews(limits)
-        # what it says
+        # the own state
         self._appender = partition.appender()
         self._reported = True
         """Whether the last append has its outcome: there is one at a time."""
         self._said: NodeState | None = None
         self._said_ms = now_ms
-        # what it hears
+        # the states of the others
         self._finder: Tail | None = None
         """It looks for the end of the partition, where the reader is to begin."""
         self._tail: Tail | None = None
         self._next_offset = 0
         self._since_ms: int | None = None
-        """Since when it listens, and the partition answers; None: it does not."""
+        """Since when it reads, and the partition answers; None: it does not answer."""
         self._asked_ms = self._answered_ms = self._heard_ms = now_ms
         self._trimmed_ms = now_ms
         # whether its name is its own
         self.twin: Node | None = None
-        """Another process that had this node's name when this one began to listen, and goes on. The owner has to end."""
+        """Another process that had this node's name when this one began to read, and still appends. The owner has to end."""
         self.named = False
-        """Whether it has listened for long enough without hearing its own name: a later one with that name has to end."""
+        """Whether it has read for long enough without its own name: a later process with that name has to end."""
         self._doubted_ms: int | None = None
-        """When it first heard its own name. Once is not enough: that may be the last word of this node's former life."""
+        """When it first read its own name. Once is not enough: that may be the last state of an earlier process of this
+        node."""
 
     def say(self, state: NodeState, now_ms: int) -> None:
         """Say what this node has, if it is time to: once a second, and when something other than its delay has changed."""
@@ -57,7 +60,7 @@ class ControlPartition:
             self._appender.append(encode_body(state))
 
     def hear(self, now_ms: int) -> None:
-        """Take in what was said."""
+        """Read the states of the others."""
         gap_ms, self._heard_ms = now_ms - self._heard_ms, now_ms
         if gap_ms > self._limits.answer_ms_max:  # this process did not run, and what waits in the reader is old
             self._begin_again()
@@ -123,7 +126,7 @@ class ControlPartition:
         return [me, *(view for view in self._views.live(now_ms) if view.name != me.name)]
 
     def trim(self, now_ms: int) -> None:
-        """Let the partition forget what no reader needs. Call it on one node, any number of times."""
+        """Remove the records that no reader needs. Call it on one node, any number of times."""
         if now_ms - self._trimmed_ms >= self._limits.trim_ms:
             self._trimmed_ms = now_ms
             if (offset := self._next_offset - self._limits.keep_records) > 0:
@@ -140,19 +143,19 @@ def _without_delays(state: NodeState) -> tuple[object, ...]:
 
 
 LAST_RECORDS: Final = 1000
-"""How many records are read. Each node says it once a second, so one of them is enough, unless all are of an earlier release."""
+"""How many records are read. Each node appends the fingerprint once a second, except for nodes of an earlier release."""
 READ_MAX: Final = 100
 
 
 def find_keys(partition: Partition, pause: Callable[[], None]) -> str:
-    """Return the fingerprint of the keys that the last node has said; empty: none has.
+    """Return the last fingerprint of keys in the partition; empty: no node has appended one.
 
     ``pause``: called before each look at whether the partition has answered. It raises when that takes too long.
     """
     finder = partition.tail(0)
     try:
         while (end := finder.end) is None:
-            finder.ask()  # again, if the last question came to nothing: the topic may be new
+            finder.ask()  # again, if the last question failed: the topic may be new
             pause()
     finally:
         finder.close()

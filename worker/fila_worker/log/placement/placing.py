@@ -1,4 +1,4 @@
-"""One node's part in the placement: it says what its copies are, hears the others, and puts its copies into their places."""
+"""One node's part in the placement: it appends its state, reads the others', and puts its copies into their places."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,7 +12,7 @@ from fila_worker.log.placement.plan import PlacementDecisions, weight
 from fila_worker.log.placement.views import NodeView, PlacementLimits, without_the_unfit
 
 UNKNOWN_BEHIND = 2**31
-"""Said of a copy that does not know the end of its log."""
+"""The lag of a copy for which the end of the log is unknown."""
 
 
 class PlacedCopy(Protocol):
@@ -24,7 +24,7 @@ class PlacedCopy(Protocol):
 
     @property
     def behind(self) -> int | None:
-        """How many records it is behind the log; None: not known."""
+        """How many records it is behind the log; None: unknown."""
 
 
 class Placing:
@@ -41,10 +41,8 @@ class Placing:
         router: str = "",
         keys: str = "",
     ) -> None:
-        """``partition``: the control partition. ``router``: where the router of this host listens for workers of others.
-
-        ``keys``: a fingerprint of the cluster's keys.
-        """
+        """``partition``: the control partition. ``router``: the endpoint of this host's router for workers of other hosts.
+        ``keys``: a fingerprint of the cluster's keys."""
         self.limits = limits or PlacementLimits()
         self.drains = False
         """Whether it gives up all its shards, one after the other. The owner sets it."""
@@ -58,17 +56,17 @@ class Placing:
         self._control = ControlPartition(partition, now_ms, self.limits, node)
         self._placement = PlacementDecisions(node.name, node.host, range(shards_total), now_ms, self.limits)
         self._views: list[NodeView] = []
-        """What was known when it last decided."""
+        """The views at the last decision."""
         self._heard: list[NodeView] = []
-        """What it has heard before it decides for the first time: not all that live."""
+        """The views before the first decision: perhaps not of all live nodes."""
         self._retires = False
         self._hear_due_ms = self._decide_due_ms = now_ms
 
     def join(self, shard: int, copy: PlacedCopy) -> None:
-        """Give a copy that was just opened its first place in the line, and have it ask before it gives its shard away.
+        """Put a newly opened copy into its first place in the line, and connect its requests with the placement.
 
-        The place is one of the last: on a new log the hosts have heard each other until then, and hosts that do not hear each other hardly ever
-        have the same.
+        The place is one of the last. It is a different one on most hosts, for those that have not read each other's states
+        yet.
         """
         copy.leadership.rank = copy.leadership.limits.ranks_max - weight(shard, self._node.host) % 3
         copy.leadership.holds_back = self._holds_back
@@ -76,9 +74,9 @@ class Placing:
 
     @property
     def routers(self) -> set[str]:
-        """Where the routers of all hosts that are heard listen for workers.
+        """The endpoints of all known hosts' routers for workers.
 
-        A process that has just started joins each router as soon as it hears of it: clients there wait for the shards that it serves by then.
+        A process that has just started joins each router at once: clients there wait for its shards.
         """
         return {view.router for view in self._views or self._heard if view.router}
 
@@ -88,7 +86,7 @@ class Placing:
         return self._control.twin
 
     def step(self, now_ms: int) -> None:
-        """Speak, hear and decide what is due."""
+        """Append, read and decide what is due."""
         if now_ms < self._hear_due_ms:
             return
         self._hear_due_ms = now_ms + self.limits.hear_ms
@@ -128,9 +126,9 @@ class Placing:
 
     @property
     def _holds_back(self) -> bool:
-        """Whether it takes its own shards again only if nobody else does.
+        """Whether it claims its own earlier shards only after a silence.
 
-        Another process may have its name, until it has listened; or its disk is full, and some other host may have room.
+        Another process may have its name, until enough is read; or its disk is full, and some other host may have room.
         """
         return not self._control.named or (self.failing and (not self._views or self._is_unfit))
 
@@ -170,7 +168,7 @@ class Placing:
         return self._control.knows(now_ms) and self._placement.may_give(shard, now_ms, to)
 
     def retire(self, now_ms: int) -> None:
-        """Leave all shards to their successors, and claim none: the process is about to end."""
+        """Leave all shards to their successors, and claim none, because the process is about to end."""
         self._retires = True
         successors = self._placement.successors(self._views)
         for shard, copy in self._copies().items():

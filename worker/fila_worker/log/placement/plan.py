@@ -1,4 +1,5 @@
-"""Which host should lead each shard, and who claims first when a leader is lost. All nodes compute the same from the same views."""
+"""Which host should lead each shard, and who claims first when a leader is lost. All nodes compute the same from the same
+views."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -23,10 +24,10 @@ def leaders(views: Iterable[NodeView]) -> dict[int, str]:
 
 
 def plan_leaders(views: Collection[NodeView], shards: Iterable[int], limits: PlacementLimits) -> dict[int, str]:
-    """Return which host should lead each shard; no shard of which no node that may lead has a copy.
+    """Return which host should lead each shard. Shards without a copy on a node that may lead are left out.
 
-    Shards that the same nodes have copies of are a group. Within each group the hosts get even shares within one, so that the nodes
-    of a host have as much to do as each other; a host that got fewer in the groups before comes first for a share that is one larger.
+    Shards with copies on the same nodes are a group. Within each group the hosts get even shares, to within one, so that the
+    nodes of a host have the same work. A host that got fewer in the groups before is first for a larger share.
     """
     takers = [view for view in views if not view.drains]
     now = leaders(views)
@@ -70,9 +71,9 @@ def _plan_group(
 
 
 def _shares(hosts: Collection[str], counts: Mapping[str, int], totals: Mapping[str, int], shards: int) -> dict[str, int]:
-    """Return how many shards of a group each host should lead: even within one, and more for those that lead more already.
+    """Return how many shards of a group each host should lead: even to within one, and more for those that lead more already.
 
-    While the shards of a new cluster find their leaders, that changes nothing: what is planned is done in any order.
+    While the shards of a new cluster get their leaders, that changes nothing: moves are made in any order.
     """
     least, more = divmod(shards, len(hosts))
     order = sorted(hosts, key=lambda host: (totals[host], min(least - counts[host], 0), host))
@@ -98,7 +99,7 @@ def line_up(
 
 
 class Decision(NamedTuple):
-    """What a node should do, until the next one."""
+    """The tasks of a node, until the next decision."""
 
     request: int | None
     """The shard that it should ask for."""
@@ -136,7 +137,7 @@ class PlacementDecisions:
         return Decision(self._next_request(me, now_ms), ranks)
 
     def successors(self, views: Collection[NodeView]) -> dict[int, str]:
-        """Return whom to leave each of this node's shards to; empty if no copy has caught up."""
+        """Return the successor for each of this node's shards; empty if no copy has caught up."""
         leaving = [replace(view, drains=view.drains or view.name == self.name) for view in views]
         plan = plan_leaders(leaving, self.shards, self.limits)
         ready = {
@@ -151,7 +152,7 @@ class PlacementDecisions:
         return {shard: next((host for host in line if (host, shard) in ready), "") for shard, line in lines.items()}
 
     def may_give(self, shard: int, now_ms: int, to: str | None = None) -> bool:
-        """Return whether this node may give a shard away now; if so, it has to: no other one may go for a while.
+        """Return whether this node may give a shard away now; if so, it must do so, and give no other one for a while.
 
         ``to``: the host that asks for it; None: this node gives all up, and chooses the host itself.
         """

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster have said."""
+"""The last states of the nodes of a cluster."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,19 +11,22 @@ class PlacementLimits:
     """Spans of time in milliseconds, and counts."""
 
     say_ms: int = 1000
-    """How often a node says what it has, if nothing changes."""
+    """How often a node appends its state, if nothing changes."""
     hear_ms: int = 200
     """How often it looks for what others say."""
     live_ms: int = 4000
-    """A node that has said nothing for longer is not planned with. Less than a leader's silence, so that the line is known when it ends."""
+    """A node without a state for longer is left out of plans. Less than a leader's silence: the line is known when that
+    ends."""
     answer_ms_max: int = 2500
-    """A control partition that has not answered for longer tells nothing. Less than ``live_ms``: else all others would seem to be dead."""
+    """After a longer time without an answer, the partition shows nothing. Less than ``live_ms``: else all others would seem
+    dead."""
     learn_ms: int = 2000
-    """How long to listen before deciding anything: all that live have spoken by then."""
+    """How long to read before deciding anything: all live nodes have appended by then."""
     decide_ms: int = 1000
     """Between two decisions."""
     apart_ms: int = 2000
-    """How long a node that is apart listens before it gives up its shards: those that are apart from it have said so by then."""
+    """How long a node that is apart waits before it gives up its shards: the other nodes that are apart have reported by
+    then."""
     settle_ms: int = 10_000
     """A transfer request needs a plan that is as old as that."""
     request_ms: int = 5000
@@ -33,23 +36,23 @@ class PlacementLimits:
     behind_max: int = 200
     """Records: a copy that is further behind has not caught up."""
     nodes_max: int = 1000
-    """Of which something is known; the ones that were silent for longest are forgotten."""
+    """Nodes that are remembered; those that were silent for longest are forgotten."""
     read_max: int = 1000
     """Records of the control partition that are read at once."""
     keep_records: int = 4096
-    """What the control partition keeps. Readers begin at its end, so this is for slow ones."""
+    """Records that the control partition keeps. Readers begin at its end, so this is for slow ones."""
     trim_ms: int = 60_000
     """How often the rest is forgotten."""
 
     def __post_init__(self) -> None:
-        assert self.hear_ms <= self.say_ms < self.learn_ms, "all that live speak while a node only listens"
+        assert self.hear_ms <= self.say_ms < self.learn_ms, "all live nodes append while a node only reads"
         assert self.say_ms < self.answer_ms_max < self.live_ms, "silence of the partition is noticed before that of nodes"
-        assert self.say_ms < self.apart_ms, "two nodes that are apart from each other know that of each other"
+        assert self.say_ms < self.apart_ms, "two nodes that are apart from each other have both reported it"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What a live node has said last."""
+    """The last state of a live node."""
 
     name: str
     host: str
@@ -59,7 +62,7 @@ class NodeView:
     """All shards that it has a copy of, with the number of records that the copy is behind."""
     drains: bool = False
     router: str = ""
-    """Where the router of its host listens for workers."""
+    """The endpoint of its host's router for workers."""
     apart: bool = False
     """Whether it reaches no router of another host."""
     failing: bool = False
@@ -67,7 +70,7 @@ class NodeView:
 
     @classmethod
     def of(cls, state: NodeState) -> "NodeView":
-        """Return the view of a node that has just said this."""
+        """Return the view of a node in this state."""
         return cls(
             state.node.name, state.node.host, state.leads, {**state.follows, **dict.fromkeys(state.leads, 0)}, state.drains,
             state.router, state.apart, state.failing,
@@ -79,9 +82,9 @@ class NodeView:
 
 
 def without_the_unfit(views: Collection[NodeView]) -> list[NodeView]:
-    """Return the views with nodes that are failing or apart as such that drain. If no other node could lead, that is no reason.
+    """Return the views, with nodes that are failing or apart as draining. If no other node could lead, that does not count.
 
-    A full disk counts first: of two hosts that do not reach each other the one with room is better.
+    A full disk is worse: of two hosts that do not reach each other the one with room is better.
     """
     found = _draining(views, lambda view: view.failing)
     return _draining(found, lambda view: view.apart)
@@ -94,14 +97,14 @@ def _draining(views: Collection[NodeView], unfit: Callable[[NodeView], bool]) ->
 
 
 class NodeViews:
-    """What each node has said last, with the time when this process read it."""
+    """The last state of each node, with the time when this process read it."""
 
     def __init__(self, limits: PlacementLimits) -> None:
         self._limits = limits
         self._said: dict[str, tuple[NodeView, int]] = {}
 
     def read(self, state: NodeState, now_ms: int) -> None:
-        """Take what a node has said."""
+        """Note the state of a node."""
         self._said.pop(state.node.name, None)
         self._said[state.node.name] = (NodeView.of(state), now_ms)
         while len(self._said) > self._limits.nodes_max:

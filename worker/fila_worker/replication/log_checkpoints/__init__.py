@@ -1,5 +1,7 @@
-"""What keeps the log of a replicated shard short, and lets copies begin without its beginning: checkpoints at a target that all hosts reach.
+"""Checkpoints at a target that all hosts reach. They keep a shard's log short, and let a copy begin without the log's
+beginning.
 
-A worker talks to no target. It makes checkpoints (``cutting``) and asks for them (``beginning``) by files on its own disk (``exchange``). A
-process beside the workers (:mod:`fila_cluster.run.backup.log_checkpoints`) carries them to the target and back.
+A worker does not reach the target. It makes checkpoints (``cutting``) and asks for them, by files on its own disk
+(``exchange``). A process beside the workers (:mod:`fila_cluster.run.backup.log_checkpoints`) moves them to the target and
+back.
 """

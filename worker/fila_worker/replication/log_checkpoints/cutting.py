@@ -1,15 +1,15 @@
-"""The checkpoints of a shard that this process leads, and the end of what its log keeps.
+"""The checkpoints of a shard that this process leads, and the trimming of its log.
 
-A leader makes a checkpoint when its log has grown by so much, or after so much time. It has confirmed changes only: the copy is flushed
-while the shard goes on, then the shard pauses until nothing is unconfirmed, some milliseconds. When the keeper says that the target has it, it is
-removed here, and the log forgets what the *checkpoint before it* does not need. So a target always has two from which a copy can begin,
-if one of them should turn out to be damaged, and a standby that is a little behind can still read on. One that is further behind begins from a
-checkpoint, which is faster than to read on.
+A leader makes a checkpoint when its log has grown by so much, or after so much time. It has confirmed changes only: the copy
+is flushed while the shard works, then the shard pauses until nothing is unconfirmed, some milliseconds. When the target has
+it, it is removed here, and the log drops what the *checkpoint before it* does not need. So a target always has two
+checkpoints, in case one is damaged, and a standby that is a little behind can read on. One that is further behind begins from
+a checkpoint, which is faster.
 
-The log keeps the record of the older checkpoint's position, and is never emptied. The marker of the leader may be older: a position says its
-epoch.
+The log keeps the record of the older checkpoint's position, and is never emptied. The marker of the leader may be older: a
+position has its epoch.
 
-Rejected: to wait for the slowest standby. One that hangs would have the log grow without a bound, and has the checkpoints.
+Rejected: to wait for the slowest standby. If it hung, the log would grow without a bound, and checkpoints serve it, too.
 """
 
 from threading import Lock
@@ -24,7 +24,7 @@ from fila_worker.storage.replica import Replica
 LOOK_MS: Final = 1000
 """Between two looks at whether a checkpoint is due, or kept."""
 CUT_MS_MAX: Final = 2000
-"""How long a shard may pause for a checkpoint: then it goes on without."""
+"""How long a shard may pause for a checkpoint. Then it continues without one."""
 RETRY_MS: Final = 30_000
 """After a checkpoint that came to nothing."""
 
@@ -78,7 +78,7 @@ class Cutting:
         return self._cut_by_ms is not None
 
     def step(self, now_ms: int, *, serves: bool) -> None:
-        """Go on. ``serves``: whether this process leads the shard, and serves it.
+        """Take a step. ``serves``: whether this process leads the shard, and serves it.
 
         Raise :class:`StorageError` or :class:`OSError` if a checkpoint failed. It is tried again later.
         """
@@ -94,7 +94,7 @@ class Cutting:
                 self._begin()
 
     def close(self) -> None:
-        """End, before the copy is closed. A checkpoint that is whole stays: the keeper may be at it."""
+        """End, before the copy is closed. A whole checkpoint stays: the keeper may be copying it."""
         self._abandon()
 
     def _abandon(self) -> None:

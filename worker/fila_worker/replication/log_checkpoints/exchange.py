@@ -12,15 +12,16 @@
         brought/           it is whole: it is to replace the copy           keeper ─▶ worker
         old-…/             what was replaced, or is not needed any more, and is being removed
 
-Each file is whole or not there, each directory gets its name when it is whole, and each step may be repeated. So both may be killed at any
-moment, and have nothing to undo. One worker and one keeper at a time use the files of a shard.
+Each file is whole or not there, each directory gets its name when it is whole, and each step may be repeated. So both may be
+killed at any moment. One worker and one keeper at a time use the files of a shard.
 
-How the copy of a shard begins anew, when it can't follow the log.
+A copy that can't follow the log begins again:
 
 - The log begins behind the copy's position, because the copy is new, or was away for long. It needs a checkpoint.
-- The copy has changes that are not in the log. They were never confirmed, so it is dropped, and begins with the log, or with a checkpoint.
+- The copy has changes that are not in the log. They were never confirmed, so it is dropped, and begins with the log or a
+  checkpoint.
 
-A log that has lost what was confirmed is none of these: the copies may be all that is left of it, and people must decide.
+A log that has lost confirmed records is another case: the copies may be all that is left, and people must decide.
 """
 
 import shutil
@@ -44,7 +45,8 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class Made(msgspec.Struct, frozen=True):
-    """A checkpoint is whole, at a position of the log. ``log``: which log; each topic has another name here, also if it is made anew."""
+    """A checkpoint is whole, at a position of the log. ``log``: which log; a topic that is made again has another name
+    here."""
 
     log: str
     shard: int
@@ -97,14 +99,14 @@ class Exchange:
     # --- a checkpoint that was made -----------------------------------------------------------------------------------
 
     def make(self, made: Made, checkpoint: Callable[[Path], None]) -> None:
-        """Make a checkpoint, by a function that makes a directory as a whole or not at all. There is none under way."""
+        """Make a checkpoint, by a function that makes a directory as a whole or not at all. Only one is under way."""
         self._make_folder()
-        self._put_aside(self.made_path)  # of an earlier process, which did not come to the end of this
+        self._put_aside(self.made_path)  # of an earlier process that ended in the middle
         checkpoint(self.made_path)
         _write(self._made, made)
 
     def made(self) -> Made | None:
-        """Return the checkpoint that is to be carried to the target."""
+        """Return the checkpoint to be copied to the target."""
         return _read(self._made, Made)
 
     def keep(self, kept: Kept) -> None:
@@ -112,12 +114,12 @@ class Exchange:
         _write(self._kept, kept)
 
     def kept(self) -> Kept | None:
-        """Return what the target has, if the keeper has said so."""
+        """Return the target's last checkpoint, if the keeper has reported it."""
         return _read(self._kept, Kept)
 
     def release(self) -> None:
         """Remove the checkpoint."""
-        if self._made.exists():  # first: the directory alone is none
+        if self._made.exists():  # first: the directory alone does not count
             remove(self._made)
         self._kept.unlink(missing_ok=True)
         self._put_aside(self.made_path)
@@ -147,7 +149,7 @@ class Exchange:
         move(draft, self.brought_path)
 
     def adopt(self) -> bool:
-        """Replace the copy, which is closed, by the checkpoint that was brought; return whether there was one."""
+        """Replace the closed copy by the checkpoint that was brought; return whether there was one."""
         if not self.brought_path.exists():
             return False
         for file in (self._wanted, self._refused):  # first: nothing more is brought then
@@ -201,7 +203,7 @@ def _write(path: Path, content: msgspec.Struct) -> None:
 
 
 def _read(path: Path, kind: type[_S]) -> _S | None:
-    """Return what a file says; None if it is not there, or is of another version."""
+    """Return the content of a file; None if it is not there, or is of another version."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (FileNotFoundError, msgspec.MsgspecError):
@@ -247,11 +249,11 @@ class Beginning:
         self.reason = f"it waits for a checkpoint at offset {begin} of the log or later"
 
     def drop(self) -> None:
-        """Drop the copy before it is opened again: it has what is not in the log."""
+        """Drop the copy before it is opened again: it has changes that are not in the log."""
         self._drops = True
 
     def ready(self, now_ms: int) -> bool:
-        """Return whether the copy may be opened. It may have been replaced by a checkpoint. Raise :class:`OSError`."""
+        """Return whether the copy may be opened. A checkpoint may have replaced it. Raise :class:`OSError`."""
         if self.reason and now_ms < self._look_ms:
             return False
         self._look_ms = now_ms + LOOK_MS
