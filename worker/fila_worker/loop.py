@@ -1,4 +1,4 @@
-"""The worker's loop: frames in, one turn, frames out, sleep until the next frame or timer."""
+"""The worker's loop: read frames, do one turn, send frames, sleep until the next frame or due time."""
 
 import gc
 import os
@@ -74,14 +74,14 @@ PAUSE_MS: Final = 2000
 """A longer gap between turns is a pause of the process or a step of the clock: the loop sleeps for 250 ms at most."""
 
 DESCRIPTORS_RESERVED: Final = 512
-"""Descriptors for RocksDB's files and the rest of the process: the door may have the others."""
+"""Descriptors for RocksDB's files and the rest of the process: the client socket may have the others."""
 
 NEVER: Final = 1_000_000_000
 
 RETIRE_MS: Final = 3000
 """How long a stopping worker waits until the shards of a replicated log are handed over."""
 LEAVE_MS: Final = 1000
-"""How long a stopping worker waits for the router's confirmation, and for its clients; the router may be gone itself."""
+"""How long a stopping worker waits for the router's confirmation, and for its clients; the router may be gone, too."""
 LEAVE_LOOK_MS: Final = 50
 """The longest sleep meanwhile."""
 
@@ -89,8 +89,8 @@ LEAVE_LOOK_MS: Final = 50
 def open_host(settings: WorkerSettings, now_ms: int, wake: Callable[[], None]) -> ShardProcess:
     """Return a host that opens this worker's shards turn by turn.
 
-    They are the shards of the settings and those that were moved here, without those that were moved away. With a replicated log
-    each is followed until this host leads it. ``wake``: called in any thread when commits are confirmed.
+    They are the shards of the settings and those that were moved here, without those that were moved away. On a replicated
+    log each is followed until this host leads it. ``wake``: called in any thread after confirmations of commits.
     """
     if settings.replication is not None:
         replicated = replicated_shards(settings, settings.replication, wake)
@@ -120,7 +120,7 @@ def _opener(
         try:
             return RocksStore(path, fsync=settings.durability == "fsync", memory=memory, wake=wake)
         except UnfitStoreError as error:
-            # For a moved shard this is no mistake in the worker's start: the last host may not have closed it yet.
+            # Not a mistake of the start for a moved shard: the last host may not have closed it yet.
             if residence.is_here(index):
                 raise StorageError(str(error), details=error.details) from error
             raise
@@ -145,7 +145,7 @@ def _opener(
 def run(settings: WorkerSettings) -> int:
     """Serve until asked to stop, then commit, flush and return 0; return 1 after a failure, which is in the log.
 
-    Raise :class:`UnfitStoreError` for what keeps the worker from starting.
+    Raise :class:`UnfitStoreError` if the worker cannot start.
     """
     stop = StopRequests(STDIN)
     clock = Clock()
@@ -162,7 +162,7 @@ def run(settings: WorkerSettings) -> int:
         os._exit(DEPOSED)
     except UnfitStoreError:
         raise
-    except Exception as error:  # of the process itself: a shard's failure is handled by the host
+    except Exception as error:  # of the process itself: the host handles a shard's failure
         journal.tell([ProcessFailed.of(error)])
         return 1
     journal.tell([ProcessStopped(clock.now_ms() - began_ms)])
@@ -171,7 +171,7 @@ def run(settings: WorkerSettings) -> int:
 
 
 class WorkerLoop:
-    """The running worker: its host between the routers' links and its own door."""
+    """The running worker: its host between the routers' links and the client socket."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class WorkerLoop:
         host.add(self._deferrals, clock.now_ms())
         self._look_again_ms = 0
         self._apart = selectors.DefaultSelector()
-        """The descriptors that are watched while the door may not be served."""
+        """The descriptors to watch while the client socket may not be served."""
         self._unread = selectors.DefaultSelector()
         """The descriptors that are watched while no frames are read."""
         for descriptor in (wakeup.descriptor, *stop.fds):
@@ -277,7 +277,8 @@ class WorkerLoop:
         return longest_ms if due is None else min(due, longest_ms)
 
     def _wait(self, now_ms: int, timeout_ms: int) -> list[int]:
-        """Sleep until something comes: at the door, too, while it may be served. Return the readable descriptors of all others."""
+        """Sleep until a frame comes, at the client socket only while it may be served. Return the other readable
+        descriptors."""
         if self._clients.trusted(now_ms) and not self._host.log_is_full:
             readable = self._door.wait(timeout_ms)
         else:
@@ -342,7 +343,8 @@ class WorkerLoop:
             now_ms = self._one_more_turn(now_ms)
 
     def _retire(self) -> None:
-        """Hand over the shards that other hosts can lead, before the router and the clients are asked to send nothing more."""
+        """Hand over the shards that other hosts can lead, before the router and the clients are asked to send nothing
+        more."""
         self._host.retire()
         now_ms = self._clock.now_ms()
         give_up_ms = now_ms + RETIRE_MS
@@ -360,10 +362,10 @@ class WorkerLoop:
 def _spare_the_collector() -> None:
     """Set the cyclic collector to examine each new object once, and never all objects.
 
-    Queues of tuples make the collector slow, and they hold no cycles. Its work is part of a turn: 10,000 objects take some 3
-    ms, and a second look at them would cost 5 % of an enqueue. A full collection takes more than a second for a million
-    fairness keys, so only this function makes one. It is called at the start, and when a shard was dropped after a
-    failure: that shard's memory is all cycles, and its iterators keep its store locked.
+    Queues of tuples make the collector slow, and hold no cycles. Its work is part of a turn: 10,000 objects take some 3 ms,
+    and a second look at them would cost 5 % of an enqueue. A full collection takes more than a second for a million fairness
+    keys. So only this function makes one: at the start, and after a failed shard was dropped, whose memory is all cycles, and
+    whose iterators keep its store locked.
     """
     gc.unfreeze()
     gc.collect()

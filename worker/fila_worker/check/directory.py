@@ -87,7 +87,8 @@ def check_directory(data_dir: Path, shards: int, progress: Progress | None = Non
 
 
 def check_path(path: Path, index: int, shards: int, progress: Progress | None = None, *, marked: bool = True) -> Findings:
-    """Return what is wrong with the shard in a directory. Nothing is written. ``marked``: False for a checkpoint: it has no mark."""
+    """Return what is wrong with the shard in a directory. Nothing is written. ``marked``: False for a checkpoint: it has no
+    mark."""
     findings = Findings()
     try:
         refuse_missing(path)

@@ -23,8 +23,8 @@ class RecordChange(NamedTuple):
 class Finding:
     """One thing that is wrong. ``kind``: a word for it. ``text``: what, in words, with the key or queue.
 
-    What repairs it is in ``changes`` and in the counts for the ledger: of ``lanes`` by lane id, ``sizes`` by queue id, and the
-    shard's ``counters`` (sequence, lane). Applied together in one batch they leave a whole shard, whatever else is wrong.
+    What repairs it is in ``changes`` and in the counts for the ledger: of ``lanes`` by lane id, ``sizes`` by queue id, and
+    the shard's ``counters`` (sequence, lane). Applied together in one batch they leave a whole shard, whatever else is wrong.
     """
 
     kind: str

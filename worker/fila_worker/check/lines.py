@@ -1,7 +1,8 @@
-"""The messages: each at its place, in a lane of a queue, counted by the ledger, and in the due index if it waits for the clock.
+"""The messages: each at its place, in a lane of a queue, counted by the ledger, and in the due index if it waits for the
+clock.
 
-The three families with messages and lanes have the lane's number in front of their keys. So they are read side by side, a lane
-at a time, and nothing is kept of a lane when the next one begins.
+The three families with messages and lanes have the lane's number in front of their keys. So they are read side by side, a
+lane at a time, and nothing is kept of a lane when the next one begins.
 """
 
 from collections.abc import Iterator

@@ -111,7 +111,8 @@ def _check_counters(reading: CheckReading) -> Iterator[Finding]:
 
 
 def _check_known(reading: CheckReading, queue_id: int, record: QueueRecord) -> Iterator[Finding]:
-    """Check what the search by an id needs: the queue has noted its messages' priorities, and whether some come from other shards."""
+    """Check what the search by an id needs: the queue has noted its messages' priorities, and whether some come from other
+    shards."""
     missing = reading.priorities.get(queue_id, set()) - set(record.priorities) if record.priorities else set()
     stranger = queue_id in reading.strangers and not record.strangers
     if not missing and not stranger:

@@ -1,8 +1,9 @@
 """The messages of a shard that can still be read, whatever is damaged around them.
 
-Only copies of the database are read. In the first copy the damaged blocks are skipped, which leaves gaps. A second copy, from which
-RocksDB has left out the damaged tables, shows what other tables have in these gaps. If the first copy does not open, only the
-second one is read. Then acked messages may come back, because the tables that were left out may have had their removals.
+Only copies of the database are read. In the first copy the damaged blocks are skipped, which leaves gaps. A second copy, from
+which RocksDB has left out the damaged tables, shows what other tables have in these gaps. If the first copy does not open,
+only the second one is read. Then acked messages may come back, because the tables that were left out may have had their
+removals.
 """
 
 from collections.abc import Iterable, Iterator
@@ -118,7 +119,8 @@ class Salvage:
                 yield from self._message(u64(prefix), record, rank, value)
 
     def _counts(self, rank: int, key: bytes, number: int) -> bool:
-        """Return whether a message counts. One of the second copy does so only in a gap of the first, or if that does not open."""
+        """Return whether a message counts. One of the second copy does so only in a gap of the first, or if that does not
+        open."""
         if key in self._acked:
             return False
         return number == 0 or not self._opened or any(begin <= key < end for begin, end in self._gaps[rank])

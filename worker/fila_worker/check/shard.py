@@ -5,9 +5,9 @@ holds the queues, the counts of the last ledger entries, and the keys of message
 
 The repair of a shard: what can be derived from the messages is written again.
 
-Findings are applied some at a time, each portion in one synced batch, while the check goes on. Each leaves the shard no worse,
-whatever comes after it. So a repair that is killed has done a part of its work, and the next one does the rest. Counts are
-written as a new ledger entry: the last entry of a lane counts, so nothing has to be removed.
+Findings are applied some at a time, each portion in one synced batch, while the check goes on. Each leaves the shard no
+worse, whatever comes after it. So a repair that is killed has done a part of its work, and the next one does the rest. Counts
+are written as a new ledger entry: the last entry of a lane counts, so nothing has to be removed.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -2,12 +2,12 @@
 
 A part has its counts on disk, written with the change that they count: how many messages were stored as its members, and how
 many of these were acked, dead-lettered and removed. So the counts say what the shard did, whatever clients know of it. A
-message carries the token of its batch in its record, as long as it is a member; a lease keeps the tokens of its messages, so an
-ack reads nothing.
+message carries the token of its batch in its record, as long as it is a member; a lease keeps the tokens of its messages, so
+an ack reads nothing.
 
 A part begins when the owner of its batch has agreed (:mod:`core.batches.batches`). Until then the enqueues that need it wait
-here. The owner seals it, after which it takes no members, and has it forgotten when it has its final counts. The shard asks the
-owner about a part that stays open for longer than a batch may. So no part stays without its batch.
+here. The owner seals it, after which it takes no members, and has it forgotten when it has its final counts. The shard asks
+the owner about a part that stays open for longer than a batch may. So no part stays without its batch.
 """
 
 from collections import Counter
@@ -118,7 +118,8 @@ class BatchParts:
     # --- members ------------------------------------------------------------------------------------------------------
 
     def admit(self, call: "Call", command: "Enqueue") -> bool:
-        """Return whether messages may be stored as members now. If not, they wait until the owner of their batch has answered.
+        """Return whether messages may be stored as members now. If not, they wait until the owner of their batch has
+        answered.
 
         Raise :class:`InvalidArgumentError` if the batch takes no more members.
         """

@@ -13,7 +13,8 @@ ANY_LINK: Final = -1
 
 @dataclass(slots=True)
 class Call:
-    """A command's envelope: the client, the request to answer, the queue, when it was read, and the link to the router that it came by."""
+    """A command's envelope: the client, the request to answer, the queue, when it was read, and the link to the router that
+    it came by."""
 
     client: bytes
     request: int

@@ -121,13 +121,13 @@ def no_hooks(*_: object, **__: object) -> Hooks:
 
 # --- the circuit breaker ------------------------------------------------------------------------------------------------
 #
-# A queue's hooks have a breaker, so that scripts that always fail take no more time. After ``threshold`` failures in a row, over both
-# hooks of the queue, its hooks are bypassed for ``cooldown_ms``. Then they run on trial: one more failure opens the breaker again at once,
-# one success closes it. (This is the usual "half open" state. With the full threshold in a trial, a script that always fails would use up
-# as many time limits in every cooldown.)
+# A queue's hooks have a breaker, so that scripts that always fail take no more time. After ``threshold`` failures in a row,
+# over both hooks of the queue, its hooks are bypassed for ``cooldown_ms``. Then they run on trial: one more failure opens the
+# breaker again at once, one success closes it. (This is the usual "half open" state. With the full threshold in a trial, a
+# script that always fails would use up as many time limits in every cooldown.)
 #
-# A batch may open the breaker in its middle. GuardedHooks runs hooks piecewise, so that exactly the messages behind the failure that
-# opened it go without hooks. In the usual case there is one call per batch.
+# A batch may open the breaker in its middle. GuardedHooks runs hooks piecewise, so that exactly the messages behind the
+# failure that opened it go without hooks. In the usual case there is one call per batch.
 
 
 class Breaker:

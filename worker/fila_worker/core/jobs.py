@@ -18,8 +18,8 @@ Between two steps anything may happen: queues are deleted and created again, lan
 keeps as little as possible from one step to the next, and checks again whether it is still valid. A restart drops all jobs.
 Their clients get no answer, and repeat their commands.
 
-Rejected: threads (the state has one owner), a clock in the core (runs would not repeat), and a state machine for each verb
-(a generator is one, and reads like the loop that it is).
+Rejected: threads (the state has one owner), a clock in the core (runs would not repeat), and a state machine for each verb (a
+generator is one, and reads like the loop that it is).
 """
 
 from collections import Counter, OrderedDict, deque

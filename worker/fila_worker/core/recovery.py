@@ -72,8 +72,8 @@ def recover(
     """Open shard ``index`` of ``shards`` in ``store``, new if the store is empty, without a pause. Return the shard.
 
     ``entropy``: 64 random bits. They distinguish this opening from all others, also if the epoch is used again because the
-    store was restored from a copy. The epoch is synced before the shard serves anything. ``calendar``: for the schedules; None: those
-    with cron expressions are not carried out.
+    store was restored from a copy. The epoch is synced before the shard serves anything. ``calendar``: for the schedules;
+    None: those with cron expressions are not carried out.
 
     Raise the errors of :func:`recover_in_steps`.
     """

@@ -239,7 +239,8 @@ class Limits:
     turn_waits_max: int = 2000
     """Receives whose time is up that are answered in one turn."""
     unconfirmed_bytes_max: int = 16 * MIB
-    """Commits that the log has not confirmed. Above this no more frames are read: what is held for them would grow without end."""
+    """Commits that the log has not confirmed. Above this no more frames are read: what is held for them would grow without
+    end."""
 
 
 DEFAULTS = Limits()

@@ -114,8 +114,8 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     Reports,
     Explanations,
 )
-"""The components, in the order of a turn: first those that may put messages in line, then the delivery, then those that need its
-results. It is also the order of recovery: the config, then the stored messages, then the components that need them.
+"""The components, in the order of a turn: first those that may put messages in line, then the delivery, then those that need
+its results. It is also the order of recovery: the config, then the stored messages, then the components that need them.
 """
 
 VERBS: Final[dict[type[Command], Verb]] = {
@@ -178,8 +178,8 @@ class Shard(State):
     def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
         """Answer with the outcome of a command, or begin its work.
 
-        Enqueues are in their queue's line, most other commands in their client's. Commands that list the config
-        have one common line: their answers may be large, and are made one after the other.
+        Enqueues are in their queue's line, most other commands in their client's. Commands that list the config have one
+        common line: their answers may be large, and are made one after the other.
         """
         if type(outcome) is not GeneratorType:
             self.conclude(call, command, outcome)  # type: ignore[arg-type]  # it is no work

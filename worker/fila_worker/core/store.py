@@ -1,14 +1,14 @@
 """The storage port: the operations that a shard needs of a disk.
 
-A shard collects a turn's changes in one :class:`StoreBatch`, commits it, and reads only committed data. A committed batch may be
-durable later (:attr:`Store.confirmed`); the shard's owner waits for that before it sends what depends on the batch. Any ordered key-value
-store can provide this. RocksDB implements it (:mod:`fila_worker.storage.rocks`), and so does a sorted dict for tests
-(:mod:`fila_worker.storage.memory`), under the same contract tests.
+A shard collects a turn's changes in one :class:`StoreBatch`, commits it, and reads only committed data. A committed batch may
+be durable later (:attr:`Store.confirmed`); the shard's owner waits for that before it sends what depends on the batch. Any
+ordered key-value store can provide this. RocksDB implements it (:mod:`fila_worker.storage.rocks`), and so does a sorted dict
+for tests (:mod:`fila_worker.storage.memory`), under the same contract tests.
 
 When a shard asks its storage to give back the disk space of messages that are gone.
 
-The storage drops what was removed when it rewrites files, which it does for writes. A queue that was emptied gets none, so without
-this its disk space would stay taken for as long as nothing happens.
+The storage drops what was removed when it rewrites files, which it does for writes. A queue that was emptied gets none, so
+without this its disk space would stay taken for as long as nothing happens.
 
 Giving back takes time of the disk and of a core. So it waits for a quiet moment, and for waste that is worth it.
 """

@@ -1,4 +1,4 @@
-"""Checks of what scripts return: each field on its own; an invalid field counts as left out.
+"""Checks of the values that scripts return: each field alone; an invalid field counts as left out.
 
 A script that sorts messages by tenant and plan returns few different decisions, so checked decisions are cached: a check
 takes a microsecond, a cache hit a tenth of that.
@@ -27,7 +27,7 @@ _PLAIN: Final = {str, int, float, type(None)}
 
 
 class Decisions(dict[tuple[Any, ...], EnqueueDecision]):
-    """Decisions by what a script returned: ``(fairness_key, weight, throttle_keys)``, or all six fields in port order.
+    """Decisions by returned values: ``(fairness_key, weight, throttle_keys)``, or all six fields in port order.
 
     Throttle keys come as one value; see ``flatten`` in ``runs.lua``.
     """
@@ -38,7 +38,7 @@ class Decisions(dict[tuple[Any, ...], EnqueueDecision]):
         if len(self) >= REMEMBERED_MAX:
             self.clear()
         if _PLAIN.issuperset(map(type, row)) and sum(len(value) for value in row if type(value) is str) <= REMEMBERED_BYTES:
-            self[row] = decision  # the cache would keep a table alive
+            self[row] = decision  # the cache must not hold a table
         return decision
 
 

@@ -1,8 +1,8 @@
 """Headers of a batch, from the envelopes' bytes to the flat arguments of a loop.
 
-A batch is decoded at once, as an array of its maps. Messages of one batch mostly have the same header names. Then the batch
-is decoded into a struct made for these names (half the time that dicts take). Only the values go to Lua, where a loop made
-for these names runs. Batches are short and small, because they take room in the scripts' memory while they are processed.
+A batch is decoded at once, as an array of its maps. If all messages have the same header names, as in most batches, it is
+decoded into a struct made for these names (half the time of dicts). Only the values go to Lua, to a loop made for these
+names. Batches are short and small, because they take room in the scripts' memory.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ class Shape:
 
 @lru_cache(maxsize=256)
 def shape_of(names: frozenset[str]) -> Shape | None:
-    """Return the shape of headers with these names, one for all queues; None if msgspec does not accept them."""
+    """Return the shape of headers with these names, one for all queues; None if msgspec rejects them."""
     try:
         return Shape(sorted(names))
     except ValueError:
@@ -84,7 +84,8 @@ def array_of(packed: Sequence[bytes]) -> bytes:
 
 
 def decode(packed: Sequence[bytes]) -> list[dict[str, str]]:
-    """Return the headers of each message, up to the first that are no map of strings: the list may be shorter, or empty."""
+    """Return the headers of each message, up to the first that are not a map of strings: the list may be shorter, or
+    empty."""
     try:
         return _decode_all(array_of(packed))
     except _BAD:

@@ -115,7 +115,7 @@ class LuaHooks:
     def _run(
         self, failures_max: int, time_max_ns: int, headers: Sequence[bytes], payload_sizes: Sequence[int]
     ) -> list[Outcome]:
-        """Run the script for each message, as long as there is time; return the outcomes."""
+        """Run the script for each message, until the time is up; return the outcomes."""
         started_ns = perf_counter_ns()
         took_ns = 0
         outcomes: list[Outcome] = []
@@ -220,14 +220,14 @@ class LuaHooks:
         return outcomes
 
     def _note_failures(self, outcomes: Sequence[object]) -> None:
-        """Count the failures; start the scripts anew if what they keep has filled their memory for good."""
+        """Count the failures; start the scripts again if they have filled their memory for good."""
         failed = sum(type(outcome) is HookFailed for outcome in outcomes)
         self.failed += failed
         if failed and self._state.is_worn():
             self._renew()
 
     def _renew(self) -> None:
-        """Start the scripts anew; if they do not start, keep the state."""
+        """Start the scripts again; if they do not start, keep the state."""
         worn = self._state
         try:
             self._start()

@@ -1,8 +1,8 @@
 """Decisions of pure scripts, recalled instead of made again.
 
 The key of a decision is the message's packed headers, with its size if the script uses that. A decision is valid for the
-config values that were read while decisions were made; all of these are compared before each batch. If messages are all
-different, recalling does not pay, and is given up.
+config values that were read while decisions were made; all of these are compared before each batch. If messages all differ,
+recalling does not pay, and is given up.
 """
 
 from collections.abc import Callable, Sequence

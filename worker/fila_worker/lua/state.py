@@ -23,7 +23,8 @@ UNWATCHED_BYTES: Final = 64 * 1024
 """The memory limit without the count hook: the cost of one operation grows with the memory it may use."""
 
 HEADER_BYTES: Final = 160
-"""What a header may take in Lua beside its text: a place in its message's table, and one in that of the message before."""
+"""The memory of a header in Lua beside its text: a place in its message's table, and one in the table of the message
+before."""
 
 STACKED_MAX: Final = 2000
 """Arguments that are passed on the stack, which never shrinks again."""
@@ -34,7 +35,7 @@ _PARTS: Final = ("limits", "patterns", "sandbox", "runs")
 
 
 class LuaStateError(Exception):
-    """A state is broken; only a new one helps. Not known to happen: runs end in a protected call of their own."""
+    """A state is broken; only a new one helps. Never seen: runs end in a protected call of their own."""
 
 
 class LuaState:
@@ -185,7 +186,7 @@ class LuaState:
         return int(self._runtime.get_memory_used(total=True))
 
     def _expect(self, headers: int, watched: bool) -> None:
-        """Prepare for arguments: the memory that they take does not count as the script's."""
+        """Prepare for arguments: their memory does not count as the script's."""
         self._room_bytes = self._ceiling_bytes if watched else self._low_ceiling_bytes
         if self._used_bytes() > self._room_bytes:
             self._runtime.gccollect()  # garbage of large messages

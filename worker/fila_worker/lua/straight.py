@@ -1,23 +1,20 @@
-"""Scripts whose text shows that they cannot run long: they run without the count hook, a quarter of the cost of a usual run.
+"""Scripts whose text shows that they cannot run long, and scripts whose decisions can be recalled.
 
 A script is *straight* if its text has no loop, no function but the hooks themselves and no way to call those, only library
-functions from a short list, and few of the operators that can cost more than some nanoseconds. What it can do in a run is
-then bounded by its text, as long as its strings are short. So straight scripts run unwatched only in little memory, with
-short headers, and the clock is read every few messages. A script that needs more is watched from then on, like all others.
+functions from a short list, and few of the operators that can cost more than some nanoseconds. Then its text bounds its runs,
+as long as its strings are short. Straight scripts run without the count hook, a quarter of the cost of a usual run: only in
+little memory, with short headers, and the clock is read every few messages. A script that needs more is watched from then on.
 
-The check reads words and signs wherever they are, comments and strings included, and in doubt the hook stays: text that the
-check could not read does not pass (escapes, long brackets, indexes that are no plain names or literals). Rejected: a proof on
-bytecode. It would pass more scripts, and tie us to one release of Lua.
+The check reads words and signs wherever they are, in comments and strings, too. In doubt the hook stays: text that the check
+can't read does not pass (escapes, long brackets, indexes other than names or literals). Rejected: a proof on bytecode. It
+would pass more scripts, and tie us to one release of Lua.
 
-Scripts that decide by a message's headers and the runtime config alone: the same message, the same decision.
-
-Most policies are like that, and headers repeat: a tenant, a plan, a provider. Then a decision can be recalled, for a tenth of
-what the run costs (:mod:`~fila_worker.lua.recall`).
-
-A straight script is *pure* if it changes nothing that outlives a run. Its text shows that it assigns to no fields, and only
-to names that it declares. :meth:`LuaState.variables` knows which of these names are variables of the file. The sandbox
-notices if a global is written nevertheless: a name may be local in one block and global in another. Strings and comments are
-cut out first. That is exact, because straight scripts have neither escapes nor long brackets.
+A straight script is *pure* if its decision depends on a message's headers and the runtime config alone. Most policies are
+like that, and headers repeat: a tenant, a plan, a provider. Then a decision is recalled for a tenth of the cost of a run
+(:mod:`~fila_worker.lua.recall`). The text of a pure script assigns to no fields, and only to names that it declares;
+:meth:`LuaState.variables` returns which of these names are variables of the file. The sandbox also detects writes to globals:
+a name may be local in one block and global in another. Strings and comments are cut out first. That is exact, because
+straight scripts have neither escapes nor long brackets.
 """
 
 import re

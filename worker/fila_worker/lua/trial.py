@@ -1,7 +1,7 @@
-"""A trial of a script on one message: what it decides, and what that costs. For people who write scripts.
+"""A trial of a script on one message, for authors of scripts: the decision, and its cost.
 
 Time is measured per message in a batch, as a broker runs it, and is the median of many runs. Instructions are counted in a
-state of their own, because counting is slow.
+separate state, because counting is slow.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class SampleMessage(NamedTuple):
 
 
 class TrialOutcome(NamedTuple):
-    """What a hook decided, and its cost for one message of a batch."""
+    """The decision of a hook, and its cost for one message of a batch."""
 
     decision: EnqueueDecision | FailureDecision | HookFailed
     microseconds: float

@@ -1,18 +1,17 @@
-"""BackupCuts of a worker's shards for a backup: made on request, kept while a client renews them, then removed.
+"""Cuts of a worker's shards for a backup: made on request, kept while a client renews them, then removed.
 
 A client asks all workers for each step, through the router, and takes the next one when all have taken it::
 
     begin   transfers between shards rest, memtables are flushed     until all shards are ready
     cut     a checkpoint of each shard, one a turn                   until all shards are cut
-    keep    transfers continue; the client copies the files, and says how long to keep them
+    keep    transfers continue; the client copies the files, and renews the cuts
 
-Each step may be repeated, so no single frame matters. A worker may be restarted: a shard that was opened again has not ``rested``,
-and then the client begins another backup. Only one backup is open at a time. A backup that is not renewed ends by itself, so the
-number of checkpoints and their age are bounded. A checkpoint consists of hard links, and costs disk space as soon as the shard drops
-the files.
+Each step may be repeated, so no frame is essential. If a worker is restarted, its shards have not ``rested``, and the client
+begins another backup. Only one backup is open at a time. A backup without renewal ends, so the number and the age of
+checkpoints are bounded. A checkpoint consists of hard links, and costs disk space as soon as the shard drops the files.
 
-A worker that starts after it was killed keeps the checkpoints that it finds for a while, because the client may be copying them.
-Those that were being made or removed have another name, and are removed.
+A worker that starts after it was killed keeps the checkpoints that it finds for a while: the client may be copying them.
+Unfinished ones have another name, and are removed.
 """
 
 import re
@@ -77,7 +76,8 @@ class Checkpointed(Protocol):
 
 @dataclass(slots=True)
 class _Part:
-    """A shard in a backup, as it was opened with ``epoch``. It refers to no shard, so that the memory of a failed one is freed."""
+    """A shard in a backup, as it was opened with ``epoch``. It refers to no shard, so that the memory of a failed one is
+    freed."""
 
     index: int
     epoch: int
@@ -108,7 +108,7 @@ class _Part:
 
 
 class BackupCuts(ProcessFeature):
-    """The backup that is open at this worker, if there is one. ``host``: the name of this machine."""
+    """The backup that is open at this worker, if any. ``host``: the name of this machine."""
 
     def __init__(self, data_dir: Path, host: str, shards: Iterable[int], now_ms: int) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class BackupCuts(ProcessFeature):
     # --- the rest of transfers ----------------------------------------------------------------------------------------
 
     def _alive(self) -> Iterator[tuple[_Part, Shard]]:
-        """Yield the parts whose shard was not opened again since the backup began. Note that the others have not rested."""
+        """Yield the parts whose shard was not opened again since the backup began. Mark the others as not rested."""
         for part in self._parts.values():
             shard = self.process.shards.get(part.index)
             if shard is not None and shard.epoch == part.epoch:
@@ -249,7 +249,7 @@ class BackupCuts(ProcessFeature):
         assert isinstance(store, Checkpointed)
         if not part.flushed:
             part.flushed = True
-            store.flush()  # so the checkpoint has little to flush: what is written during this short flush
+            store.flush()  # so the checkpoint flushes little: the writes during this short flush
         if not store.flushing:
             self._checkpoint(part, store)
 
@@ -271,10 +271,8 @@ class BackupCuts(ProcessFeature):
         self._remove(paths)
 
     def _find(self, shards: dict[str, int], now_ms: int) -> None:
-        """Keep the last backup that an earlier process had of these shards, and remove its others.
-
-        The folder also has the checkpoints of other workers.
-        """
+        """Keep the last backup that an earlier process had of these shards, and remove its others. Other workers' cuts
+        stay."""
         names = [f"{name}{suffix}" for name in shards for suffix in ("", DRAFT)]
         found = [path for backup in _entries(self._folder) for name in names if (path := backup / name).exists()]
         whole = [path for path in found if path.name in shards]
@@ -305,7 +303,7 @@ class BackupCuts(ProcessFeature):
 def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
-    except OSError:  # there is none, or another worker removes it at this moment
+    except OSError:  # it is missing, or another worker removes it at this moment
         return []
 
 

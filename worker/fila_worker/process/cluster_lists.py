@@ -52,9 +52,10 @@ QUEUES_SHOWN_MAX: Final = 10
 
 
 def work_of(clients: list[bytes], shards: Collection[Shard], last_frame_ms: Callable[[bytes], int]) -> list[ClientWork]:
-    """Return what each of the clients has here. Clients that have nothing are left out.
+    """Return the work of each client here, without clients that have none.
 
-    ``last_frame_ms``: returns when the last frame of a client came to the worker's own door, Unix ms; 0: it is not connected there.
+    ``last_frame_ms``: returns when the last frame of a client came to the client socket, Unix ms; 0: it is not connected
+    there.
     """
     work, left = [], LEASES_COUNTED_MAX
     for client in clients:

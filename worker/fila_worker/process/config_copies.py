@@ -1,4 +1,4 @@
-"""The runtime config of a worker's shards: each has a copy of its own, and all of them are brought to the latest one.
+"""The runtime config of a worker's shards. Each has a copy, and all are brought to the latest version.
 
 Shard 0 checks and numbers the changes, and keeps the API keys of the cluster, too.
 """
@@ -104,7 +104,7 @@ class ConfigCopies(ProcessFeature):
         if not self.put(put, call.now_ms):
             return None
         if put.page and self._open and self.version < put.version:
-            self.process.offers += 1  # a page was lost: the router sends all again when it sees what is registered
+            self.process.offers += 1  # a page was lost: the router sends all pages again after the registration
             return None
         return ConfigTaken(self.having(put.version))
 
@@ -144,7 +144,7 @@ class ConfigCopies(ProcessFeature):
 
     @property
     def keys_version(self) -> int:
-        """The version of the API keys that are kept here; 0: there are none, or another worker keeps them."""
+        """The version of the API keys that are kept here; 0: none, or another worker keeps them."""
         owner = self.process.slots.get(CONFIG_OWNER)
         return 0 if owner is None or owner.shard is None else owner.shard.keys_version
 
@@ -159,7 +159,7 @@ class ConfigCopies(ProcessFeature):
     def _change(self, call: Call, command: ChangesConfig) -> None:
         owner, now_ms = self._owner(), call.now_ms
         change = self._on_owner(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
-        if change.changes:  # else there is no commit with it
+        if change.changes:  # else there is no commit for it
             assert owner.shard is not None
             self._made = owner.shard.epoch, owner.shard.store.committed + 1
         owner.answers.append(answer(call, command, change))
@@ -210,9 +210,9 @@ class ConfigCopies(ProcessFeature):
     # --- the same for all ---------------------------------------------------------------------------------------------
 
     def level(self, now_ms: int, newcomer: Shard | None = None) -> None:
-        """Bring all shards to the latest config among them: one may have been down, or on another worker.
+        """Bring all shards to the latest config among them: one may have been closed, or on another worker.
 
-        ``newcomer``: the only shard that may have another config of the same version. While a change waits to be confirmed, this waits, too.
+        ``newcomer``: the only shard that may have another config of the same version. An unconfirmed change delays this.
         """
         self._to_be_leveled = self.unsettled
         if not self._to_be_leveled:
@@ -251,7 +251,7 @@ class ConfigCopies(ProcessFeature):
         return None
 
     def _wait_for_turn(self) -> None:
-        """Set the timer. Pages cause a turn; for the rest it is enough that each turn looks at it."""
+        """Set the due time. Pages need a turn soon; the rest can wait for any turn."""
         if self.pages:
             self.timer.due_ms = AT_ONCE
         elif self.page_read or self._to_be_leveled:

@@ -1,8 +1,8 @@
 """Cron expressions and time zones, read by ``cronsim`` and the time zone database.
 
-An hour that is skipped or repeated when clocks change is treated as Debian's cron does. A due time at a fixed hour that is
-skipped comes right after the gap, and one in a repeated hour comes once, the first time. A due time that comes every hour
-follows real time. **Rejected:** croniter: it comes twice at a fixed hour that is repeated.
+A skipped or repeated hour, when clocks change, is treated as Debian's cron does. A due time at a fixed hour that is skipped
+comes right after the gap, and one in a repeated hour comes once, the first time. An hourly due time follows real time.
+**Rejected:** croniter: it comes twice at a fixed hour that is repeated.
 """
 
 from datetime import UTC, datetime
@@ -27,11 +27,11 @@ class CronTimes:
         self._zone = zone
 
     def after(self, time_ms: int) -> int | None:
-        """Return the first one after a time; None: there is none in the next 50 years."""
+        """Return the first one after a time; None: none in the next 50 years."""
         return self._next(time_ms // 1000, reverse=False)
 
     def before(self, time_ms: int) -> int | None:
-        """Return the last one up to a time, included; None: there is none in the last 50 years."""
+        """Return the last one up to a time, included; None: none in the last 50 years."""
         last = self._next(time_ms // 1000 + 1, reverse=True)
         if last is None:
             return None
@@ -65,7 +65,7 @@ class CronCalendar:
         return _times(cron, timezone)
 
     def check_zone(self, timezone: str) -> None:
-        """Raise :class:`InvalidArgumentError` if there is no time zone of this name."""
+        """Raise :class:`InvalidArgumentError` for an unknown time zone."""
         _zone(timezone)
 
     def iso(self, time_ms: int) -> str:

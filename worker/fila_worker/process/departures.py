@@ -1,9 +1,8 @@
 """Shards that leave this worker for another one, and shards that arrive.
 
-A shard leaves in two steps, and the router asks for each. In the first step its memtables are flushed in the background, so that
-closing it here and opening it there are quick. In the second step it takes in no more requests. Once it has answered those that it
-has, the next worker is named on disk and the database is closed. Receives that wait for messages are interrupted, and their clients
-ask again.
+A shard leaves in two steps, and the router asks for each. First its memtables are flushed in the background, so that it is
+closed here and opened there quickly. Then it refuses new requests. Once it has answered the others, the next worker is named
+on disk and the database is closed. Waiting receives are interrupted, and their clients ask again.
 """
 
 from collections.abc import Callable
@@ -62,8 +61,8 @@ class Departures(ProcessFeature):
         self._flushing: dict[int, tuple[Call, PrepareShard]] = {}
         self._leaving: dict[int, _Departure] = {}
         self._left: list[Effect] = []
-        """Answers for the shards that were closed in the last turn. They are sent a turn later, because RocksDB's lock is held as long
-        as an object in memory refers to the database. The owner frees those objects at the end of the turn."""
+        """Answers for the shards that were closed in the last turn. They are sent a turn later, because RocksDB's lock is
+        held as long as an object in memory refers to the database. The owner frees those objects at the end of the turn."""
 
     def attach(self, process: "ShardProcess", now_ms: int) -> None:
         """Name the data directory, and look for arrivals from the first turn on."""
@@ -118,8 +117,8 @@ class Departures(ProcessFeature):
     def look_for_arrivals(self, *, asked: bool = False) -> None:
         """Begin to open the shards that other workers have released for this one. Raise :class:`StorageError`.
 
-        ``asked``: the router asks for it, because their last hosts have closed them. Otherwise only those are taken that the last
-        look has found as well, so that their last hosts had the time to close them. A request may be lost, so both are needed.
+        ``asked``: at the router's request, because their last hosts have closed them. Else only those that the last look has
+        found, too, so that their last hosts had time to close them. A request may be lost, so both ways are needed.
         """
         named_before, self._named = self._named, set(self._residence.arrived())
         ready = self._named if asked else self._named & named_before

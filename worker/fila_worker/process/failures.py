@@ -1,4 +1,4 @@
-"""The failures of a process's shards: the memory of a failed shard is dropped, what happened is noted, and the command to blame is found."""
+"""Failures of shards: the memory of a failed shard is dropped, the failure is noted, and the command to blame is found."""
 
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ class ShardFailures:
             process.offers += 1
 
     def apply(self, slot: Slot, call: Call, command: "Command", frame: Frame) -> None:
-        """Carry out a command while there are suspects: a suspect gets a turn of its own, a convicted command is refused."""
+        """Carry out a command while there are suspects: a suspect gets a turn of its own; a command to blame is refused."""
         process = self.process
         name = self.suspects.examine(call, command, slot.index)
         if name is None:
@@ -70,7 +70,7 @@ class ShardFailures:
             self.suspects.acquit_done()
 
     def note_beginning(self, slot: Slot) -> None:
-        """Note that a copy of a shard begins anew, if it does."""
+        """Note that a copy of a shard begins again, if it does."""
         if slot.outage is not None and slot.outage.state == outages.BEGINNING:
             self.process.notes.append(CopyBeginning(slot.index, slot.outage.reason))
 
@@ -86,7 +86,7 @@ class ShardFailures:
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Clear the tracebacks of an error: they keep all of the failed shard alive, and iterators that lock its store."""
+    """Clear the tracebacks of an error: they keep all of the failed shard in memory, and iterators that lock its store."""
     each: BaseException | None = error
     while each is not None:
         each.__traceback__ = None

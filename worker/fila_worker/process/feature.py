@@ -1,12 +1,12 @@
 """The interface of a worker process's features.
 
-A *feature* is a topic of the process with everything that belongs to it: its commands, its state, and its work when a time is due. A
-process has one list of features (:class:`Features`), and calls them in that order. So a new topic is a module of its own
-and an argument where the process is made (:func:`fila_worker.loop.open_host`). The process itself imports only the features that each
-process has. A shard has components for the same reason (:mod:`fila_worker.core.model.component`).
+A *feature* is a topic of the process with everything that belongs to it: its commands, its state, and its work at a due time.
+A process has one list of features (:class:`Features`), and calls them in that order. So a new topic is one more module, and
+an argument where the process is made (:func:`fila_worker.loop.open_host`). The process itself imports only the features that
+each process has. A shard has components for the same reason (:mod:`fila_worker.core.model.component`).
 
-A feature has one timer, as a component has. Code with an earlier due time lowers it, and ``turn`` returns the next one. A turn calls no
-feature whose time has not come, so each of them costs an idle turn one comparison.
+A feature has one due time, as a component has. Code with an earlier one lowers it, and ``turn`` returns the next one. A turn
+skips features that are not due, so each of them costs an idle turn one comparison.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from fila_worker.process.slots import Slot
 
 CommandHandler: TypeAlias = "Callable[[Call, Any], Reply | Slot | None]"
-"""Carries out one kind of command. Returns the answer, which is sent once all shards' commits so far are confirmed; the slot of the shard that
-carries it out; or None if the answer comes another way, or never. Raises the :class:`FilaError` that refuses the command."""
+"""Carries out one kind of command. Returns the answer, which is sent once all shards' commits so far are confirmed; the slot
+of the shard that carries it out; or None if the answer comes another way, or never. Raises the :class:`FilaError` that
+refuses it."""
 
 MessageHandler: TypeAlias = "Callable[[Any, int], None]"
-"""Takes in one kind of message that has no answer; the last argument is the time, Unix ms."""
+"""Handles one kind of message without an answer; the last argument is the time, Unix ms."""
 
 IN_PASSING: Final = -1
-"""A due time for work that each turn has to look at, and that is no cause of a turn."""
+"""A due time for work that each turn has to check, but that causes no turn."""
 
 
 class ProcessFeature:
@@ -52,7 +53,8 @@ class ProcessFeature:
         """Begin a turn, before its frames are accepted. A feature with this method is called in each turn."""
 
     def turn(self, now_ms: int) -> int | None:
-        """Do the due work, before the shards' turns. Return the next due time, Unix ms; None: not before the timer is lowered."""
+        """Do the due work, before the shards' turns. Return the next due time, Unix ms; None: not before the due time is
+        lowered."""
         return None
 
     def on_open(self, shard: "Shard", now_ms: int) -> None:
@@ -63,7 +65,7 @@ class ProcessFeature:
         return False
 
     def retire(self) -> None:
-        """Begin to give up what another process can take over: this one is about to end."""
+        """Begin to give up what another process can take over, because this one is about to end."""
 
     def close(self) -> None:
         """Release what the feature has outside of the process's memory."""
@@ -101,6 +103,6 @@ class Features:
             self.posted.append(feature.on_post)
 
     def call_all(self) -> None:
-        """Call each feature in the next turn: the clock was set back, so what was due by the old time may be due before."""
+        """Call each feature in the next turn: the clock was set back, so all due times are in doubt."""
         for timer, _ in self.timed:
             timer.due_ms = AT_ONCE

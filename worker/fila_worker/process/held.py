@@ -1,7 +1,7 @@
 """Effects that are held until the commits that they depend on are confirmed.
 
-An effect that leaves the process must not depend on a commit that may still be lost: no answer, no delivery, no message to another shard. A
-read-only answer may show what is not confirmed, so it waits for the shard's last commit, too.
+An effect must not leave the process while it depends on a commit that may be lost: an answer, a delivery, a message to
+another shard. A read-only answer may show unconfirmed changes, so it waits for the shard's last commit, too.
 """
 
 from collections import deque
@@ -91,10 +91,10 @@ class HeldForAll:
         return []
 
     def release(self, shards: Iterable[Shard]) -> list[Effect]:
-        """Return the effects that may be sent by now. ``shards``: those that are open; nothing waits for another one.
+        """Return the effects that may be sent by now. ``shards``: the open ones.
 
-        The commits of another shard may be lost, and this process cannot find out: an answer that may show them becomes an error, and what says that
-        its log has something is dropped.
+        The commits of other shards may be lost, and this process cannot find out. So an answer that may show them becomes an
+        error, and a message about their logs is dropped.
         """
         released: list[Effect] = []
         is_open = {id(shard): shard for shard in shards}

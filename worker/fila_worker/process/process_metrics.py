@@ -1,6 +1,6 @@
 """The figures of a process: its metrics, and its copies of shards on replicated logs.
 
-Nothing holds up their answers: somebody may ask because a log is slow.
+Their answers never wait: they may be asked for because a log is slow.
 """
 
 from collections.abc import Callable
@@ -14,19 +14,20 @@ from fila_worker.process.feature import ProcessFeature
 
 
 class ProcessMetrics(ProcessFeature):
-    """The answers to :class:`GetMetrics` and :class:`GetHosts`, and what the owner measures. ``started_ms``: when the process began."""
+    """The answers to :class:`GetMetrics` and :class:`GetHosts`, and what the owner measures. ``started_ms``: when the process
+    began."""
 
     def __init__(self, name: str, started_ms: int) -> None:
         super().__init__()
         self.commands = {GetMetrics: self._metrics, GetHosts: self._hosts}
         self.name, self.started_ms = name, started_ms
         self.free_disk_bytes: int | None = None
-        """As measured last; None: not yet."""
+        """As measured last; None: not measured yet."""
         self._cpu_ms = 0
         self.turn_ns = CountedHistogram(SPAN_NS)
         """How long turns took, from the first frame read to the last one sent. The owner has the clock and adds to it."""
         self.hosted: Callable[[], HostWorker | None] = lambda: None
-        """Returns this process's copies of shards; None: no other host may have any."""
+        """Returns this process's copies of shards; None: without a replicated log."""
 
     def measured(self, free_disk_bytes: int, cpu_ms: int = 0, now_ms: int = 0) -> None:
         """Take in the free space on the disk, and the CPU time spent so far."""
@@ -39,7 +40,7 @@ class ProcessMetrics(ProcessFeature):
         self.process.each(now_ms, look)
 
     def on_open(self, shard: Shard, now_ms: int) -> None:
-        """Give a shard the last figure: the next one may come a second later."""
+        """Give a shard the last figure, because the next one may come a second later."""
         shard.free_disk_bytes = self.free_disk_bytes
 
     def _metrics(self, call: Call, command: GetMetrics) -> None:

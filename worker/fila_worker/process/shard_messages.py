@@ -1,6 +1,6 @@
-"""The messages that have no answer: of the router and its token bank to a process or all its shards, and between shards.
+"""Messages without an answer: of the router and its token bank to a process or its shards, and between shards.
 
-Shards of one process send each other messages, too. Those do not leave the process.
+Messages between shards of one process do not leave it.
 """
 
 from contextlib import suppress
@@ -34,7 +34,8 @@ BETWEEN_SHARDS: Final = (
 
 
 class ShardMessages(ProcessFeature):
-    """The delivery of messages to shards. A message is skipped if its shard is not here: it was for that shard's last process."""
+    """The delivery of messages to shards. A message is skipped if its shard is not here: it was for that shard's last
+    process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,4 +85,4 @@ class ShardMessages(ProcessFeature):
 
 
 def _ignore(command: AdoptShards, now_ms: int) -> None:
-    """Do nothing: without the feature for it no shards come to this process."""
+    """Do nothing: without departures no shards come to this process."""

@@ -1,19 +1,13 @@
 """The shards of one process: frames in, frames out, one turn of each shard at a time.
 
 A shard that fails affects only itself: its memory is dropped and recovered in place, a step a turn, while the others serve
-(:mod:`slots`). Whenever a shard begins or ceases to serve, ``offers`` increases, and the owner registers with the router
-again. The router then answers for the requests that were in flight there. A command that makes its shard fail twice is
-refused (:mod:`failures`).
+(:mod:`~fila_worker.process.slots`). When a shard begins or ceases to serve, ``offers`` increases, and the owner registers
+with the router again. The router then answers the requests that were in flight there. A command that makes its shard fail
+twice is refused (:mod:`~fila_worker.process.failures`).
 
-Each other topic of the process is a feature (:mod:`feature`): the process has one list of them, and calls a feature when its time has come.
+Each other topic of the process is a feature (:mod:`~fila_worker.process.feature`).
 
-There are no sockets and no clock here, so a test, or an application that embeds the broker, can drive a host.
-
-Pauses of the process (stopped, a paused machine): they must not count as silence of its clients.
-
-Frames that came during a pause wait in the socket, heartbeats and settlements among them; the worker reads a turn's worth at
-a time. So after a gap between two turns no lease ends, and no consumer is given up, until all waiting frames were read. That
-takes a moment. It is bounded, so that a load which is never drained keeps no expired lease alive.
+There are no sockets and no clock here, so a test, or an application that embeds the broker, can drive a process.
 """
 
 from collections.abc import Callable, Iterable
@@ -58,9 +52,12 @@ CATCH_UP_MS: Final = 500
 
 
 class Pauses:
-    """The detection of pauses of the process.
+    """Pauses of the process (stopped, a paused machine), which must not count as silence of its clients.
 
-    A pause is forgiven once: the turn after that ends what has expired, even if frames still wait.
+    During a pause, frames wait in the socket, heartbeats and settlements among them. The worker reads a turn's worth at a
+    time. So after a gap between two turns no lease and no consumer ends until all waiting frames were read. That time is
+    bounded, so that a load which is never drained keeps no expired lease. A pause is forgiven once: the turn after that ends
+    what has expired.
     """
 
     def __init__(self) -> None:
@@ -112,9 +109,7 @@ class ShardProcess:
         failures: ShardFailures | None = None,
     ) -> None:
         """``slots``: their shards are open, or are opened by :meth:`turn`, a step a turn. ``name``: the worker's.
-
-        ``features``: those besides the ones that each process has. They come first in the list.
-        """
+        ``features``: those besides the ones that each process has. They come first in the list."""
         self.slots = Slots(slots, shards_total)
         self.shards = {slot.index: slot.shard for slot in self.slots.values() if slot.shard is not None}
         self._shards_total = shards_total
@@ -131,13 +126,13 @@ class ShardProcess:
         self.apart = False
         """Whether no router of another host is reached. The loop sets it."""
         self.failed: list[int] = []
-        """Shards whose memory was dropped: the owner answers the requests that came directly, and takes them out."""
+        """Shards whose memory was dropped. The owner answers their direct requests, and clears the list."""
         self.dropped = False
-        """Set when a shard's memory was dropped; the owner frees the memory and resets this."""
+        """Whether a shard's memory was dropped; the owner frees the memory and resets this."""
         self.recovered = False
-        """Set when a shard was opened; the owner has the collector spare its objects, and resets this."""
+        """Whether a shard was opened; the owner excludes its objects from collection, and resets this."""
         self.notes: list[Event] = []
-        """Events of the shards, for the operator; the owner writes them to the log and takes them out."""
+        """Events of the shards, for the operator; the owner logs them and clears the list."""
         self.held = HeldForAll()
         self.answers_wait = False
         """Whether answers of earlier turns were not sent yet, although the commits that they depend on are confirmed."""
@@ -145,7 +140,7 @@ class ShardProcess:
         """Whether so much is unconfirmed that no frames are read at this moment."""
         self._pauses, self._turn_ms = Pauses(), now_ms
         self.last_frame_ms: Callable[[bytes], int] = lambda client: 0
-        """Returns when the last frame of a client came to the worker's own door, Unix ms; 0: it is not connected there."""
+        """Returns when the last frame of a client came to the client socket, Unix ms; 0: it is not connected there."""
         self.failures = failures or ShardFailures()
         self.failures.process = self
         self._suspects = self.failures.suspects
@@ -164,7 +159,7 @@ class ShardProcess:
     def accept(self, frame: Frame, now_ms: int, link: int = 0) -> None:
         """Carry out one frame that came by a link. Its answer comes with :meth:`turn`."""
         if len(frame) != 4:
-            return  # the router sends no such frames; there is no client to answer
+            return  # the router sends no such frames, and no client waits
         client, raw_header, key, body = frame
         try:
             header = unpack_header(raw_header)
@@ -179,7 +174,7 @@ class ShardProcess:
                 self.held.at_once.append(Answer(call, header.opcode, error))
 
     def accept_direct(self, frame: Frame, queue: str, slot: Slot, now_ms: int) -> None:
-        """Carry out one frame of a client that came without the router: it names the epoch of the shard that it is for."""
+        """Carry out one frame of a client that came without the router: it names the epoch of its shard."""
         client, raw_header, _, body = frame
         header = unpack_header(raw_header)
         call = Call(client, header.request, queue, now_ms, ANY_LINK)
@@ -218,7 +213,7 @@ class ShardProcess:
 
     def _apply(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
         if slot.fence and call.link != ANY_LINK and slot.fence > self._taken[call.link]:
-            return  # it was sent to an earlier life of the shard, and the router has answered for it
+            return  # it was for an earlier opening of the shard, and the router has answered it
         if slot.leaving:
             raise unavailable(slot.index)
         if slot.outage is not None:
@@ -317,13 +312,13 @@ class ShardProcess:
         self._taken.append(0)
 
     def new_session(self, now_ms: int) -> None:
-        """Begin a session with the token bank: what was granted to the shards before is void."""
+        """Begin a session with the token bank: earlier grants to the shards are void."""
         self.each(now_ms, lambda shard: shard.new_session(now_ms))
 
     def registered(self, reply: Registered, now_ms: int, offer: int | None = None, link: int = 0) -> None:
-        """Take in the answer to a registration. Later frames of this router were sent after it took the offer: links keep order.
+        """Note the answer to a registration. Later frames of this router were sent after it took the offer: links keep order.
 
-        ``offer``: the value of ``offers`` that was registered; the current one by default.
+        ``offer``: the registered value of ``offers``; by default the current one.
         """
         self.config.registered(reply, now_ms)
         self._taken[link] = max(self._taken[link], self.offers if offer is None else offer)
@@ -340,7 +335,7 @@ class ShardProcess:
         gap_ms, self._turn_ms = now_ms - self._turn_ms, now_ms
         if gap_ms > GAP_MS or self._pauses.forgiving:
             self._pauses.begin_turn(now_ms, gap_ms)
-        elif gap_ms < 0:  # the clock was set back: what was due by the old time may be due before
+        elif gap_ms < 0:  # the clock was set back, so all due times are in doubt
             self.features.call_all()
         for begin in self.features.beginning:
             begin(now_ms)
@@ -357,8 +352,8 @@ class ShardProcess:
     def _look_at_log(self, slot: Slot, now_ms: int) -> bool:
         """Return whether to read nothing for the moment, because the log of a shard has too much to confirm.
 
-        The process waits for a log that is only slower than the load. One that confirms nothing must not stop the other shards: soon its
-        shard refuses requests (:meth:`_apply`), and frames are read again.
+        The process waits for a log that is only slower than the load. A log that confirms nothing must not stop the other
+        shards: soon its shard refuses requests (:meth:`_apply`), and frames are read again.
         """
         slot.look_at_log(now_ms)
         return slot.log_full_ms is not None and slot.log_full_ms < LOG_FULL_MS
@@ -371,9 +366,9 @@ class ShardProcess:
                 slot.shard.behind = slot.held.wait_long(now_ms)
 
     def turn(self, now_ms: int, *, drained: bool = True) -> list[Effect]:
-        """Do what is due, deliver and commit on every shard; return what may be sent.
+        """Do what is due, deliver and commit on every shard; return the effects that may be sent.
 
-        ``drained``: whether no more frames waited when those of this turn were read.
+        ``drained``: whether no more frames waited after those of this turn.
         """
         if drained and self._pauses.forgiving:
             self._catch_up(now_ms)
@@ -400,7 +395,7 @@ class ShardProcess:
         return effects
 
     def end_turn(self, slot: Slot, now_ms: int, effects: list[Effect]) -> None:
-        """End a shard's turn after its commands are carried out; add what may be sent to ``effects``."""
+        """End a shard's turn after its commands are carried out; add the effects that may be sent to ``effects``."""
         shard = slot.shard
         if shard is None:
             return
@@ -476,11 +471,11 @@ class ShardProcess:
 
     @property
     def queues(self) -> int:
-        """How many queues are here, without dead letter queues."""
+        """The number of queues here, without dead letter queues."""
         return sum(1 for shard in self.shards.values() for queue in shard.queues.values() if not queue.is_dead_letter)
 
     def retire(self) -> None:
-        """Begin to give up the shards that other hosts can take over: the process is about to end."""
+        """Begin to give up the shards that other hosts can take over, because the process is about to end."""
         for feature in self.features:
             feature.retire()
 
@@ -493,7 +488,7 @@ class ShardProcess:
 
 
 def _due_of(slot: Slot, now_ms: int) -> int | None:
-    """Return how soon to look at a shard that pauses, or to take the next step of opening it; None: when something arrives."""
+    """Return how soon to check a paused shard, or to take the next step of opening; None: at the next frame."""
     if slot.pauses:
         return LOOK_MS
     due = slot.due_ms if slot.opening else None

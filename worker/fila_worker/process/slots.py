@@ -31,10 +31,8 @@ class Patience:
     """How often a shard may fail. Times are in milliseconds."""
 
     failures_max: int = 3
-    """Failures within ``window_ms`` without a command to blame.
-
-    After so many the shard is quarantined: recovery does not help.
-    """
+    """Failures within ``window_ms`` without a command to blame, after which the shard is quarantined: recovery does not
+    help."""
     window_ms: int = 60_000
     retry_ms_min: int = 100
     retry_ms_max: int = 5_000
@@ -76,8 +74,8 @@ class Slot:
         self.fence = 0
         """The number of the offer after its last failure; 0: it has not failed.
 
-        Frames that come before their router has taken the offer were sent to the shard's earlier life, and that router has
-        answered them.
+        Frames before its router has taken the offer were for an earlier opening of the shard, and that router has answered
+        them.
         """
         self.leaving = False
         """Whether it takes in nothing more, because another worker is to host the shard."""
@@ -87,11 +85,12 @@ class Slot:
         """Answers of the process for this shard. They are sent with the effects of the shard's next commit."""
         self.held = HeldEffects()
         self.watches_log = True
-        """Whether to look at the log in each turn. False: when the last turn ended all was confirmed, and nothing was held."""
+        """Whether to look at the log in each turn. False: when the last turn ended all was confirmed, and nothing was
+        held."""
         self.pauses = False
         """Whether the shard has to end no turn for the moment, as of the last look at the log."""
         self.log_full_ms: int | None = None
-        """For how long the log has had too much to confirm; None: it has not."""
+        """Since when the log has had too much to confirm; None: it has not."""
         self._shards_total = shards_total
         self._settings = settings
         self._compile_hooks = compile_hooks
@@ -124,7 +123,7 @@ class Slot:
 
     @property
     def due_ms(self) -> int | None:
-        """How soon to take the next step of opening; None: when something arrives."""
+        """How soon to take the next step of opening; None: at the next event."""
         return None if self.awaits_log else 0
 
     @property
@@ -133,7 +132,7 @@ class Slot:
         return self._recovered is not None and not is_confirmed(self._recovered.store)
 
     def step(self, now_ms: int) -> Shard | None:
-        """Take one step of opening the shard; return the shard after the last one. Errors that prevent it are raised."""
+        """Take one step of opening the shard; return the shard after the last one. Raise what prevents it."""
         self.since_ms = self.since_ms or now_ms
         if self._store is None:
             self._store = self._open_store()
@@ -201,19 +200,20 @@ class Slot:
         return False
 
     def copy_view(self) -> HostCopy | None:
-        """Return what this host has of a shard on a replicated log; None: the shard has no such log."""
+        """Return this host's copy of a shard on a replicated log; None: the shard has no such log."""
         return None
 
     def log_problem(self, now_ms: int) -> str:
-        """Return why no answer comes, if a replicated log has not confirmed what it depends on for long; empty: it has."""
+        """Return why no answer comes, if a replicated log has confirmed nothing for long; empty: it has."""
         return ""
 
     def proof(self) -> Proof | None:
-        """Return the proof that this process leads the shard, by a log that others have too; None: it does not."""
+        """Return the proof that this process leads the shard on a replicated log; None: it does not."""
         return None
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
-        """Drop the shard's memory, and decide when it is opened again, or that it is not. ``blameless``: no command is to blame."""
+        """Drop the shard's memory, and decide when it is opened again, or that it is not. ``blameless``: no command is to
+        blame."""
         refused = isinstance(error, StorageError)
         self._forget()
         if blameless or refused:
@@ -244,7 +244,7 @@ class Slot:
         self.held.clear()
 
     def forgive(self) -> None:
-        """Clear the failures: a command was to blame for them."""
+        """Clear the failures, because a command was to blame."""
         self._failures.clear()
 
     def leave(self) -> None:
@@ -289,8 +289,8 @@ class Slots(dict[int, Slot]):
     def find_direct(self, queue: str) -> Slot:
         """Return the slot of a queue's shard, for a client that came without the router.
 
-        Raise :class:`InvalidArgumentError` for a name that no queue can have, or :class:`ShardUnavailableError` with the hint to ask
-        the router where the shard is.
+        Raise :class:`InvalidArgumentError` for an invalid queue name, or :class:`ShardUnavailableError` with the hint to ask
+        the router.
         """
         slot = self._by_queue.get(queue)
         if slot is None:

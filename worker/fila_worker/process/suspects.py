@@ -1,4 +1,4 @@
-"""The commands that may have made a shard fail: each gets a turn of its own, and is refused if the shard fails again."""
+"""The commands that may have made a shard fail. Each gets a turn of its own, and is refused if the shard fails again."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ REFUSE_MS: Final = 600_000
 
 
 def name_of(command: Command, queue: str) -> Name:
-    """Return what identifies a command. It is packed anew, so that its client's way of packing does not matter."""
+    """Return the identity of a command. It is packed again, because clients may pack in other ways."""
     digest = blake2b(queue.encode(), digest_size=16, salt=command.opcode.to_bytes(2, "big"))
     digest.update(encode_body(command))
     return digest.digest()
@@ -49,7 +49,8 @@ class Suspects:
         return name in self.files
 
     def examine(self, call: Call, command: Command, shard: int) -> Name | None:
-        """Return the name of a command that is suspected; None if it is not. Raise :class:`InternalError` if it is convicted."""
+        """Return the name of a suspected command; None if it is not suspected. Raise :class:`InternalError` if it is
+        convicted."""
         name = name_of(command, call.queue)
         failure = self.conviction(name, call.now_ms)
         if failure is not None:
@@ -61,12 +62,12 @@ class Suspects:
         return name if name in self.files else None
 
     def conviction(self, name: Name, now_ms: int) -> str | None:
-        """Return the id of the failure for which a command is refused; None if it is not."""
+        """Return the id of the failure for which a command is refused; None if it is not refused."""
         file = self.files.get(name)
         return None if file is None or file.refused_until_ms <= now_ms else file.failure
 
     def acquit_done(self) -> None:
-        """Acquit those on trial that are done: a command that takes many turns may fail in a later one."""
+        """Acquit those on trial that are done: a command of many turns may fail in a later one."""
         for name, (slot, call) in list(self.on_trial.items()):
             if slot.shard is None or not slot.shard.jobs.has(call):
                 del self.on_trial[name]

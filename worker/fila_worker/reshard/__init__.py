@@ -9,7 +9,8 @@ attempts, due times, times to live, dedup ids, leases with their ids and holders
 *Numbers.* Each new shard goes on after the highest sequence number, time and epoch of all old shards. So no id, no fence and
 no stream of frames is used twice, also where the index of a shard is used again later. But messages of two queues that come
 together may have the same number. So the new shards remember how many shards there were, and up to which number
-(``Counters.earlier``). A message has the place of its own number only in queues that were on its shard when it got the number.
+(``Counters.earlier``). A message has the place of its own number only in queues that were on its shard when it got the
+number.
 
 *Messages between shards.* The inboxes of all old shards say which of these messages have arrived. The others go into new
 streams, from the shard that has the queue they came from now. A stream may lead to the same shard.

@@ -84,9 +84,9 @@ class Totals:
 class ReshardProgress:
     """Callbacks during the copy.
 
-    ``shard(index, messages)``: the copy of an old shard begins, which has so many messages. ``copied(messages)``: so many more
-    were copied, or were there already. ``step(name)``: a commit is about to begin, or a step is done; tests end the process
-    there.
+    ``shard(index, messages)``: the copy of an old shard begins, which has so many messages. ``copied(messages)``: so many
+    more were copied, or were there already. ``step(name)``: a commit is about to begin, or a step is done; tests end the
+    process there.
     """
 
     shard: Callable[[int, int], None] = lambda index, messages: None
@@ -263,7 +263,8 @@ class _Copy:
         self._end(stage)
 
     def _placed(self, new: NewShard, name: str, data: bytes) -> bytes:
-        """Return the record of a dedup id, with the key that its message has in its new shard if that is still in its place."""
+        """Return the record of a dedup id, with the key that its message has in its new shard if that is still in its
+        place."""
         record, message_key = data[:RECORD_BYTES], data[RECORD_BYTES:]
         if not message_key:
             return record
@@ -313,7 +314,8 @@ class _Copy:
         self._values(CopyStage.SCHEDULES, table.PREFIXES, table.schedule_name)
 
     def _enqueue(self, stage: CopyStage, key: bytes, entry: OutboxEntry) -> None:
-        """Copy an enqueue by the broker to the shard of its owner. If it was carried out, the owner gets the outcome there."""
+        """Copy an enqueue by the broker to the shard of its owner. If it was carried out, the owner gets the outcome
+        there."""
         assert entry.owner is not None
         new = self._news[shard_of(entry.owner.name, len(self._news))]
         if new.position < self._at(stage, key):
@@ -328,7 +330,8 @@ class _Copy:
         self._values(CopyStage.BATCHES, PREFIXES, batch_queue)
 
     def _values(self, stage: CopyStage, prefixes: Iterable[bytes], name_of: Callable[[bytes], str]) -> None:
-        """Copy the values of the ``state`` family whose keys have some prefixes, as they are. ``name_of``: the name that decides the shard."""
+        """Copy the values of the ``state`` family whose keys have some prefixes, as they are. ``name_of``: the name that
+        decides the shard."""
         start = self._start(stage)
         for first, end in map(range_of, sorted(prefixes)):
             begin = max(first, start)

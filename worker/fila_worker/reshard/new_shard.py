@@ -44,7 +44,8 @@ _decode_position = msgspec.msgpack.Decoder(Position).decode
 
 
 class NewShard:
-    """A new shard. Changes are durable with :meth:`commit`, together with the position up to which the old ones were copied."""
+    """A new shard. Changes are durable with :meth:`commit`, together with the position up to which the old ones were
+    copied."""
 
     def __init__(self, store: Store, index: int, shards: int, survey: Survey, now_ms: int, entropy: int) -> None:
         """Begin a new shard in an empty store, or go on with one. ``entropy``: 64 random bits.
@@ -119,8 +120,8 @@ class NewShard:
     def put_lease(self, key: bytes, name: str, record: LeaseRecord) -> None:
         """Put an open lease whose members have the keys of this shard.
 
-        Its id stays, so its holder may settle it. If two old shards gave out the same id, which is most unlikely, the lease gets
-        another one: then its holder's settlement comes too late, and the lease ends when it expires.
+        Its id stays, so its holder may settle it. If two old shards gave out the same id, which is most unlikely, the lease
+        gets another one: then its holder's settlement comes too late, and the lease ends when it expires.
         """
         shard, leases = self.shard, self.shard.store.families.leases
         record.queue = shard.queues[name].id

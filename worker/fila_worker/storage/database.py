@@ -1,9 +1,11 @@
-"""A shard's database, as :class:`fila_worker.storage.rocks.RocksStore` and :class:`fila_worker.storage.replica.Replica` both have it.
+"""A shard's database, as :class:`fila_worker.storage.rocks.RocksStore` and :class:`fila_worker.storage.replica.Replica` both
+have it.
 
-It opens and closes RocksDB, through rocksdict in raw mode, and reads. What a commit is, and when it is durable, is theirs to say.
+It opens and closes RocksDB, through rocksdict in raw mode, and reads. What a commit is, and when it is durable, is theirs to
+say.
 
-* A reader never scans from before its cursor, where consumed messages have left tombstones: a seek over 150,000 of them
-  costs 110 ms, from a cursor 5 µs.
+* A reader never scans from before its cursor, where consumed messages have left tombstones: a seek over 150,000 of them costs
+  110 ms, from a cursor 5 µs.
 * A scan that meets a bad block raises.
 
 RocksDB's failures as errors of this package.
@@ -13,8 +15,9 @@ shard's directory and the file. It separates damage, which does not go away, fro
 
 Space on the disk for what was removed, while memtables must not be flushed.
 
-RocksDB's call for it, ``compact_range``, flushes the memtables first, at a moment that nobody knows. So RocksDB's own rewriting is
-provoked instead: for a while it rewrites each flushed file at once, together with the files below that it overlaps.
+RocksDB's call for it, ``compact_range``, flushes the memtables first, at a moment that nobody knows. So RocksDB's own
+rewriting is provoked instead: for a while it rewrites each flushed file at once, together with the files below that it
+overlaps.
 """
 
 import os
@@ -218,7 +221,8 @@ class Database:
                     table.unlink(missing_ok=True)
 
     def _leftovers(self) -> list[Path]:
-        """Return the tables that RocksDB was rewriting or has rewritten. A check could not tell them from tables that are lost.
+        """Return the tables that RocksDB was rewriting or has rewritten. A check could not tell them from tables that are
+        lost.
 
         None of them after an error in the background: the manifest may name more then than RocksDB takes into account.
         """
@@ -240,8 +244,8 @@ def figure(reader: Rdict, name: str) -> int:
 def scan(path: Path, reader: Rdict, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Return the items of a range of a family. Raise :class:`StorageError` where a read fails.
 
-    ``items`` is the fast iterator, but it just ends when a read fails. So a second iterator, made at the same moment,
-    goes on where the first one ended: it finds nothing and has no error, or it raises the failure.
+    ``items`` is the fast iterator, but it just ends when a read fails. So a second iterator, made at the same moment, goes on
+    where the first one ended: it finds nothing and has no error, or it raises the failure.
     """
     options = ReadOptions()
     options.set_iterate_lower_bound(begin)
@@ -304,7 +308,8 @@ class Tidying:
         self._current: Rdict | None = None
 
     def step(self) -> bool:
-        """Go on, some 8 ms for a family that is begun or done; return whether all is done. RocksDB's own threads do the work."""
+        """Go on, some 8 ms for a family that is begun or done; return whether all is done. RocksDB's own threads do the
+        work."""
         if self._current is not None:
             if figure(self._current, "compaction-pending") or figure(self._current, "num-running-compactions"):
                 return False

@@ -1,8 +1,8 @@
 """What was made in a data directory: a list in ``fila.json``, and a mark beside each shard's directory.
 
 RocksDB creates what is not there. So a directory that was deleted, or whose disk is not mounted, would look like a new shard.
-It would be served without its messages, and hide them when the disk is back. An operator who accepts the loss takes the
-shard from the list and deletes its mark.
+It would be served without its messages, and hide them when the disk is back. An operator who accepts the loss takes the shard
+from the list and deletes its mark.
 
 The mark alone is not enough: it is lost with the directory by whoever removes ``shard-0003*``.
 """
@@ -20,7 +20,8 @@ from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import DamageError
 
 IDENTITY_FILE: Final = "fila.json"
-"""What a data directory is. Its ``made`` are the numbers of the shards that were made in it; in one of an earlier version there is no list."""
+"""What a data directory is. Its ``made`` are the numbers of the shards that were made in it; in one of an earlier version
+there is no list."""
 LOCK_FILE: Final = "fila.json.lock"
 """Held for moments only, unlike the lock of the data directory, which all its processes share."""
 MADE: Final = "made"

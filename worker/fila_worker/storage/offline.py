@@ -56,8 +56,8 @@ class DiscardedBatch:
 class OfflineStore:
     """A :class:`fila_worker.core.store.Store` that is only read: what is committed to it is discarded.
 
-    ``lenient``: open it also if a log or a table is damaged; the readable parts are then found by :func:`readable`.
-    A family that does not exist yet is empty.
+    ``lenient``: open it also if a log or a table is damaged; the readable parts are then found by :func:`readable`. A family
+    that does not exist yet is empty.
     """
 
     committed = confirmed = unconfirmed_bytes = 0
@@ -164,8 +164,8 @@ Gap: TypeAlias = tuple[bytes, bytes]
 def readable(family: Family, gaps: list[Gap]) -> Iterator[tuple[bytes, bytes]]:
     """Yield the readable items of a family, in order. Add the gaps between them to ``gaps``, each before the item behind it.
 
-    RocksDB's iterators end at a damaged block, and do not say where the next one begins. An iterator from the end
-    backwards finds where the last one ends, and seeks between find the readable blocks between two damaged ones.
+    RocksDB's iterators end at a damaged block, and do not say where the next one begins. An iterator from the end backwards
+    finds where the last one ends, and seeks between find the readable blocks between two damaged ones.
     """
     at: bytes = FIRST
     while family is not None:
@@ -221,7 +221,8 @@ def _next_readable(family: Family, after: bytes) -> bytes | None:
 
 
 def _edge(family: Family, begin: int, end: int, key: bytes) -> tuple[int, bytes]:
-    """Return where the readable stretch that contains ``end`` begins, and its first key. ``key``: the first one from ``end``."""
+    """Return where the readable stretch that contains ``end`` begins, and its first key. ``key``: the first one from
+    ``end``."""
     while end - begin > 1:
         middle = (begin + end) // 2
         before = _seek(family, _key(middle))

@@ -24,8 +24,8 @@ BLOB_BYTES_MIN = 16 * 1024
 MESSAGE_BLOCK_BYTES = 16 * 1024
 """The piece of a table that is read at once.
 
-Messages are read in order: a scan of 1 KB messages costs 1.2 µs each, with RocksDB's usual 4 KiB 2.0, and the index takes a quarter. A
-single message costs the same up to this size, and twice as much with 32 KiB.
+Messages are read in order: a scan of 1 KB messages costs 1.2 µs each, with RocksDB's usual 4 KiB 2.0, and the index takes a
+quarter. A single message costs the same up to this size, and twice as much with 32 KiB.
 """
 LEVEL_BYTES_BASE = 512 * 1024 * 1024
 FILES_BEFORE_COMPACTION = 12
@@ -36,7 +36,8 @@ enqueue. The price is a few more files to search for messages that stay.
 """
 
 MEMTABLE_BLOOM_RATIO = 0.02
-"""The part of :data:`WRITE_BUFFER_BYTES` for a Bloom filter of the ids that are looked up and mostly absent: 0.3 µs instead of 1 to 2."""
+"""The part of :data:`WRITE_BUFFER_BYTES` for a Bloom filter of the ids that are looked up and mostly absent: 0.3 µs instead
+of 1 to 2."""
 
 
 class SharedMemory:
@@ -101,7 +102,8 @@ def family_options(
 # --- a copy whose log is elsewhere ------------------------------------------------------------------------------------
 
 TRIGGER_BYTES = 64 * 1024
-"""The write buffer of RocksDB's ``default`` family in a copy: the smallest that RocksDB allows. What is larger has all families flushed."""
+"""The write buffer of RocksDB's ``default`` family in a copy: the smallest that RocksDB allows. What is larger has all
+families flushed."""
 
 _WITHOUT_SETTERS = """[Version]
   rocksdb_version=9.8.4
@@ -115,7 +117,8 @@ _WITHOUT_SETTERS = """[Version]
 """
 """What rocksdict has no method for, as a file of RocksDB's.
 
-Without these options RocksDB flushes when it is closed, and when it recovers from a failed flush, whatever the memtables hold then.
+Without these options RocksDB flushes when it is closed, and when it recovers from a failed flush, whatever the memtables hold
+then.
 """
 
 

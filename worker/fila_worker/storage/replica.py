@@ -1,23 +1,25 @@
 """The copy that a host has of a replicated shard: a store whose durability is the log on other machines.
 
-The same open database is used in two ways. A *following* copy applies what counts in the log. A *leading* one is the store of the
-shard: a batch is visible at once, goes into the log, and is confirmed when the owner says so.
+The same open database is used in two ways. A *following* copy applies what counts in the log. A *leading* one is the store of
+the shard: a batch is visible at once, goes into the log, and is confirmed when the owner says so.
 
-**On the disk is only what is confirmed.** The database has no write-ahead log of its own, so memtables are lost with the process. They
-are flushed only when nothing is unconfirmed, all families together or none. Each batch puts the copy's position in the log into the
-same write. So a copy whose process was killed stands at a confirmed state, and says from where to read on. The log has the rest.
+**On the disk is only what is confirmed.** The database has no write-ahead log of its own, so memtables are lost with the
+process. They are flushed only when nothing is unconfirmed, all families together or none. Each batch puts the copy's position
+in the log into the same write. So a copy whose process was killed stands at a confirmed state, and says from where to read
+on. The log has the rest.
 
 Rejected: RocksDB's own log. A killed leader has then on its disk what was never confirmed, and the copy must be thrown away.
 
-RocksDB must not flush by itself. Its memtables have room for much more than is ever in them, and the budget that other databases share
-does not bound them. The options of :func:`fila_worker.storage.options.copy_options` keep it from flushing when it is closed; what
-rocksdict flushes then, one family after the other, is refused because RocksDB was stopped before. That is done also when the
-interpreter ends. One way is left: RocksDB recovers from a full disk by a flush, when there is room again. So a copy counts with being
-*ahead* of its position. Then it must see in the log what it has already, or it raises :class:`DivergedError`.
+RocksDB must not flush by itself. Its memtables have room for much more than is ever in them, and the budget that other
+databases share does not bound them. The options of :func:`fila_worker.storage.options.copy_options` keep it from flushing
+when it is closed; what rocksdict flushes then, one family after the other, is refused because RocksDB was stopped before.
+That is done also when the interpreter ends. One way is left: RocksDB recovers from a full disk by a flush, when there is room
+again. So a copy counts with being *ahead* of its position. Then it must see in the log what it has already, or it raises
+:class:`DivergedError`.
 
-**How a flush begins.** rocksdict flushes one family only. But RocksDB itself flushes all of them, if so told, once a single one is full.
-So a flush is begun by filling the ``default`` family, which has no data and the smallest write buffer. The memtables are replaced within
-the next write, 0.3 to 0.8 ms. RocksDB's own threads write the files.
+**How a flush begins.** rocksdict flushes one family only. But RocksDB itself flushes all of them, if so told, once a single
+one is full. So a flush is begun by filling the ``default`` family, which has no data and the smallest write buffer. The
+memtables are replaced within the next write, 0.3 to 0.8 ms. RocksDB's own threads write the files.
 """
 
 from collections import deque
@@ -51,9 +53,11 @@ CHANGE_BYTES: Final = 64
 POSITION: Final = b"log position"
 """The key in the state family."""
 LOG_NAME: Final = b"log name"
-"""The key of the name of the log, in the state family: a position means nothing in another log, and those of young logs are all alike."""
+"""The key of the name of the log, in the state family: a position means nothing in another log, and those of young logs are
+all alike."""
 _POSITION: Final = Struct(">qqQqQQ")
-"""A :class:`Position`, and the number of the last batch in the copy, of the same epoch. The body of the last marker comes behind it."""
+"""A :class:`Position`, and the number of the last batch in the copy, of the same epoch. The body of the last marker comes
+behind it."""
 POSITION_BYTES: Final = _POSITION.size
 
 _FILLING: Final = bytes(2 * TRIGGER_BYTES)
@@ -81,12 +85,13 @@ class FlushLimits(NamedTuple):
     """A flush is due so long after the first change."""
     pause_age_ms: int = 120_000
     records: int = 10_000
-    """A flush is due so many offsets after the last one, though nothing may have changed: a restart reads them again, and the log must
-    keep them."""
+    """A flush is due so many offsets after the last one, though nothing may have changed: a restart reads them again, and the
+    log must keep them."""
 
 
 class Replica(Database):
-    """A :class:`fila_worker.core.store.Store` while it leads. It has no thread; call :meth:`tend` once a second or more often.
+    """A :class:`fila_worker.core.store.Store` while it leads. It has no thread; call :meth:`tend` once a second or more
+    often.
 
     After :attr:`failure` is set, close it. What was not confirmed is gone then, and it can be opened again.
     """
@@ -218,7 +223,8 @@ class Replica(Database):
         self._append = None
 
     def confirm(self, position: Position) -> None:
-        """Take that all is confirmed up to the last record of a batch, or another record of the same epoch, of this leader."""
+        """Take that all is confirmed up to the last record of a batch, or another record of the same epoch, of this
+        leader."""
         assert position.epoch == self.position.epoch, f"{position} is of another epoch than {self.position}"
         now_ns = perf_counter_ns() if self._waiting else 0
         while self._waiting and self._waiting[0][0] <= position.number:
@@ -279,7 +285,8 @@ class Replica(Database):
         self._buffered += size + CHANGE_BYTES * len(changes)
 
     def ready_to_pin(self, families: Sequence[Family]) -> bool:
-        """Return whether the write buffers of some families are small. If not, a flush begins as soon as nothing is unconfirmed."""
+        """Return whether the write buffers of some families are small. If not, a flush begins as soon as nothing is
+        unconfirmed."""
         large = self._readers_to_flush(families)
         if large and self._running is None:
             self._asked = True
@@ -337,7 +344,8 @@ class Replica(Database):
         return self._asked or self._flush_runs()
 
     def flush(self) -> None:
-        """Begin to write all memtables to files, in RocksDB's own threads, as soon as nothing is unconfirmed. Pause for it."""
+        """Begin to write all memtables to files, in RocksDB's own threads, as soon as nothing is unconfirmed. Pause for
+        it."""
         self._asked = self._pressing = True
         self._flush_if_due()
 
@@ -387,7 +395,8 @@ class Replica(Database):
         self._asked = self._pressing = False
 
     def _refuse_changes(self) -> None:
-        """Raise :class:`StorageError` after a failure, and before the memtables are so large that RocksDB flushes them by itself."""
+        """Raise :class:`StorageError` after a failure, and before the memtables are so large that RocksDB flushes them by
+        itself."""
         if self.failure is not None:
             raise self.failure
         if self._buffered > BUFFERED_BYTES_MAX:
@@ -397,7 +406,8 @@ class Replica(Database):
             )
 
     def checkpoint(self, path: Path) -> None:
-        """Make a copy in a new directory, at :attr:`position`, of hard links: some ms right after a flush, else as long as a flush takes.
+        """Make a copy in a new directory, at :attr:`position`, of hard links: some ms right after a flush, else as long as a
+        flush takes.
 
         Raise :class:`StorageError` if something is unconfirmed: call :meth:`flush`, and pause until ``flushing`` is False.
         """
@@ -409,7 +419,8 @@ class Replica(Database):
         super().checkpoint(path)
 
     def close(self) -> None:
-        """Release the directory. Flush first, unless something is unconfirmed or a flush has failed: then it is lost, as with a kill."""
+        """Release the directory. Flush first, unless something is unconfirmed or a flush has failed: then it is lost, as with
+        a kill."""
         if not self._waiting and self.failure is None:
             with suppress(StorageError):  # a disk that refuses: the log has what could not be flushed
                 self._flush_to_the_end()

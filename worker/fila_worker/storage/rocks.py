@@ -1,7 +1,8 @@
 """The storage port on RocksDB with its own write-ahead log.
 
-One log write per batch, synced only with ``durability="fsync"``: without it a batch survives the end of any process, with it a
-power cut too. A worker syncs in a thread (:mod:`fila_worker.log.local`). See :mod:`fila_worker.storage.options` for how it is tuned.
+One log write per batch, synced only with ``durability="fsync"``: without it a batch survives the end of any process, with it
+a power cut too. A worker syncs in a thread (:mod:`fila_worker.log.local`). See :mod:`fila_worker.storage.options` for how it
+is tuned.
 """
 
 from collections.abc import Callable, Sequence
@@ -120,7 +121,8 @@ class RocksStore(Database):
         return self._flushing is not None and self._flushing.is_alive()
 
     def flush(self) -> None:
-        """Begin to write all memtables to files, some 100 ms for 30 MiB, in a thread: RocksDB needs no lock of Python's for it."""
+        """Begin to write all memtables to files, some 100 ms for 30 MiB, in a thread: RocksDB needs no lock of Python's for
+        it."""
         self._flushing = Thread(target=_flush, args=(list(self._readers.values()),), name="flush", daemon=True)
         self._flushing.start()
 

@@ -1,7 +1,7 @@
-"""A worker's own door: listening sockets, connections and their bytes.
+"""A worker's client socket: listening sockets, connections and their bytes.
 
-Rejected: a ZeroMQ ROUTER. A round trip costs three times the CPU time (13–19 µs against 38–53 µs of the client's alone), wakes an
-I/O thread on each side, and does not show how much a client has read; a plain socket shows exactly how much it took.
+Rejected: a ZeroMQ ROUTER. A round trip costs three times the CPU time (13–19 µs against 38–53 µs of the client's alone),
+wakes an I/O thread on each side, and does not show how much a client has read; a plain socket shows exactly how much it took.
 """
 
 import errno
@@ -39,11 +39,11 @@ _IPC: Final = "ipc://"
 _ANY: Final = frozenset({"0.0.0.0", "::"})
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _ELSEWHERE: Final = object()
-"""The data in the selector of descriptors that are not the door's own."""
+"""The data in the selector of descriptors that others have added."""
 
 
 class _Wire:
-    """One connection's socket. ``events``: what the selector looks for; ``queued``: it is among those to be read."""
+    """One connection's socket. ``events``: those of the selector; ``queued``: it is among those to be read."""
 
     __slots__ = ("connection", "events", "kept_bytes", "queued", "reader", "socket", "writer")
 
@@ -77,7 +77,7 @@ class ClientSocket:
         self._ready: deque[_Wire] = deque()
         """Wires that may have more to read than was read."""
         self._paused = False
-        """Whether the trust in the router ended while frames were read."""
+        """Whether the router's confirmation ended while frames were read."""
         self._dirty: dict[_Wire, None] = {}
         self._unsent_bytes = 0
         self._kept_bytes = 0
@@ -93,7 +93,7 @@ class ClientSocket:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def watch(self, descriptor: int) -> None:
-        """Add a descriptor that wakes the worker while it waits here: one system call looks at all descriptors."""
+        """Add a descriptor that wakes the worker while it waits here: one system call covers all descriptors."""
         self._selector.register(descriptor, _READ, _ELSEWHERE)
 
     def watch_no_more(self, descriptor: int) -> None:
@@ -101,7 +101,8 @@ class ClientSocket:
         self._selector.unregister(descriptor)
 
     def wait(self, timeout_ms: int) -> list[int]:
-        """Sleep until something comes. Return which of the watched descriptors are readable; :meth:`receive` takes in the rest."""
+        """Sleep until something comes. Return which of the watched descriptors are readable; :meth:`receive` reads the
+        rest."""
         elsewhere = []
         for key, events in self._selector.select(timeout_ms / 1000):
             wire = key.data
@@ -120,10 +121,8 @@ class ClientSocket:
     # --- listening ----------------------------------------------------------------------------------------------------
 
     def listen(self, endpoint: str) -> None:
-        """Listen at ``ipc://PATH``, relative to the working directory, or ``tcp://HOST:PORT``; port 0 is a free one.
-
-        Raise OSError if that can't be done.
-        """
+        """Listen at ``ipc://PATH``, relative to the working directory, or ``tcp://HOST:PORT``; port 0: a free one. Raise
+        OSError."""
         listening, shown = _listen_ipc(endpoint) if endpoint.startswith(_IPC) else _listen_tcp(endpoint, self._address)
         self._listening.append(listening)
         listening.listen(256)
@@ -136,7 +135,7 @@ class ClientSocket:
         for _ in range(ACCEPTED_MAX):
             try:
                 sock, address = listening.accept()
-            except OSError:  # no client waits, or it has gone, or no descriptor is left: the client takes another way
+            except OSError:  # no client, or it has gone, or no descriptor is left: the client takes another way
                 return
             self._take_in(sock, address[0] if sock.family != socket.AF_UNIX else "", now_ms)
 
@@ -335,7 +334,7 @@ class ClientSocket:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set what each connection needs: it never blocks, sends at once, and notices a machine that is gone."""
+    """Set what each connection needs: it never blocks, sends at once, and ends when its machine is gone."""
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -346,7 +345,7 @@ def _listen_ipc(endpoint: str) -> tuple[socket.socket, str]:
     path = Path(endpoint.removeprefix(_IPC))
     listening = socket.socket(socket.AF_UNIX)
     try:
-        path.unlink(missing_ok=True)  # of an earlier life: the data directory belongs to this cluster alone
+        path.unlink(missing_ok=True)  # of an earlier process: the data directory belongs to this cluster alone
         listening.bind(str(path))
     except OSError:
         listening.close()
@@ -380,8 +379,10 @@ def open_client_socket(
     clock: Callable[[], int],
     address: str = "",
 ) -> ClientSocket:
-    """Return a door that listens at ``endpoints``. Without one clients go through the router, so a door that can't be opened is
-    no reason not to serve: it is noted in the log. ``address``: see :class:`ClientSocket`."""
+    """Return a client socket that listens at ``endpoints``. ``address``: see :class:`ClientSocket`.
+
+    If that fails, it is logged, and the worker serves without it: clients go through the router.
+    """
     door = ClientSocket(clients, host, max_payload_bytes, clock, address)
     for endpoint in endpoints:
         try:

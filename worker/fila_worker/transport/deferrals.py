@@ -1,9 +1,9 @@
 """The answers to deferrals, which wait until all workers have parked the throttle keys.
 
-A deferral stops its throttle keys in the whole cluster. Its answer must not be faster than that, or the client could get a message
-with one of these keys from another worker after it. Parked keys come to a worker through the router, and requests of
-clients come directly, so they have no order. Therefore a router confirms when all its workers have parked the keys, and all routers are
-asked: a client may be at any of them.
+A deferral stops its throttle keys in the whole cluster. Its answer must not be faster, or the client could get a message with
+one of these keys from another worker after it: parks come to a worker through the router, requests of clients come directly,
+and the two have no order. So a router confirms when all its workers have parked the keys. The worker asks all routers,
+because clients may be at any of them.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from fila_worker.core.effects import Answer, Effect, Post
 from fila_worker.process.feature import ProcessFeature
 
 WAIT_MS_MAX: Final = 1000
-"""How long an answer waits. A router may be away; the keys are then parked elsewhere when this worker registers again."""
+"""The longest wait of an answer. If a router is away, the keys are parked there when this worker registers again."""
 
 
 Asked: TypeAlias = tuple[int, int]
@@ -67,9 +67,9 @@ class Deferrals(ProcessFeature):
         return released + effects
 
     def hold(self, effects: list[Effect], awaited: set[Asked], now_ms: int) -> list[Effect]:
-        """Keep the answers to settlements among a turn's effects, and the parking itself; return the others.
+        """Keep the answers to settlements and the parks among a turn's effects; return the others.
 
-        ``awaited``: the requests by which the routers are asked to park the turn's keys.
+        ``awaited``: the requests to the routers to park the turn's keys.
         """
         held: list[Effect] = []
         others: list[Effect] = []

@@ -1,12 +1,12 @@
-"""The clients at a worker's own door: which client is on which connection, what is taken in, and the way of each answer.
+"""The clients at a worker's client socket: their connections, their frames, and the way of each answer.
 
-A client is the session that the router gave it, and proves it with the session's secret, as it does to a router. It may use both
-ways, one after the other: an answer goes the way on which its request came last, and the pushes of a shard go the way of the
-client's last Subscribe there.
+A client has the session that the router gave it, and proves it with the session's secret, as it does to a router. It may use
+both ways in turn: an answer goes the way on which its request came last. The pushes of a shard go the way of the client's
+last Subscribe there.
 
-A worker serves its door only while its router has confirmed a moment ago that it counts this worker among the living
-(:meth:`DirectClients.trusted`). A router that takes a silent worker for lost may, for example, change the runtime config without it. Such a
-worker must get that change before it takes in anything from its door.
+A worker serves the socket only if its router has just confirmed it as live (:meth:`DirectClients.trusted`). A router that
+takes a silent worker for lost may, for example, change the runtime config without it. Such a worker must get that change
+before it takes frames from clients.
 """
 
 from contextlib import suppress
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientSocketLimits(RoomLimits):
-    """Bounds of what clients can make a worker keep at its own door."""
+    """Bounds of what clients can make a worker keep at its client socket."""
 
     connections_max: int = 8192
-    """Connections at a time; fewer if the process may not have so many descriptors. Beyond, the one that is idle longest makes
-    room, if it is idle for ``spared_ms``; else the new one is closed, and its client goes through the router."""
+    """Connections at a time; fewer if the process may not have so many descriptors. Beyond, the one that is idle longest is
+    closed, if it is idle for ``spared_ms``; else the new one is closed, and its client goes through the router."""
     spared_ms: int = 10_000
-    """A connection that carried a frame so lately is not idle."""
+    """A connection with a frame within this time is not idle."""
     greeting_ms: int = 5_000
     """A connection that has not greeted for so long is closed."""
     idle_ms: int = 600_000
-    """A connection without a frame for so long is closed; a client that holds something is never silent for so long."""
+    """A connection without a frame for so long is closed; a client with leases or subscriptions sends heartbeats."""
     greeting_bytes_max: int = 4096
     """The largest frame before the greeting."""
     read_bytes: int = 256 * 1024
-    """Bytes taken from one connection at a time: a bounded part of a turn."""
+    """Bytes read from one connection at a time: a bounded part of a turn."""
     unfinished_bytes_max: int = 256 * 1024 * 1024
     """Bytes of unfinished frames of all connections together. Beyond, the connection with most of them is closed."""
     unread_paused: int = 4 * 1024 * 1024
@@ -62,7 +62,8 @@ class ClientSocketLimits(RoomLimits):
     """Unread bytes of all clients together. Beyond, the connection with most of them is closed."""
 
     acts_max: int = 250
-    """Administrative acts that are kept for the next pulse, which reports them to the router, and as many refusals. The log has all."""
+    """Administrative acts that are kept for the next pulse, which reports them to the router, and as many refusals. The log
+    has all."""
 
 
 DEFAULTS = ClientSocketLimits()
@@ -77,11 +78,11 @@ SWEEP_MS: Final = 10_000
 """How often to search for overdue requests."""
 
 QUIET_MS: Final = 250
-"""How long a retired door must be silent before it may be closed: a client that has not read for 50 ms reads before it sends, and the
-rest is for the network."""
+"""How long a retired socket must be silent before it may be closed. A client that has not read for 50 ms reads before it
+sends; the rest is for the network."""
 
 DOOR_BYTES: Final = 16
-"""The length of a door's name."""
+"""The length of a socket's name."""
 
 _HELLO: Final = pack_header(Hello.opcode)[:6]
 
@@ -90,25 +91,25 @@ _HELLO: Final = pack_header(Hello.opcode)[:6]
 class DirectConnection:
     """A connection of a client. ``client``: its identity once it has greeted.
 
-    ``outgoing``: frames that the door has yet to send. ``pushing``: the shards whose last Subscribe of this client came here.
+    ``outgoing``: frames to be sent. ``pushing``: the shards whose last Subscribe of this client came here.
     """
 
     name: bytes
     heard_ms: int
     address: str = ""
-    """Where it comes from; empty: through a socket file."""
+    """The client's address; empty: through a socket file."""
     client: bytes = b""
     key: Key | None = None
     """Its API key, if the cluster has authentication."""
     pushing: set[int] = field(default_factory=set)
     outgoing: list[list[bytes]] = field(default_factory=list)
     unread: int = 0
-    """Bytes that the socket has not taken; the door keeps it up to date."""
+    """Bytes that the kernel has not taken; kept up to date by :class:`ClientSocket`."""
     open: bool = True
 
 
 class DirectClients:
-    """The connections at one door. ``door``: the name on its plate."""
+    """The connections at one client socket. ``door``: the socket's name, in its greeting."""
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class DirectClients:
         self.connections: dict[bytes, DirectConnection] = {}
         """Open connections by name, those without a frame for longest first."""
         self.frames = 0
-        """Frames that passed this door, in both directions."""
+        """Frames in both directions."""
         self._host = host
         self._welcome = Welcome(VERSIONS[0], VERSION, shards, consumer_timeout_ms, max_payload_bytes)
         self._by_client: dict[bytes, DirectConnection] = {}
@@ -144,7 +145,7 @@ class DirectClients:
         self._to_close: list[DirectConnection] = []
         host.last_frame_ms = self._heard
 
-    # --- trust --------------------------------------------------------------------------------------------------------
+    # --- confirmation by the router --------------------------------------------------------------------------------------
 
     def trust(self, asked_ms: int) -> None:
         """Note that the router has answered a pulse that was sent at ``asked_ms``."""
@@ -155,9 +156,9 @@ class DirectClients:
         return now_ms < self._trusted_until_ms and self._knows_keys
 
     def put_keys(self, put: PutKeys, link: int = 0) -> None:
-        """Take over a router's API keys. A client whose key is not among them gets only refusals from now on.
+        """Take over a router's API keys. A client without a valid key gets only refusals from now on.
 
-        Of several routers the keys count of those that have the latest version, and of each the keys of its host's own processes.
+        Of several routers, those with the latest version count, and of each the keys of its host's own processes.
         """
         self._keys_of[link] = put
         if self._keys is not None:
@@ -167,14 +168,14 @@ class DirectClients:
             self._knows_keys = True
 
     def keys_version(self, link: int = 0) -> int:
-        """Return the version of the API keys that the router of a link has sent last; 0: it has sent none."""
+        """Return the version of the API keys that the router of a link has sent last; 0: none."""
         put = self._keys_of.get(link)
         return 0 if put is None else put.version
 
     # --- connections --------------------------------------------------------------------------------------------------
 
     def connected(self, now_ms: int, address: str = "") -> DirectConnection | None:
-        """Return a new connection, with the plate to send on it; None if there is no room for one. ``address``: of its client."""
+        """Return a new connection, with the greeting to send on it; None: too many. ``address``: of its client."""
         if len(self.connections) >= self.limits.connections_max and not self._make_room(now_ms):
             return None
         self._made += 1
@@ -191,12 +192,12 @@ class DirectClients:
         return True
 
     def close(self, connection: DirectConnection) -> None:
-        """Close a connection. The door closes its socket."""
+        """Close a connection. :class:`ClientSocket` closes the descriptor."""
         self.closed(connection)
         self._to_close.append(connection)
 
     def closed(self, connection: DirectConnection) -> None:
-        """Note that a connection is gone. Its open requests are answered into the void; its client asks again."""
+        """Note that a connection is gone. The answers to its open requests are dropped; its client asks again."""
         self._end(connection)
         connection.outgoing.clear()
 
@@ -229,10 +230,10 @@ class DirectClients:
             connection.outgoing.append([pack_header(PLATE), b"", encode_body(Plate(b""))])
 
     def quiet(self, now_ms: int) -> bool:
-        """Return whether no client uses a door that was retired: all answers are sent, and nothing has come for a while.
+        """Return whether no client uses a retired socket: all answers are sent, and no frame has come for a while.
 
-        A client whose program does something else does not read that the door is retired; it reads before it sends again. Receives
-        that wait are asked again on another way.
+        A busy client does not read that the socket is retired, but reads before it sends again. Waiting receives are asked
+        again on another way.
         """
         retired_ms = self._retired_ms
         return (
@@ -258,7 +259,7 @@ class DirectClients:
     # --- frames in ----------------------------------------------------------------------------------------------------
 
     def arrived(self, connection: DirectConnection, header: bytes, key: bytes, body: Any, now_ms: int) -> None:
-        """Take in one frame: the host carries it out, or it is refused. Invalid frames close the connection."""
+        """Process one frame: the process carries it out, or it is refused. Invalid frames close the connection."""
         self.frames += 1
         connection.heard_ms = now_ms
         self.connections[connection.name] = self.connections.pop(connection.name)  # the idlest stays in front
@@ -289,7 +290,7 @@ class DirectClients:
         self._host.accept_direct([client, header, key, body], queue, slot, now_ms)
 
     def _admit(self, connection: DirectConnection, slot: "Slot", header: bytes, key: bytes, body: Any, now_ms: int) -> bool:
-        """Note a request that is about to be carried out; False: it is open on this connection already."""
+        """Note a request that is about to be carried out; False: it is already open on this connection."""
         client, in_flight = connection.client, self._in_flight
         if not in_flight.has_room(client, header[3]):
             raise overloaded("the worker", in_flight, client, header[3])
@@ -324,7 +325,7 @@ class DirectClients:
         connection.outgoing.append(encode_reply(Hello.opcode, int.from_bytes(header[10:], "big"), self._welcome))
 
     def _close_after_answer(self, connection: DirectConnection) -> None:
-        """Close a connection once the door has tried to send the last answer."""
+        """Close a connection after an attempt to send the last answer."""
         self._end(connection)
         self._to_close.append(connection)
 
@@ -342,7 +343,8 @@ class DirectClients:
     # --- frames out ---------------------------------------------------------------------------------------------------
 
     def came_by_router(self, frame: "Frame") -> None:
-        """Note a request of a client that came through the router: its answer, and pushes after a Subscribe, go back there."""
+        """Note a request of a client that came through the router: its answer, and pushes after a Subscribe, go back
+        there."""
         client, header, key, _ = frame
         self._in_flight.drop(client, header)
         self.audit.forget(client, header)
@@ -358,9 +360,9 @@ class DirectClients:
         return bool(self._by_client) or bool(len(self._in_flight))
 
     def send(self, effect: "Effect") -> DirectConnection | None:
-        """Put a frame of a client into its connection's ``outgoing``, and return the connection; None: it goes through the router.
+        """Put a frame into its client's ``outgoing``, and return the connection; None: it goes through the router.
 
-        An answer whose connection is gone is dropped with its request: the client asks again, on another connection.
+        An answer whose connection is gone is dropped: the client asks again, on another connection.
         """
         client = effect.client
         connection = self._by_client.get(client)
@@ -381,7 +383,7 @@ class DirectClients:
         return connection
 
     def _withhold(self, connection: DirectConnection, effect: "Answer | Push") -> DirectConnection:
-        """Send a refusal instead of an answer, and nothing instead of a push: the client's API key has ended meanwhile."""
+        """Send a refusal instead of an answer, and nothing instead of a push: the client's API key is not valid any more."""
         assert connection.key is not None
         if isinstance(effect, Answer):
             refusal = UnauthenticatedError(
@@ -437,7 +439,8 @@ _NOWHERE: Final = DirectConnection(b"", 0, open=False)
 
 
 def _joined(lists: list[tuple[int, list[ApiKey]]]) -> list[ApiKey]:
-    """Return all keys, each once. Where hosts gave their own keys the same name, the number of the link makes it another one."""
+    """Return all keys, each once. Where hosts gave their own keys the same name, the number of the link makes it another
+    one."""
     joined: dict[bytes, ApiKey] = {}
     names: set[str] = set()
     for link, keys in lists:

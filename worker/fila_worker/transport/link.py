@@ -1,11 +1,11 @@
-"""The link to one router: one DEALER socket that registers this worker, shows that it lives, and carries frames.
+"""The link to one router: a DEALER socket that registers this worker, sends pulses, and carries frames.
 
-The worker's own frames (Register, Pulse, Leave) carry an empty client id. When the router has no entry of the worker, because
-it was restarted, it answers a pulse with an error, and the worker registers again; ZeroMQ reconnects by itself.
+The worker's own frames (Register, Pulse, Leave) carry an empty client id. A restarted router has no entry of the worker. It
+answers a pulse with an error, and the worker registers again. ZeroMQ reconnects.
 
-A registration, or its answer, may be lost with a connection while the router knows the worker from an earlier one. Links keep
-order. So if a pulse is answered before a registration that was sent earlier, that answer will not come, and the worker
-registers again. Rejected: a timer, because it would queue up registrations while the router is away.
+A registration or its answer may be lost with a connection while the router still has an older entry. Links keep order. So if
+a pulse is answered before a registration that was sent earlier, that answer will not come, and the worker registers again.
+Rejected: a timeout, because registrations would queue up while the router is away.
 """
 
 import os
@@ -30,19 +30,17 @@ from fila_worker.settings import WorkerSettings
 from fila_worker.transport.direct_clients import DirectClients
 
 RECONNECT_MS_MAX: Final = 100
-"""The longest pause between two attempts to reach the router.
-
-It is short, because no queue is served meanwhile, and workers are few.
-"""
+"""The longest pause between two attempts to reach the router. Short: queues are not served meanwhile, and workers are few."""
 HEARTBEAT_MS: Final = 1000
 HEARTBEAT_TIMEOUT_MS: Final = 8000
-"""How often ZeroMQ asks one of several routers for a sign of life, and how long it waits for any.
+"""ZeroMQ's heartbeat interval with several routers, and how long it waits for any frame.
 
-A connection whose network was cut stays, and TCP tries it ever more seldom: after a cut of 30 s it was dead for 5 s more (a new one is there in
-0.2 s), and clients of that router wait for this worker meanwhile. Large frames on a slow network hold heartbeats up, so it is not shorter.
+A connection whose network was cut stays, and TCP retries ever more seldom: after a cut of 30 s it was dead for 5 s more, and
+a new one takes 0.2 s. Clients of that router wait meanwhile. Large frames delay heartbeats on a slow network, so it is not
+shorter.
 """
 CONNECT_MS_MAX: Final = 1000
-"""How long an attempt to connect may take: the system's own ones come ever more seldom, too."""
+"""How long an attempt to connect may take: the system's own attempts become ever rarer."""
 DRAIN_FRAMES_MAX: Final = 128
 """Frames read in one turn: their writes share one commit, and a limit keeps their answers from waiting."""
 DRAIN_BYTES_MAX: Final = 1 * 1024 * 1024
@@ -55,7 +53,8 @@ FRAME_PARTS: Final = 4
 PULSES_MAX: Final = 16
 """Unanswered pulses that are remembered: only the latest answers matter."""
 SILENT_MS: Final = 2000
-"""A router without a frame for so long is taken for lost until its next frame. It answers pulses, and knocks a few times a second."""
+"""A router without a frame for so long is taken for lost until its next frame. It answers pulses, and knocks a few times a
+second."""
 _POLLIN: Final = int(zmq.POLLIN)
 _POLLOUT: Final = int(zmq.POLLOUT)
 
@@ -84,15 +83,13 @@ class RouterSocket:
         number: int = 0,
         endpoint: str = "",
     ) -> None:
-        """``clients``: those at the worker's own door, which clients find at ``doors``. ``number``: its place among the links.
-
-        ``endpoint``: the router's; empty: of the own host's.
-        """
+        """``clients``: those at the client socket, which clients find at ``doors``. ``number``: its place among the links.
+        ``endpoint``: the router's; empty: of this host's."""
         self.number = number
         self.has_bank = False
         """Whether this router holds the token bank."""
         self.pulsed = Pulsed()
-        """The router's last answer to a pulse. Its ``at_ms`` is 0 while that may be of an earlier life of the router."""
+        """The router's last answer to a pulse. Its ``at_ms`` is 0 while that may be of an earlier process of the router."""
         self._endpoint = endpoint or settings.router
         self._settings = settings
         self._host = host
@@ -112,7 +109,7 @@ class RouterSocket:
         self._heard_ms = 0
         """When the last frame of the router itself came."""
         self._unsent = False
-        """Whether a frame was dropped because there is no connection: the router lacks something."""
+        """Whether a frame was dropped without a connection, so that the router lacks it."""
         self.ready = True
         """Whether a frame may wait. The owner sets it after its wait, which is cheaper than to ask the socket."""
         self.drained = False
@@ -130,7 +127,7 @@ class RouterSocket:
     def has_more(self) -> bool:
         """Whether frames may wait that the descriptor does not show: ask it before each wait.
 
-        ZeroMQ also takes note of arrivals when something is sent, and the descriptor is silent about them from then on.
+        ZeroMQ also notes arrivals when it sends, and then the descriptor does not show them.
         """
         if self._used:
             self._used = False
@@ -142,9 +139,9 @@ class RouterSocket:
         return self._admitted and now_ms - self._heard_ms < SILENT_MS
 
     def register(self, now_ms: int) -> None:
-        """Offer this worker's shards to the router, with the cluster's config as of the worker's latest copy.
+        """Offer this worker's shards to the router, with the config of its latest copy.
 
-        While a change of the config waits to be confirmed, the offer waits, too: a router would spread what may be lost.
+        While a change of the config is unconfirmed, the offer waits, too: the router would spread what may be lost.
         """
         host = self._host
         if host.config.unsettled:
@@ -164,17 +161,17 @@ class RouterSocket:
         self._offers[self._requests] = host.offers
 
     def register_changes(self, now_ms: int) -> None:
-        """Register again if a shard began or ceased to serve, or if the connection was made anew."""
+        """Register again if a shard began or ceased to serve, or after a new connection."""
         if self._host.offers != self._offered or (self._unsent and self._is_connected):
             self.register(now_ms)
 
     def pulse(self, pulse: Pulse, now_ms: int) -> None:
-        """Show that the worker lives."""
+        """Send a pulse."""
         self._say(pulse)
         self._pulses.append((self._requests, now_ms))
 
     def park(self, parks: dict[str, int]) -> int:
-        """Ask the router to have throttle keys parked by all workers; return the request that it confirms."""
+        """Ask the router to park throttle keys at all workers; return the request that it confirms."""
         self._say(Park(parks))
         return self._requests
 
@@ -200,12 +197,12 @@ class RouterSocket:
         return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _POLLOUT)
 
     def receive(self, now_ms: int, intake: Intake) -> Iterator[Frame]:
-        """Yield the clients' frames that wait, as far as the turn's intake goes; the caller carries out each at once. Call it if ``ready``.
+        """Yield the waiting frames of clients, within the turn's intake; the caller carries out each at once. Call it if
+        ``ready``.
 
-        Answers to the worker itself are handled here.
-
-        Clients' frames that come before the first registration is answered were meant for an earlier life of this worker,
-        which had state that this one does not have. They are dropped: the router has answered for them.
+        Answers to the worker itself are handled here. Clients' frames before the answer to the first registration were for an
+        earlier process of this worker, with a state that this one does not have. They are dropped: the router has answered
+        them.
         """
         frames, size_bytes = intake.frames, intake.size_bytes
         self.drained = False
@@ -225,11 +222,11 @@ class RouterSocket:
 
     @property
     def _readable(self) -> bool:
-        """Whether a frame waits. An empty socket is no exception here: many turns find one."""
+        """Whether a frame waits. Not by an exception, because many turns find an empty socket."""
         return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _POLLIN)
 
     def _is_for_us(self, frame: Frame, now_ms: int) -> bool:
-        """Handle an answer of the router, or the API keys that it sends. Return False for a request that the host carries out."""
+        """Handle an answer of the router, or its API keys. Return False for a request that the process carries out."""
         self._heard_ms = now_ms
         try:
             header = unpack_header(frame[1])
@@ -259,7 +256,7 @@ class RouterSocket:
         return True
 
     def _is_for_door(self, header: Header, frame: Frame) -> bool:
-        """Handle what a request of the router changes at the worker's own door. Return False if the host carries it out, too."""
+        """Apply a router's request to the client socket. Return False if the process carries it out, too."""
         if header.opcode == PutKeys.opcode:
             self._clients.put_keys(decode_body(PutKeys, frame[3]), self.number)
             return True
@@ -268,7 +265,7 @@ class RouterSocket:
         return False
 
     def _heed_answer(self, header: Header, now_ms: int) -> None:
-        """Register again if the router lacks the last offer; once, however many pulses waited for its return."""
+        """Register again if the router lacks the last offer; once, for any number of waiting pulses."""
         offered = max(self._offers, default=0)
         self._note_answer(header)
         unknown = header.flags & ERROR and (header.request == 0 or offered < header.request)

@@ -1,8 +1,8 @@
-"""The links to all routers of a cluster, and the way that each frame takes.
+"""The links to all routers of a cluster, and the way of each frame.
 
-An answer goes by the link of its request, and a delivery by that of its subscription. Tokens are asked from the router that holds the token
-bank. Messages between shards go by one link, whose router passes it on: the own host's, or the next one that lives. A router that is
-away costs nothing: frames for it are dropped, and the worker registers there when it is back.
+An answer goes by the link of its request, and a delivery by that of its subscription. The router with the token bank gets the
+requests for tokens. Messages between shards go by one link, whose router forwards them: this host's, or the next live one.
+Frames for a router that is away are dropped, and the worker registers there when it is back.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -24,13 +24,14 @@ from fila_worker.transport.direct_clients import DirectClients
 from fila_worker.transport.link import Intake, RouterSocket
 
 PULSE_MS: Final = 250
-"""How often the worker shows that it lives.
+"""The interval of pulses.
 
-Pulses wait for the connection while the only router is away. A router's restart takes longer than this, so a pulse waits when
-the router is back, and reaches it at once.
+While the only router is away, a pulse waits for the connection. A restart takes longer than this interval, so one reaches the
+router at once when it is back.
 """
 APART_MS: Final = 1000
-"""How long all other hosts' routers must be silent, besides the silence that each may keep: a step of the clock makes all of them silent, too."""
+"""How long all other hosts' routers must be silent, besides the silence that each may keep. A step of the clock silences
+all."""
 LINKS_MAX: Final = 64
 """Hosts that come and go with new addresses leave a link each."""
 _CHANGES: Final = frozenset(command.opcode for command in get_args(ChangesConfig))
@@ -47,13 +48,15 @@ class RouterLinks:
         doors: list[str],
         steady_ms: Callable[[], int],
     ) -> None:
-        """``clients``: those at the worker's own door, which clients find at ``doors``. ``steady_ms``: a clock that is never set."""
+        """``clients``: those at the client socket, which clients find at ``doors``. ``steady_ms``: a clock that is never
+        set."""
         self._open = partial(RouterSocket, settings, host, clients, doors)
         self._endpoints = [settings.router, *settings.other_routers]
         self.all = [self._open(number, endpoint) for number, endpoint in enumerate(self._endpoints)]
         alone = len(self.all) == 1 and settings.replication is None
         self._one = self.all[0] if alone else None
-        """The only link; None also on a replicated log, where a router that is alone now may get company, and holds the bank only while it is lent."""
+        """The only link. None on a replicated log: a lone router may get company, and holds the bank only while it is
+        lent."""
         for _ in self.all[1:]:
             host.add_link()
         self._host = host
@@ -76,7 +79,7 @@ class RouterLinks:
             self._one.has_bank = True
 
     def join(self, routers: Collection[str], now_ms: int) -> list[int]:
-        """Make a link to each router that there is none to; return the descriptors of the new ones. A link stays when its router is gone."""
+        """Make the missing links to routers; return the descriptors of the new ones. A link stays when its router is gone."""
         fresh = [endpoint for endpoint in sorted(routers) if endpoint not in self._endpoints]
         descriptors = []
         for endpoint in fresh[: LINKS_MAX - len(self.all)]:
@@ -89,7 +92,8 @@ class RouterLinks:
         return descriptors
 
     def apart(self, now_ms: int) -> bool:
-        """Return whether no router of another host has sent a frame for long, although there are some. Call it once a second."""
+        """Return whether no router of another host has sent a frame for long, although there are some. Call it once a
+        second."""
         others = self.all[1:]
         if not others or any(link.lives(now_ms) for link in others):
             self._alone_since_ms = None
@@ -112,7 +116,7 @@ class RouterLinks:
         if self._one is not None:
             return self._one.has_more
         more = False
-        for link in self.all:  # each is asked: a link that is not would miss what came
+        for link in self.all:  # each is asked, or its frames would be missed
             more = link.has_more or more
         return more
 
@@ -201,7 +205,7 @@ class RouterLinks:
         self._host.new_session(now_ms)
 
     def _primary(self, now_ms: int) -> RouterSocket:
-        """Return the first link that lives."""
+        """Return the first live link."""
         if self._one is None:
             for link in self.all:
                 if link.lives(now_ms):
@@ -209,7 +213,8 @@ class RouterLinks:
         return self.all[0]
 
     def park(self, parks: dict[str, int], now_ms: int) -> set[tuple[int, int]]:
-        """Ask all routers to have throttle keys parked everywhere. Return the requests that are to be confirmed: of those that live."""
+        """Ask all routers to have throttle keys parked everywhere. Return the requests that are to be confirmed: of those
+        that live."""
         asked = [(link, link.park(parks)) for link in self.all]
         awaited = asked if self._one is not None else [each for each in asked if each[0].lives(now_ms)]
         return {(link.number, request) for link, request in awaited or asked}
@@ -263,6 +268,6 @@ class RouterLinks:
 
 
 def bank_proof(host: ShardProcess) -> Proof | None:
-    """Return the proof that this process may lend the token bank: that it leads shard 0, if that stands on a replicated log."""
+    """Return the proof that this process may lend the token bank: it leads shard 0 on a replicated log."""
     slot = host.slots.get(CONFIG_OWNER)
     return None if slot is None else slot.proof()

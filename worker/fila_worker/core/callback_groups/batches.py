@@ -1,28 +1,28 @@
 """Batches: the commands of clients, and the messages between the owner of a batch and the shards of its members.
 
-The owner is the shard of the callback's queue. So the callback is enqueued in the turn that ends its batch, and a queue that is
-deleted takes the batches with it whose callbacks it would get. A shard that gets the first member of a batch for a queue asks
-the owner (*join*), so the owner knows each queue with members before there are any. When the batch is sealed, the owner tells
-the shards of these queues (*seal*); from then on they take no more members, and their counts become final when the last one is
-done. They report final counts until the owner says that it has them (*forget*). When all are there the owner enqueues the
-callback, and forgets the batch, in one turn.
+The owner is the shard of the callback's queue. So the callback is enqueued in the turn that ends its batch, and a queue that
+is deleted takes the batches with it whose callbacks it would get. A shard that gets the first member of a batch for a queue
+asks the owner (*join*), so the owner knows each queue with members before there are any. When the batch is sealed, the owner
+tells the shards of these queues (*seal*); from then on they take no more members, and their counts become final when the last
+one is done. They report final counts until the owner says that it has them (*forget*). When all are there the owner enqueues
+the callback, and forgets the batch, in one turn.
 
 Every message may be lost, come twice, or late. Joins and seals are repeated until they are answered, reports until their part
 is forgotten. A late answer to a join has the ticket of a question that is not open any more. What the owner does not know is
-over, so a part is forgotten when its owner does not know the batch. A question about a part that was never sealed is asked when
-its batch's time is over: its client may have died.
+over, so a part is forgotten when its owner does not know the batch. A question about a part that was never sealed is asked
+when its batch's time is over: its client may have died.
 
-While all shards are cut for a backup only joins go on: a part that is forgotten or final after the one cut must not be missing
-in the other.
+While all shards are cut for a backup only joins go on: a part that is forgotten or final after the one cut must not be
+missing in the other.
 
 Rejected: the shard of the batch's id as owner (the callback would need a transfer of its own, and its queue could be gone);
-members that are counted by the client (an enqueue whose answer is lost would make the count wrong); a report for each settlement
-(the owner's answer would depend on the order of frames, and a batch of 10,000 would cost as many).
+members that are counted by the client (an enqueue whose answer is lost would make the count wrong); a report for each
+settlement (the owner's answer would depend on the order of frames, and a batch of 10,000 would cost as many).
 
 The callback of a batch: checked when the batch is opened, enqueued when it ends.
 
-It takes the normal enqueue path (the queue's hook decides), but no limit of the queue refuses it: it was accepted when the batch
-was opened.
+It takes the normal enqueue path (the queue's hook decides), but no limit of the queue refuses it: it was accepted when the
+batch was opened.
 """
 
 from collections import defaultdict
@@ -184,7 +184,8 @@ def unknown(queue: str, token: bytes) -> InvalidArgumentError:
 
 
 def _forget(state: "State", owned: OwnedBatch, now_ms: int) -> None:
-    """Forget a batch without a callback. Its parts are told once; those that do not hear it ask when the batch's time is over."""
+    """Forget a batch without a callback. Its parts are told once; those that do not hear it ask when the batch's time is
+    over."""
     names = [(owned.name.queue, owned.name.token, queue) for queue in owned.parts]
     state.part(OwnedBatches).forget(owned, state.batch)
     if not state.outbox.rests(now_ms):

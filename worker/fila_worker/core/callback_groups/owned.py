@@ -1,9 +1,9 @@
 """The batches that a shard owns: those whose callbacks go to its queues.
 
 An owned batch is *open*, then *sealed*, then *ended*. It knows the queues that have members, its *parts*. A part whose final
-counts are there is added to the batch's counts and is no part any more. All of this is on disk, under the name of the callback's
-queue, so that the batches of a deleted queue are one range. The callback is on disk only. An ended batch is remembered for a
-while, without its callback.
+counts are there is added to the batch's counts and is no part any more. All of this is on disk, under the name of the
+callback's queue, so that the batches of a deleted queue are one range. The callback is on disk only. An ended batch is
+remembered for a while, without its callback.
 """
 
 from collections import Counter, OrderedDict

@@ -228,7 +228,8 @@ def goodbye(state: "State", call: "Call", command: Goodbye) -> "Done | Work":
 
 
 def end_client(state: "State", client: bytes, now_ms: int) -> None:
-    """End the demands of a client whose session an operator has ended, and give back its messages without a failed attempt."""
+    """End the demands of a client whose session an operator has ended, and give back its messages without a failed
+    attempt."""
     consumer = state.consumers.by_client.get(client)
     if consumer is not None:
         state.notes.append(ClientLeft(consumer.shown, state.index, _held(consumer)))

@@ -3,8 +3,8 @@
 Each dedup id has a durable record with the id that the message got. The ids that came together have one entry of the due
 index, which lists them and removes them when their window ends. The fate of the messages meanwhile does not matter.
 
-A message that may be replaced (:mod:`core.enqueue.replace`) has its key in the record, too. A replacement begins the window of its id
-anew, so an id that is sent again and again has one message.
+A message that may be replaced (:mod:`core.enqueue.replace`) has its key in the record, too. A replacement begins the window
+of its id anew, so an id that is sent again and again has one message.
 
 All ids of a batch are looked up at once. For a new id, as most are, a Bloom filter over each memtable and file answers in a
 third of a microsecond. Rejected: a cache of recent ids in memory, which would have to hold every id of the window to be

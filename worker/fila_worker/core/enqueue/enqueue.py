@@ -3,7 +3,8 @@
 One message costs about 1.5 µs here and 2.5 µs in RocksDB. So the loop over a usual batch is one function over locals, and
 everything common to the whole batch is looked up and checked once. Dedup ids cost about 2 µs more, nearly all of it in
 RocksDB. Unusual batches go message by message: those with delays, lease durations of their own, times to live, the same dedup
-id twice or that replace others, numbers of attempts of their own, costs, a batch, a limit that is near, or values out of bounds.
+id twice or that replace others, numbers of attempts of their own, costs, a batch, a limit that is near, or values out of
+bounds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -178,9 +179,9 @@ class _Reserved:
 def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Work":
     """Store a batch part by part. Messages for which there is no time are refused, not left open.
 
-    A batch that waited for too long is refused whole, and may be sent again. What it waited for the batch before it in its sequence does
-    not count: the client has seen that one's answer. A batch of a sequence that is cut ends the sequence, so that the client can send the
-    rest before what follows.
+    A batch that waited for too long is refused whole, and may be sent again. What it waited for the batch before it in its
+    sequence does not count: the client has seen that one's answer. A batch of a sequence that is cut ends the sequence, so
+    that the client can send the rest before what follows.
     """
     now_ms, limits, total = (yield 0), state.settings.limits, len(command.envelopes)
     sequences = state.part(Sequences)
@@ -270,7 +271,8 @@ def id_high(state: "State", now_ms: int) -> int:
 def _store(
     state: "State", queue: "Queue", command: Enqueue, numbers: Numbers, high: int, now_ms: int, *, plain: bool
 ) -> tuple[Faults, Known]:
-    """Store messages with the next of some sequence numbers. An invalid message takes none. ``plain``: see :func:`_is_plain`."""
+    """Store messages with the next of some sequence numbers. An invalid message takes none. ``plain``: see
+    :func:`_is_plain`."""
     if command.batch and (refusal := state.batch_parts.refusal(queue.name, command.batch)) is not None:
         return [(index, to_fault(refusal)) for index in range(len(command.envelopes))], []
     dedup = Dedup(state, queue, command, now_ms) if command.dedup_id != "" else None
@@ -296,7 +298,8 @@ def _accept(
 ) -> Faults:
     """Take in a batch of messages that are due at once, the usual case. Return the faults by index.
 
-    ``numbers.sequence`` grows by the number of accepted messages. All columns, and the names of known keys, were checked before.
+    ``numbers.sequence`` grows by the number of accepted messages. All columns, and the names of known keys, were checked
+    before.
     """
     faults: Faults = []
     messages, columns = state.store.families.messages, _columns(command)
@@ -355,7 +358,8 @@ def _columns(command: Enqueue) -> list[Iterable[Any]]:
 def _checked_lane(
     state: "State", queue: "Queue", lane: "Lane | None", message: tuple[bytes, str, ThrottleKeys], now_ms: int
 ) -> "Lane | FilaError":
-    """Return the lane of a message, ``(envelope, key's name, throttle keys)``, that is new or unusual; or why it is refused."""
+    """Return the lane of a message, ``(envelope, key's name, throttle keys)``, that is new or unusual; or why it is
+    refused."""
     envelope, name, throttle_keys = message
     try:
         check_message(envelope, name, state.settings.max_payload_bytes)

@@ -1,7 +1,7 @@
 """The insert of one message into a queue: enqueued, redriven, or from another shard.
 
-The hot loop of :mod:`core.enqueue.enqueue` bypasses this module for messages that are due at once and have no
-unusual options.
+The hot loop of :mod:`core.enqueue.enqueue` bypasses this module for messages that are due at once and have no unusual
+options.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,7 +26,8 @@ LAST_QUEUE_ID: Final = b"last queue id"
 class Incoming:
     """A message with its schedule. ``deliver_ms`` 0: at once. ``ttl_ms`` 0: the queue's time to live.
 
-    ``number``: its sequence number, if this shard has given it one, with its id or with its place in another queue. 0: it gets a new one.
+    ``number``: its sequence number, if this shard has given it one, with its id or with its place in another queue. 0: it
+    gets a new one.
     """
 
     __slots__ = ("deliver_ms", "key", "number", "record", "throttle_keys", "ttl_ms", "weight")

@@ -1,12 +1,12 @@
 """Replacement: a message with a known dedup id takes over the place of the one that waits under that id.
 
-The payload, the headers and the delay are replaced. The id, the place in line and all other options stay. If that message is leased or gone,
-the new one is stored as a message of its own, and the dedup id is that one's from then on: a consumer has or had the old content, and an
-update that was confirmed must be somewhere.
+The payload, the headers and the delay are replaced. The id, the place in line and all other options stay. If that message is
+leased or gone, the new one is stored as a message of its own, and the dedup id is that one's from then on: a consumer has or
+had the old content, and an update that was confirmed must be somewhere.
 
-The dedup id's record has the message's key if the first enqueue said that it may be replaced. Otherwise, and if it is not there because it was
-redriven, the message is looked up in the lanes of its fairness key. One that is not found there stays, beside the new one. Rejected: a search
-of the whole queue, because a producer could ask for one with each message.
+The dedup id's record has the message's key if the first enqueue said that it may be replaced. Otherwise, and if it is not
+there because it was redriven, the message is looked up in the lanes of its fairness key. One that is not found there stays,
+beside the new one. Rejected: a search of the whole queue, because a producer could ask for one with each message.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,11 @@
 """Sequences of enqueues: chunks of which a client has several under way, and which must not overtake each other.
 
-A router or a shard may refuse one chunk and take in the next one, because there is room again. When the client sends the refused
-chunk again, it would be behind the next one. So each chunk of a sequence names the request before it, and is refused unless that
-one was stored last. Then the client sends the refused chunks again, in their order.
+A router or a shard may refuse one chunk and take in the next one, because there is room again. When the client sends the
+refused chunk again, it would be behind the next one. So each chunk of a sequence names the request before it, and is refused
+unless that one was stored last. Then the client sends the refused chunks again, in their order.
 
-A chunk that is stored only in part, because there was no more time, counts as not stored: its rest is sent again before what follows.
+A chunk that is stored only in part, because there was no more time, counts as not stored: its rest is sent again before what
+follows.
 
 A sequence is remembered in memory, by its last request. After a restart, or when there are too many sequences, the next chunk
 is refused, and the client begins another sequence: that is always taken in.
@@ -38,7 +39,8 @@ class Sequences:
         return len(self._last)
 
     def go_on(self, call: "Call", after: int) -> None:
-        """Note that a chunk is stored now. :class:`ShardUnavailableError` if the one before it is not the last that was stored."""
+        """Note that a chunk is stored now. :class:`ShardUnavailableError` if the one before it is not the last that was
+        stored."""
         if after != BEGIN:
             try:
                 del self._last[call.client, call.queue, after]

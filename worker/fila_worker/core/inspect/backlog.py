@@ -144,8 +144,8 @@ class BrowseCursors:
 class _Search:
     """The search for a message by its id: in memory if all keys of a lane are there, else by look-ups at the possible places.
 
-    ``number`` is the sequence number in the message's key, as its id has it. It is None if the message came from another shard:
-    then it can have any place.
+    ``number`` is the sequence number in the message's key, as its id has it. It is None if the message came from another
+    shard: then it can have any place.
     """
 
     __slots__ = ("_effort", "_last", "_number", "_places", "_queue", "_state", "_step", "_wanted")

@@ -2,7 +2,8 @@
 
 The API keys of a cluster with several routers, in the log of shard 0.
 
-Routers change them, and all of them follow. The shard only keeps them, with a version, in one record: they are few, and are seldom read.
+Routers change them, and all of them follow. The shard only keeps them, with a version, in one record: they are few, and are
+seldom read.
 """
 
 from itertools import islice
@@ -70,7 +71,8 @@ def set_config(state: "State", command: SetConfig, now_ms: int) -> ConfigChange:
 
 
 def make_change(state: "State", key: str, changes: Changes, by: str, now_ms: int) -> ConfigChange:
-    """Make a checked change of a key durable, number and remember it, and return it. ``by``: the name of the API key that asks."""
+    """Make a checked change of a key durable, number and remember it, and return it. ``by``: the name of the API key that
+    asks."""
     runtime = state.runtime
     state.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
     old = runtime_config.read(key, runtime.values)
@@ -82,7 +84,8 @@ def make_change(state: "State", key: str, changes: Changes, by: str, now_ms: int
 
 
 def undo_config(state: "State", command: UndoConfig, now_ms: int) -> ConfigChange:
-    """Set the key of a remembered change back to its value before. Raise :class:`InvalidConfigError` if that is not possible."""
+    """Set the key of a remembered change back to its value before. Raise :class:`InvalidConfigError` if that is not
+    possible."""
     state.settle_writes()
     edit = state.runtime.edits.find(command.version, state.store)
     if edit is None:
@@ -112,8 +115,8 @@ def note_template(state: "State", pattern: str, deleted: bool, change: ConfigCha
 def put_config(state: "State", put: PutConfig, now_ms: int) -> None:
     """Apply a change that was checked; a change older than the config here changes nothing.
 
-    A change with another one missing before it changes nothing either: this shard registers, and gets the whole config.
-    A change of the same version changes nothing either, unless it is ``whole`` and differs: then one of the two comes from a
+    A change with another one missing before it changes nothing either: this shard registers, and gets the whole config. A
+    change of the same version changes nothing either, unless it is ``whole`` and differs: then one of the two comes from a
     restored copy, and the router has decided which one is valid.
     """
     runtime = state.runtime
@@ -145,8 +148,8 @@ def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
 def _take_page(state: "State", put: PutConfig, now_ms: int) -> None:
     """Add a page to the draft of a whole config.
 
-    The config applies with its last page; if a page is missing, it never does. Several routers may send pages at the same time, each in
-    order: a page that does not follow changes nothing, because the one that does may come from another router.
+    The config applies with its last page; if a page is missing, it never does. Several routers may send pages at the same
+    time, each in order: a page that does not follow changes nothing, because the one that does may come from another router.
     """
     runtime = state.runtime
     draft = runtime.draft

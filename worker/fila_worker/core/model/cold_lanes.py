@@ -1,9 +1,9 @@
 """Cold keys: a fairness key far from its turn keeps a few packed bytes in memory instead of its lane.
 
-A queue may have a million keys, most with a message or two. A lane can be read back: its messages are on disk in their
-order, and the ledger has its counts. So a shard with more than ``Limits.warm_lanes_max`` lanes *cools* simple keys down. A
-simple key has one lane that needs no tokens, nothing leased, nothing that waits for a retry, and an exact record on disk. A
-cold key keeps its place in the ring, its weight, credit and counters: fairness does not depend on which keys are cold.
+A queue may have a million keys, most with a message or two. A lane can be read back: its messages are on disk in their order,
+and the ledger has its counts. So a shard with more than ``Limits.warm_lanes_max`` lanes *cools* simple keys down. A simple
+key has one lane that needs no tokens, nothing leased, nothing that waits for a retry, and an exact record on disk. A cold key
+keeps its place in the ring, its weight, credit and counters: fairness does not depend on which keys are cold.
 
 A key is *warm* again when its turn comes, when a message is enqueued to it, or when a command needs its lane. The keys whose
 turns come next are warmed up with it, because a read of many messages costs little more than a read of one. A clock chooses

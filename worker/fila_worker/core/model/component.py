@@ -1,9 +1,8 @@
 """The interface of a shard's components.
 
 A *component* is a feature with everything that belongs to it: its commands, its state in memory and the recovery of that
-state, its work when a time is due, and its invariants. A shard has one list of components,
-:data:`core.shard.COMPONENTS`, and calls them in that order. So a feature with a state and a timer is a module of its own
-and a line in that list.
+state, its work when a time is due, and its invariants. A shard has one list of components, :data:`core.shard.COMPONENTS`, and
+calls them in that order. So a feature with a state and a timer is a module of its own and a line in that list.
 
 A component has one timer, :attr:`~core.timer.DueTime.due_ms`. Code with an earlier due time lowers it
 (:meth:`~core.timer.DueTime.by`), and ``tick`` returns the next one. It may be too early, because the due work may be gone by

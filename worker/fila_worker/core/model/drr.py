@@ -1,7 +1,7 @@
 """Deficit round robin over fairness keys: which key has its turn.
 
-Deficit round robin (Shreedhar & Varghese, "Efficient Fair Queueing using Deficit Round Robin", 1995) gives each key
-``weight × quantum`` a round, at O(1) a delivery. Three things differ here:
+Deficit round robin (Shreedhar & Varghese, "Efficient Fair Queueing using Deficit Round Robin", 1995) gives each key ``weight
+× quantum`` a round, at O(1) a delivery. Three things differ here:
 
 * A key's round is served in *turns* of ``weight``, so that any window of deliveries is shared by weight, not only a whole
   round of ``Σ weights × quantum``.

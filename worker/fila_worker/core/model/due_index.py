@@ -48,7 +48,8 @@ class DueKind(IntEnum):
     FORGET = 5
     """A queue id and a number. The note lists the dedup ids whose window ends."""
     ENQUEUE = 6
-    """The key that it had in the outbox. The note is an enqueue by the broker that is tried again; see :mod:`core.settle.remote_enqueues`."""
+    """The key that it had in the outbox. The note is an enqueue by the broker that is tried again; see
+    :mod:`core.settle.remote_enqueues`."""
 
 
 def entry_key(due_ms: int, kind: int, subject: bytes) -> bytes:
@@ -137,9 +138,9 @@ class DueIndex:
 
 # --- delayed messages ---------------------------------------------------------------------------------------------------
 #
-# A delayed message is out of line until its due time, then in line again at its place. It is in the ``delayed`` family under the key of its
-# place, with its due time in front, and has an entry in the due index. Where the two disagree (the message was cancelled, purged, or delayed
-# again) the message is right.
+# A delayed message is out of line until its due time, then in line again at its place. It is in the ``delayed`` family under
+# the key of its place, with its due time in front, and has an entry in the due index. Where the two disagree (the message was
+# cancelled, purged, or delayed again) the message is right.
 
 _HEAD: Final = Struct(">QB")
 DELAYED_HEAD_BYTES: Final = _HEAD.size

@@ -27,7 +27,8 @@ LANES_SURVEYED: Final = 64
 
 
 class Traffic:
-    """The counters of a throttle key: messages that got their tokens (passes), and waits of lanes that a bucket or a park refused (hits)."""
+    """The counters of a throttle key: messages that got their tokens (passes), and waits of lanes that a bucket or a park
+    refused (hits)."""
 
     __slots__ = ("hits", "passes")
 

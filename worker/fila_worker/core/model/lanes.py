@@ -215,7 +215,8 @@ class Lane:
         queue.pending += 1
 
     def acks(self) -> list[bytes]:
-        """Return its list of acked messages, for adding to it. The caller takes them out of ``leased``, and off its queue's counts."""
+        """Return its list of acked messages, for adding to it. The caller takes them out of ``leased``, and off its queue's
+        counts."""
         if self.acked is NONE_ACKED:
             self.acked = []
         return self.acked

@@ -83,7 +83,8 @@ def pack_entry(entry: LedgerEntry) -> bytes:
 
 
 class Generation(NamedTuple):
-    """A time in which the cluster had a certain number of shards. ``last``: the highest sequence number that any of them gave."""
+    """A time in which the cluster had a certain number of shards. ``last``: the highest sequence number that any of them
+    gave."""
 
     last: int
     shards: int
@@ -205,8 +206,8 @@ class Ledger:
         """Take a step of a fold: write the records of some lanes. The last step removes the entries.
 
         Return the idle lanes among those that were written. For each lane that changed since the fold began, one lane is
-        folded, in this step or a later one. So a fold ends before the next one is much larger.
-        Call it only at the end of a turn, when every message that left its line is in a lease.
+        folded, in this step or a later one. So a fold ends before the next one is much larger. Call it only at the end of a
+        turn, when every message that left its line is in a lease.
         """
         if not self.folding:
             self._begin_fold(batch)

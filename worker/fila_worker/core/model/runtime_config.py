@@ -8,8 +8,8 @@ the config in force. On disk each of the two has a place of its own, its *genera
 force. It changes with the last page, so after a crash either the old config or the new one is in force, never a mixture. The
 remains of a draft are removed when the next one begins.
 
-The shard that numbers the changes also remembers the latest of them (:class:`Edits`), written with the change itself. Versions that do not
-know these records ignore them.
+The shard that numbers the changes also remembers the latest of them (:class:`Edits`), written with the change itself.
+Versions that do not know these records ignore them.
 """
 
 from collections import deque

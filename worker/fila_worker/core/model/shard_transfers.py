@@ -9,8 +9,8 @@ the last number that it took from each stream, so each message arrives once, how
 A receiver may forget a stream when the sender's disk has nothing of it that could come back. That holds for all streams
 before the oldest one that was unconfirmed at an opening, because an opening is synced. ``since`` names that stream.
 
-While all shards are cut for a backup the outbox *rests*: it sends nothing and forgets nothing. So the cut of the sender has each
-message that is on its way. A message that leaves its queue after that cut is not in the cut of its receiver.
+While all shards are cut for a backup the outbox *rests*: it sends nothing and forgets nothing. So the cut of the sender has
+each message that is on its way. A message that leaves its queue after that cut is not in the cut of its receiver.
 """
 
 from collections import deque

@@ -185,7 +185,8 @@ class TokenClient:
         return False
 
     def _count_hits(self, throttle: LaneTokens) -> None:
-        """Count the lanes that have to wait: asking the bank is no wait yet, because the shard holds few tokens in advance."""
+        """Count the lanes that have to wait: asking the bank is no wait yet, because the shard holds few tokens in
+        advance."""
         count = len(throttle.uncounted)
         throttle.uncounted.clear()
         self.hits += count
@@ -412,8 +413,8 @@ class TokenClient:
     def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]", now_ms: int) -> list[LaneTokens]:
         """Follow a config in which the limits of some keys changed. Return throttles whose lanes should try again.
 
-        With many throttles these are the first ones. The limits hold at once for the others too, and their lanes try again
-        in later turns.
+        With many throttles these are the first ones. The limits hold at once for the others too, and their lanes try again in
+        later turns.
         """
         self.limits = limits
         self._version += 1

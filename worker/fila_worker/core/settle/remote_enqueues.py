@@ -4,10 +4,11 @@ An enqueue is put into the outbox in the batch of what caused it, and is carried
 of a client: the hook, dedup ids, limits and rates hold. The transfer makes it exactly one message (:mod:`core.model.outbox`).
 Its outcome comes back with the confirmation, and is passed to its *owner* in the batch that forgets the transfer.
 
-While the queue is full, or over its rate, the enqueue waits in the due index of the shard that sends it and is tried again, for
-as long as it takes. The owner is told that it waits. Any other fault is final, such as a queue that does not exist: no message
-is stored, and the owner keeps the fault for the operator. So an owner has a bounded number of enqueues under way. An enqueue that no
-owner waits for any more is not tried again: else clients who make owners and delete them could have any number of them wait.
+While the queue is full, or over its rate, the enqueue waits in the due index of the shard that sends it and is tried again,
+for as long as it takes. The owner is told that it waits. Any other fault is final, such as a queue that does not exist: no
+message is stored, and the owner keeps the fault for the operator. So an owner has a bounded number of enqueues under way. An
+enqueue that no owner waits for any more is not tried again: else clients who make owners and delete them could have any
+number of them wait.
 
 Rejected: a call to the queue's own shard if that is this one. It would be a second path, with other commits.
 """
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 RETRY_MS_MIN: Final = 1000
 RETRY_MS_MAX: Final = 30_000
-"""The bounds of the time until an enqueue is tried again. It doubles with each try, or is what the fault says if that is longer."""
+"""The bounds of the time until an enqueue is tried again. It doubles with each try, or is what the fault says if that is
+longer."""
 
 
 class RemoteOutcome(NamedTuple):
@@ -46,8 +48,8 @@ class RemoteOutcome(NamedTuple):
 
 
 Receiver: TypeAlias = Callable[[str, RemoteOutcome, int], bool]
-"""Takes an outcome: the owner's name, the outcome, the time in Unix ms. It returns whether the owner waits for this enqueue. It only
-writes: it must not commit, and must not fail if the owner is gone."""
+"""Takes an outcome: the owner's name, the outcome, the time in Unix ms. It returns whether the owner waits for this enqueue.
+It only writes: it must not commit, and must not fail if the owner is gone."""
 
 
 class Owners:
@@ -97,10 +99,11 @@ def carry_out(state: "State", number: int, transfer: Transfer, now_ms: int) -> E
 def conclude(
     state: "State", entry: OutboxEntry, outcome: EnqueueOutcome | None, waits_as: bytes, now_ms: int
 ) -> None:  # fmt: skip
-    """Take the outcome of an enqueue: pass it to the owner, and have the enqueue tried again if it may succeed and is waited for.
+    """Take the outcome of an enqueue: pass it to the owner, and have the enqueue tried again if it may succeed and is waited
+    for.
 
-    ``waits_as``: the name of the enqueue while it waits, which no other one has. No outcome: the worker of the queue's shard is
-    of an earlier version, and has refused the transfer.
+    ``waits_as``: the name of the enqueue while it waits, which no other one has. No outcome: the worker of the queue's shard
+    is of an earlier version, and has refused the transfer.
     """
     assert entry.owner is not None
     fault = outcome.fault if outcome is not None else to_fault(_too_old(entry))

@@ -156,8 +156,8 @@ def _fenced(
 ) -> Iterator[tuple[Lease, list[int]]]:
     """Yield the client's leases that ``fences`` name, with the members that are still open. Refusals are added to ``faults``.
 
-    Only the client's own leases are looked up: a fence is valid only for the client that holds the lease.
-    ``repeatable``: members that their holder settled are skipped without a fault, also if they were named by index.
+    Only the client's own leases are looked up: a fence is valid only for the client that holds the lease. ``repeatable``:
+    members that their holder settled are skipped without a fault, also if they were named by index.
     """
     consumer = state.consumers.by_client.get(call.client)
     held = consumer.leases if consumer else {}

@@ -80,7 +80,8 @@ def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTr
 
 
 def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
-    """Take in one message, behind all others of the shard. Return False if its queue is not here, or this version can't read the layout of its record."""
+    """Take in one message, behind all others of the shard. Return False if its queue is not here, or this version can't read
+    the layout of its record."""
     queue = state.queues.get(transfer.queue)
     record = _read(transfer)
     if queue is None or record is None:

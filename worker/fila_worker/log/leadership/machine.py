@@ -19,35 +19,34 @@ from fila_worker.log.rule import Counted
 
 
 class Leadership:
-    """One shard in one process: tell it what happens, then call :meth:`step` and do what it returns, in that order.
+    """One shard in one process: report each event, then call :meth:`step`, and carry out the returned actions in their order.
 
-    Call :meth:`step` first in each round of the process's loop, before any work is taken: after a pause it may say that this
-    process must not serve. Call it again after what it has returned was done or anything was told, at ``next_due`` at the
-    latest.
+    Call :meth:`step` first in each round of the process's loop, before any work is taken: after a pause it may return a
+    :class:`StopServing`. Call it again after its actions and after each report, at ``next_due`` at the latest.
 
-    ``rank`` is its place in the line of standbys, ``wants`` whether it should ask the leader for the shard, ``figures`` goes
-    into beats: set them at any time.
+    ``rank``: its place in the line of standbys; ``wants``: whether to ask the leader for the shard; ``figures``: for the
+    beats. Set them at any time.
     """
 
     def __init__(
         self, node: Node, now_ms: int, limits: LeadershipLimits | None = None, epoch: int = -1, last: Node | None = None
     ) -> None:
-        """``epoch``: of the copy's position, -1 if it begins with the log. ``last``: the node whose marker that was, if the
-        copy has kept it."""
+        """``epoch``: of the copy's position, -1 if it begins with the log. ``last``: the node of that marker, if the copy has
+        it."""
         self.node, self.limits = node, limits or LeadershipLimits()
         self.state = LeadershipState.FOLLOWS
         self.serves = False
         self.wants = False
         self.figures = Figures()
         self.leader: Node | None = last
-        """The node of the last marker; None: it is not known."""
+        """The node of the last marker; None: unknown."""
         self.leader_figures = Figures()
         self.epoch = epoch
         """The last marker's offset; -1: none was read."""
         self._actions: list[Action] = []
         self._stepped_ms = self._others_ms = now_ms
         self._alone_before_ms = 0
-        """For how long the leader before was alone, if its last record says that it leaves."""
+        """For how long the leader before was alone, by its last record."""
         self._retires = False
         self._candidacy = Candidacy(node, now_ms, self.limits)
         self._log_end = EndOfLog(now_ms, self.limits)
@@ -58,7 +57,7 @@ class Leadership:
         self._claimed_ms = now_ms
         self._marked = False
         self._mark: int | None = None
-        """Where the marker is, if the log has told."""
+        """Where the marker is; None: unknown."""
         self._found_ms: int | None = None
         """When this node's own marker was read, and behind any question before."""
         self._term = LeadershipTerm(now_ms, self.limits)
@@ -76,7 +75,8 @@ class Leadership:
 
     @property
     def holds_back(self) -> bool:
-        """Whether it claims only after a silence, as any other, although its own former life was the last leader."""
+        """Whether it claims only after a silence, as any other, even if the last leader was an earlier process of this
+        node."""
         return self._candidacy.holds_back
 
     @holds_back.setter
@@ -85,7 +85,7 @@ class Leadership:
 
     @property
     def proof_ms(self) -> int | None:
-        """When the last record was appended that shows that this node leads; None: it does not."""
+        """When the last record was appended that proves that this node leads; None: it does not lead."""
         return self._term.proof_ms if self._has_term() else None
 
     # --- what happened ------------------------------------------------------------------------------------------------
@@ -111,13 +111,12 @@ class Leadership:
             self._alone_before_ms = leaves.alone_ms if leaves else 0
 
     def tail(self, next_offset: int, end: int | None, asked_ms: int | None, now_ms: int) -> None:
-        """Take where the tail is: the next offset it will read, and what the partition has answered (see
-        ``log.partition``)."""
+        """Note the state of the tail: the next offset that it reads, and the partition's answer (see ``log.partition``)."""
         self._listen(now_ms)
         self._log_end.take(next_offset, end, asked_ms)
 
     def marked(self, offset: int | None, now_ms: int) -> None:
-        """Take that the marker is in the log, at ``offset`` if the log tells."""
+        """Note that the marker is in the log; ``offset`` None: unknown where."""
         self._listen(now_ms)
         if self.state is LeadershipState.CLAIMS:
             self._marked, self._mark = True, offset
@@ -130,8 +129,7 @@ class Leadership:
             self._candidacy.not_before_ms = now_ms + self.limits.again_ms
 
     def appended(self, number: int, now_ms: int, *, turn: bool = True) -> None:
-        """Take the last number that the writer has given, with each turn, beat or LEAVES; ``turn``: it has changes of the
-        shard."""
+        """Note the writer's last number, after each turn, beat or LEAVES; ``turn``: it has changes of the shard."""
         self._listen(now_ms)
         self._term.append(number, now_ms, turn=turn)
 
@@ -149,7 +147,7 @@ class Leadership:
             self.failed(reason)
 
     def failed(self, reason: str) -> None:
-        """Take that an append of the writer has an unknown outcome, or anything else after which its copy can't go on."""
+        """Note that an append has an unknown outcome, or another failure after which this writer's copy must end."""
         if self.state is not LeadershipState.ENDED:
             self._stop_serving(reason)
             self.state = LeadershipState.ENDED
@@ -167,7 +165,7 @@ class Leadership:
             self._successor = successor
 
     def retire(self, successor: str, now_ms: int) -> None:
-        """Like :meth:`leave`, and never claim again: the process is about to end."""
+        """Like :meth:`leave`, and never claim again, because the process is about to end."""
         self._retires = True
         self.leave(successor, now_ms)
 
@@ -177,7 +175,7 @@ class Leadership:
         self._term.stopped = True
 
     def requested_transfer(self, body: bytes) -> str | None:
-        """Return the host that asks for the shard by a TRANSFER_REQUEST; None if this leader has no cause to go."""
+        """Return the host that asks for the shard by a TRANSFER_REQUEST; None if this leader should not leave."""
         request = decode_body(body, TransferRequest)
         if request is None or not self.serves or self.state is not LeadershipState.LEADS or self._successor is not None:
             return None
@@ -198,7 +196,7 @@ class Leadership:
         return actions
 
     def next_due(self, now_ms: int) -> int | None:
-        """Return when :meth:`step` has something to do although nothing happens; None: never."""
+        """Return when :meth:`step` has something to do without an event; None: never."""
         if self._actions:
             return now_ms
         dues: list[int] = []
@@ -231,7 +229,7 @@ class Leadership:
     # --- a standby ----------------------------------------------------------------------------------------------------
 
     def _listen(self, now_ms: int) -> None:
-        """Notice when this process itself did not run: what it has not heard meanwhile tells nothing."""
+        """After a time in which this process did not run, begin the silence again: it has read nothing in that time."""
         assert now_ms >= self._stepped_ms, f"the clock went back from {self._stepped_ms} to {now_ms}"
         if now_ms - self._stepped_ms > self.limits.pause_ms:
             self._candidacy.heard_ms = now_ms
@@ -256,7 +254,7 @@ class Leadership:
         self._others_ms, self._alone_before_ms = now_ms, 0
         if self.state is LeadershipState.CLAIMS and self._found_ms is not None:
             self._give_up(f"another marker is at offset {offset}, behind this node's own", now_ms)
-        elif mine:  # of a claim that was given up: nobody leads by it
+        elif mine:  # of a claim that was given up: it makes no leader
             self._candidacy.vacancy = Vacancy(now_ms, own=True)
 
     def _follow(self, now_ms: int) -> None:
@@ -302,7 +300,7 @@ class Leadership:
         self._actions.append(Append(kind, encode_body(body)))
 
     def _may_request(self) -> bool:
-        """Whether it wants to lead and could: a leader that does not speak reads no requests."""
+        """Whether it should lead and could: a leader that does not beat reads no requests."""
         speaks = self._stepped_ms - self._candidacy.heard_ms <= 2 * self.limits.beat_ms
         may = self.wants and not self._retires and self._candidacy.vacancy is None and self.epoch >= 0
         return may and speaks and self._log_end.at_end
