@@ -1,5 +1,5 @@
 """Check, repair and salvage of stored shards, offline.
 
-``findings`` is what a check returns, ``shard`` checks all families over a store that is only read, ``repair`` writes what can
-be derived, ``salvage`` reads messages around damage, and ``directory`` does this for the shards of a data directory.
+``shard`` checks all families over a store that is only read, and repairs what can be derived; ``findings`` has the results;
+``salvage`` reads messages around damage; ``directory`` does this for the shards of a data directory.
 """

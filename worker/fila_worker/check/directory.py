@@ -1,4 +1,4 @@
-"""The shards of a data directory, each checked, repaired or salvaged by itself."""
+"""The shards of a data directory, each checked, repaired or salvaged alone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _CONTRADICTIONS: Final = (*UNREADABLE, LookupError, TypeError, AssertionError, O
 
 @dataclass(slots=True)
 class ShardReport:
-    """What was found in one shard. ``repaired``: how many repairs were made before."""
+    """The findings in one shard. ``repaired``: how many repairs were made before."""
 
     index: int
     path: Path
@@ -87,7 +87,7 @@ def check_directory(data_dir: Path, shards: int, progress: Progress | None = Non
 
 
 def check_path(path: Path, index: int, shards: int, progress: Progress | None = None, *, marked: bool = True) -> Findings:
-    """Return what is wrong with the shard in a directory. Nothing is written. ``marked``: False for a checkpoint: it has no
+    """Return the damage of the shard in a directory. Nothing is written. ``marked``: False for a checkpoint, which has no
     mark."""
     findings = Findings()
     try:
@@ -109,7 +109,7 @@ def check_path(path: Path, index: int, shards: int, progress: Progress | None = 
 
 
 def is_copy(path: Path) -> bool:
-    """Return whether a directory has a copy of a replicated shard: it begins anew from the log if it is lost."""
+    """Return whether a directory has a copy of a replicated shard. If that is lost, it begins again from the log."""
     return _state(path, POSITION) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a check finds, and the changes that repair it."""
+"""The findings of a check, and the changes that repair them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,10 +21,10 @@ class RecordChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. ``kind``: a word for it. ``text``: what, in words, with the key or queue.
+    """One fault. ``kind``: a word for it. ``text``: for people, with the key or queue.
 
-    What repairs it is in ``changes`` and in the counts for the ledger: of ``lanes`` by lane id, ``sizes`` by queue id, and
-    the shard's ``counters`` (sequence, lane). Applied together in one batch they leave a whole shard, whatever else is wrong.
+    ``changes`` and counts for the ledger repair it: of ``lanes`` by lane id, ``sizes`` by queue id, and the shard's
+    ``counters`` (sequence, lane). Applied together in one batch they leave a whole shard, whatever else is wrong.
     """
 
     kind: str

@@ -1,8 +1,8 @@
-"""The messages: each at its place, in a lane of a queue, counted by the ledger, and in the due index if it waits for the
-clock.
+"""The messages: each at its place, in a lane of a queue, counted by the ledger, and in the due index if it is delayed or
+expires.
 
-The three families with messages and lanes have the lane's number in front of their keys. So they are read side by side, a
-lane at a time, and nothing is kept of a lane when the next one begins.
+The keys of the three families with messages and lanes begin with the lane's number. So they are read side by side, a lane at
+a time, and nothing is kept of earlier lanes.
 """
 
 from collections.abc import Iterator
@@ -199,7 +199,7 @@ def _counted(counts: LaneCounts) -> str:
 
 
 def _unreadable(record: bytes) -> str | None:
-    """Return why a record can't be read; None if it can. Its headers are the producer's, and may be no headers."""
+    """Return why a record can't be read; None if it can. Its headers are not checked: they are the producer's."""
     try:
         unpack_record(record)
     except UNREADABLE as error:

@@ -16,7 +16,7 @@ _ID_BYTES: Final = 4
 
 
 def check_queues(reading: CheckReading) -> Iterator[Finding]:
-    """Check the records of queues: that they can be read, lie on this shard, and belong together."""
+    """Check the records of queues: they can be read, lie on this shard, and belong together."""
     names: dict[str, int] = {}
     for key, data in reading.scan("queues"):
         record = decoded(decode_queue, data)
@@ -111,7 +111,7 @@ def _check_counters(reading: CheckReading) -> Iterator[Finding]:
 
 
 def _check_known(reading: CheckReading, queue_id: int, record: QueueRecord) -> Iterator[Finding]:
-    """Check what the search by an id needs: the queue has noted its messages' priorities, and whether some come from other
+    """Check the notes for the search by an id: the priorities of the queue's messages, and whether some are of other
     shards."""
     missing = reading.priorities.get(queue_id, set()) - set(record.priorities) if record.priorities else set()
     stranger = queue_id in reading.strangers and not record.strangers

@@ -1,4 +1,4 @@
-"""The state of a check: the store that is read, and what its parts have read so far."""
+"""The state of a check: the store, and the results of the parts so far."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ class CheckReading:
         self.sizes: Counter[int] = Counter()
         """The bytes of each queue's messages, by queue id."""
         self.batch_parts: dict[PartPlace, PartRecord] = {}
-        """What is stored of the parts of batches."""
+        """The stored records of parts of batches."""
         self.members: Counter[PartPlace] = Counter()
         """The messages that are members of these parts, and not acked."""
         self.highest = (0, 0)
@@ -94,7 +94,7 @@ class CheckReading:
 
 
 def decoded(decode: Callable[[bytes], T], data: bytes) -> T | None:
-    """Return what a record holds; None if it can't be read."""
+    """Return the decoded record; None if it can't be read."""
     try:
         return decode(data)
     except UNREADABLE:

@@ -1,9 +1,9 @@
-"""The messages of a shard that can still be read, whatever is damaged around them.
+"""The messages of a shard that can still be read around damage.
 
 Only copies of the database are read. In the first copy the damaged blocks are skipped, which leaves gaps. A second copy, from
-which RocksDB has left out the damaged tables, shows what other tables have in these gaps. If the first copy does not open,
-only the second one is read. Then acked messages may come back, because the tables that were left out may have had their
-removals.
+which RocksDB has left out the damaged tables, shows the content of other tables in these gaps. If the first copy does not
+open, only the second one is read. Then acked messages may come back, because the removals may have been in the missing
+tables.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ _LANE, _MESSAGE, _DELAYED = range(3)
 
 
 class Salvaged(NamedTuple):
-    """A message. ``queue``: None if the record that names it is lost; ``lane`` is then all that is known of its place."""
+    """A message. ``queue``: None if the record that names it is lost; then only ``lane`` is known of its place."""
 
     queue: str | None
     lane: int
@@ -95,7 +95,7 @@ class Salvage:
             self._acked |= set(mark.keys) if mark is not None else set()
 
     def _lines(self, number: int, store: OfflineStore) -> Iterator[tuple[bytes, int, bytes, int, bytes]]:
-        """Yield the lanes and messages of a store: the lane's prefix, which family, the key, which store, and the value."""
+        """Yield the lanes and messages of a store: the lane's prefix, the family, the key, the store, and the value."""
         families = store.families
         parts = [
             self._part(rank, number, family)

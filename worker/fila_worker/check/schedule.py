@@ -1,4 +1,4 @@
-"""The due index: its entries can be read, none is before its cursor, and what waits for the clock has one."""
+"""The due index and the dedup ids: all can be read, and everything that waits for a time has an entry behind the cursor."""
 
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -31,7 +31,7 @@ class Expected:
         self._findings: dict[bytes, Finding] = {}
 
     def entry(self, due_ms: int, kind: DueKind, subject: bytes, text: str, queue: str | None) -> Iterator[Finding]:
-        """Expect an entry. ``text`` says what is wrong if there is none."""
+        """Expect an entry. ``text`` describes the fault if it is missing."""
         key = entry_key(due_ms, kind, subject)
         self._findings[key] = Finding("due index", text, queue, changes=(RecordChange("schedule", key, b""),))
         if len(self._findings) >= _LOOKED_UP_MAX:

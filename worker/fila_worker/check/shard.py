@@ -1,13 +1,11 @@
-"""The check of one shard: every family, record by record, and whether the families agree with each other.
+"""The check of one shard: every family, record by record, and whether the families agree; and the repair.
 
 Families are read in the order of their keys and compared while they are read, so memory does not grow with the messages: it
 holds the queues, the counts of the last ledger entries, and the keys of messages in flight, as a running shard does.
 
-The repair of a shard: what can be derived from the messages is written again.
-
-Findings are applied some at a time, each portion in one synced batch, while the check goes on. Each leaves the shard no
-worse, whatever comes after it. So a repair that is killed has done a part of its work, and the next one does the rest. Counts
-are written as a new ledger entry: the last entry of a lane counts, so nothing has to be removed.
+A repair writes again what can be derived from the messages. Findings are applied in portions during the check, each in one
+synced batch that leaves the shard no worse. So a repair that is killed has done a part of its work, and the next one does the
+rest. Counts are written as a new ledger entry: the last entry of a lane counts, so nothing has to be removed.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -48,10 +46,9 @@ Progress = Callable[[str, int], None]
 
 
 def check_shard(store: Store, index: int, shards: int, progress: Progress | None = None) -> Iterator[Finding]:
-    """Yield what is wrong with shard ``index`` of ``shards``. ``progress`` gets a part's name and how many records were read.
+    """Yield the faults of shard ``index`` of ``shards``. ``progress`` gets a part's name and how many records were read.
 
-    A part that cannot be read to its end yields a finding that names the file. What other parts would derive from it is then
-    not compared.
+    A part that cannot be read to its end yields a finding with the file. Comparisons with that part are skipped.
     """
     reading = CheckReading(store, index, shards, progress)
     failed = False
@@ -77,7 +74,7 @@ def unreadable(error: StorageError, part: str = "") -> Finding:
 
 
 def _recovered(store: Store, index: int, shards: int) -> Iterator[Finding]:
-    """Let the core recover the shard in memory, which compares more than can be compared record by record."""
+    """Recover the shard in memory with the core, which compares more than can be compared record by record."""
     try:
         recover(cast("Store", _OneWay(store)), ShardSettings(), no_hooks, index=index, shards=shards, now_ms=0)
     except FilaError as error:
@@ -102,7 +99,7 @@ PORTION: Final = 500
 
 
 def repair_shard(path: Path, index: int, shards: int, progress: Progress | None = None) -> int:
-    """Write what can be derived of a shard that no process serves. Return the number of repairs.
+    """Write again what can be derived, in a shard that no process serves. Return the number of repairs.
 
     Raise :class:`StorageError` if the database does not open, or cannot be written.
     """

@@ -108,7 +108,7 @@ _DECODERS: Final[dict[bytes, Callable[[bytes], object]]] = {
     PROGRESS: decode_progress,
     MESSAGE: decode_message,
 }
-"""What reads a value, by its name; of those that end in a colon there are many."""
+"""The decoders of values, by name; a name that ends in a colon is a prefix."""
 
 
 def _well_formed(key: bytes, value: bytes) -> bool:

@@ -1,8 +1,8 @@
 """The copy as a process of its own: ``python -m fila_worker.reshard``, with its job as a line of JSON on standard input.
 
-A database that is closed may still write to its path while something refers to it, so the names of shards may be exchanged
-only after the end of the process that had them open. That process writes lines of JSON: ``["shard", index, messages]``,
-``["copied", messages]``, and at the end ``["done", totals]`` or ``["failed", text]``.
+A closed database may still write to its path while something refers to it, so the names of shards may be exchanged only after
+the end of the process that had them open. That process writes lines of JSON: ``["shard", index, messages]``, ``["copied",
+messages]``, and at the end ``["done", totals]`` or ``["failed", text]``.
 """
 
 import os
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _say(*words: object) -> None:
-    """Write a line. If there is no reader, the reshard was killed: then end this process. The next run goes on."""
+    """Write a line. Without a reader the reshard was killed: then end this process. The next run continues."""
     try:
         sys.stdout.buffer.write(msgspec.json.encode(words) + b"\n")
         sys.stdout.buffer.flush()

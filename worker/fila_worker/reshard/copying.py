@@ -48,7 +48,7 @@ _PART: Final = slice(LANE_BYTES, LANE_BYTES + 1)
 
 
 class CopyStage(IntEnum):
-    """What is copied of an old shard, in this order."""
+    """The kinds of data of an old shard, in the order of the copy."""
 
     QUEUES = 0
     MESSAGES = 1
@@ -73,7 +73,7 @@ class Shards:
 
 @dataclass(slots=True)
 class Totals:
-    """What is in the new shards."""
+    """The content of the new shards."""
 
     queues: int = 0
     messages: int = 0
@@ -84,9 +84,8 @@ class Totals:
 class ReshardProgress:
     """Callbacks during the copy.
 
-    ``shard(index, messages)``: the copy of an old shard begins, which has so many messages. ``copied(messages)``: so many
-    more were copied, or were there already. ``step(name)``: a commit is about to begin, or a step is done; tests end the
-    process there.
+    ``shard(index, messages)``: the copy of an old shard begins, with so many messages. ``copied(messages)``: so many more
+    were copied, or were there already. ``step(name)``: before a commit, or after a step; tests end the process there.
     """
 
     shard: Callable[[int, int], None] = lambda index, messages: None
@@ -95,7 +94,7 @@ class ReshardProgress:
 
 
 def copy_all(shards: Shards, now_ms: int, entropy: Callable[[], int], progress: ReshardProgress) -> Totals:
-    """Copy all queues, or what an earlier run did not copy. Return what the new shards have then.
+    """Copy all queues, or the rest after an earlier run. Return the content of the new shards.
 
     ``entropy`` returns 64 random bits. Raise :class:`~fila_proto_zmq.errors.StorageError` if a disk refuses, and
     :class:`DamageError` if an old shard is damaged or a count differs from its copy.
@@ -138,7 +137,7 @@ class _Copy:
         self._old, self._facts, self._news, self._progress = old, facts, news, progress
         self._store, self._families = old.store, old.store.families
         self._homes: dict[int, tuple[NewShard, str]] = {}
-        """The new shard and the name of each queue, by its number in the old shard. Deleted queues have none."""
+        """The new shard and the name of each queue, by its number in the old shard, without deleted queues."""
         for queue in old.queues.values():
             self._homes[queue.id] = news[shard_of(queue.name, len(news))], queue.name
 
@@ -275,10 +274,8 @@ class _Copy:
         return record + self._moved(new, name, message_key)
 
     def _windows(self) -> None:
-        """Copy the ends of the dedup windows, and the broker's enqueues that wait.
-
-        The other entries of the due index follow from messages and queues.
-        """
+        """Copy the ends of the dedup windows, and the broker's waiting enqueues. The other entries follow from messages and
+        queues."""
         stage = CopyStage.WINDOWS
         begin = max(self._old.due_index.checkpoint, self._start(stage))
         for key, note in self._store.scan(begin, LAST, self._families.schedule):
@@ -310,7 +307,7 @@ class _Copy:
         self._end(stage)
 
     def _schedules(self) -> None:
-        """Copy the schedules to the shards of their names. Each goes on where it is."""
+        """Copy the schedules to the shards of their names, with their progress."""
         self._values(CopyStage.SCHEDULES, table.PREFIXES, table.schedule_name)
 
     def _enqueue(self, stage: CopyStage, key: bytes, entry: OutboxEntry) -> None:
@@ -325,13 +322,12 @@ class _Copy:
     def _batches(self) -> None:
         """Copy batches, which go with their callbacks' queues, and their parts, which go with the queues of the members.
 
-        A part goes to the shard of a queue that was deleted, too: its counts are not reported yet.
+        A part goes to the shard of a deleted queue, too: its counts are not reported yet.
         """
         self._values(CopyStage.BATCHES, PREFIXES, batch_queue)
 
     def _values(self, stage: CopyStage, prefixes: Iterable[bytes], name_of: Callable[[bytes], str]) -> None:
-        """Copy the values of the ``state`` family whose keys have some prefixes, as they are. ``name_of``: the name that
-        decides the shard."""
+        """Copy the values of the ``state`` family with some prefixes. ``name_of``: the name that decides the shard."""
         start = self._start(stage)
         for first, end in map(range_of, sorted(prefixes)):
             begin = max(first, start)
@@ -348,7 +344,7 @@ class _Copy:
         return (self._old.index, stage, key)
 
     def _start(self, stage: CopyStage) -> bytes:
-        """Return the key of a stage where the copy goes on."""
+        """Return the key at which the copy of a stage continues."""
         least = min(new.position for new in self._news)
         return least[2] if least[:2] == (self._old.index, stage) else FIRST
 

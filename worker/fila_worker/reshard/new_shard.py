@@ -1,4 +1,4 @@
-"""A shard under construction: what is put into it, and how far the old shards were copied."""
+"""A shard under construction: its content, and how far the old shards were copied."""
 
 from typing import Final, TypeAlias
 
@@ -34,7 +34,7 @@ COMPLETE: Final[Position] = (2**32, 0, b"")
 
 _POSITION: Final = b"reshard position"
 COPYING: Final = ShardSettings(buffer_bytes=0)
-"""The settings of shards that are copied: no message is kept in memory, because none is going to be delivered."""
+"""The settings of shards that are copied: no message is kept in memory, because none will be delivered."""
 
 CHANGES_AT_ONCE: Final = 4096
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024
@@ -48,7 +48,7 @@ class NewShard:
     copied."""
 
     def __init__(self, store: Store, index: int, shards: int, survey: Survey, now_ms: int, entropy: int) -> None:
-        """Begin a new shard in an empty store, or go on with one. ``entropy``: 64 random bits.
+        """Begin a new shard in an empty store, or continue with one. ``entropy``: 64 random bits.
 
         Raise :class:`~fila_proto_zmq.errors.StorageError`.
         """
@@ -60,7 +60,7 @@ class NewShard:
         self.position: Position = COMPLETE if stored is None else _decode_position(stored)
         self._folds = next(each for each in self.shard.components if isinstance(each, LedgerFolds))
         self._changes = self._size_bytes = 0
-        """What was put into it since the last commit."""
+        """The changes since the last commit."""
 
     @property
     def full(self) -> bool:
@@ -109,7 +109,7 @@ class NewShard:
         self._watch_age(lane, place, delayed.record)
 
     def _watch_age(self, lane: Lane, place: bytes, message: bytes) -> None:
-        """Have the message checked at the end of its time to live, and count it."""
+        """Add the end of the message's time to live to the due index, and count it."""
         if message[1] & HAS_TTL:
             expires_ms = extension_of(message).expires_ms
             if expires_ms is not None:
@@ -137,7 +137,7 @@ class NewShard:
         self._changes += 1
 
     def put_window(self, name: str, end_ms: int, number: bytes, note: bytes) -> None:
-        """Put the end of the window of some dedup ids of a queue. ``number`` tells it from others that end then."""
+        """Put the end of the window of some dedup ids of a queue. ``number`` distinguishes it from others that end then."""
         shard = self.shard
         subject = pack_u32(shard.queues[name].id) + number
         shard.due_index.add(end_ms, DueKind.FORGET, subject, shard.batch, note)
@@ -153,13 +153,11 @@ class NewShard:
 
     def put_enqueue(self, entry: OutboxEntry, from_shard: int, key: bytes) -> None:
         """Put an enqueue by the broker: on its way, or to the due index if it was carried out.
-
-        ``key``: where old shard ``from_shard`` had it.
-        """
+        ``key``: in old shard ``from_shard``."""
         shard = self.shard
         if entry.outcome is None:
             shard.outbox.add(shard_of(entry.transfer.queue, shard.shards), entry, shard.batch)
-        else:  # due at once: the time only tells it from those of other shards
+        else:  # due at once: the time only distinguishes it from those of other shards
             shard.due_index.add(from_shard, DueKind.ENQUEUE, key[-OUTBOX_KEY_BYTES:], shard.batch, encode_entry(entry))
         self._changes += 1
         self._size_bytes += size_of(entry.transfer)
@@ -194,7 +192,7 @@ class NewShard:
 
 
 def _found(store: Store, index: int, shards: int, survey: Survey) -> None:
-    """Make an empty store that of a new shard, which goes on after all old ones."""
+    """Make an empty store that of a new shard, which continues behind all old ones."""
     batch, families = store.new_batch(), store.families
     counters = Counters()
     counters.sequence, counters.clock_ms = survey.sequence, survey.clock_ms

@@ -1,4 +1,5 @@
-"""What the old shards have in common: the highest of their counters, the runtime config, parks, and what arrived."""
+"""The single values of all old shards: the highest of their counters, the runtime config, parks, and the arrived
+transfers."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ class Survey:
     parks: dict[str, int] = field(default_factory=dict)
     """Throttle keys that deliver nothing, with the latest end of their parks."""
     taken: list[dict[int, dict[bytes, InboxCursor]]] = field(default_factory=list)
-    """What each shard took of the others' streams, by sender and stream."""
+    """The streams of the others that each shard has taken in, by sender and stream."""
 
     @property
     def generations(self) -> list[Generation]:
@@ -46,7 +47,7 @@ class Survey:
         return cursor is not None and number <= cursor.last and number not in cursor.refused
 
     def outcome(self, from_shard: int, to_shard: int, stream: bytes, number: int) -> EnqueueOutcome | None:
-        """Return what came of an enqueue by the broker from one old shard to another; None: it was not carried out."""
+        """Return the outcome of an enqueue by the broker from one old shard to another; None: it was not carried out."""
         cursor = self.taken[to_shard].get(from_shard, {}).get(stream)
         return next((each for each in cursor.outcomes if each.number == number), None) if cursor is not None else None
 

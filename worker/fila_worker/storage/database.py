@@ -1,23 +1,18 @@
-"""A shard's database, as :class:`fila_worker.storage.rocks.RocksStore` and :class:`fila_worker.storage.replica.Replica` both
-have it.
+"""A shard's database: the part that :class:`fila_worker.storage.rocks.RocksStore` and
+:class:`fila_worker.storage.replica.Replica` share.
 
-It opens and closes RocksDB, through rocksdict in raw mode, and reads. What a commit is, and when it is durable, is theirs to
-say.
+It opens, reads and closes RocksDB, through rocksdict in raw mode. They define commits, and when these are durable.
 
 * A reader never scans from before its cursor, where consumed messages have left tombstones: a seek over 150,000 of them costs
   110 ms, from a cursor 5 µs.
 * A scan that meets a bad block raises.
 
-RocksDB's failures as errors of this package.
+*Failures.* RocksDB reports all failures in one kind of exception with a text. :func:`failure` turns it into an error that
+names the shard's directory and the file, and separates lasting damage from failures that may pass, as with a full disk.
 
-RocksDB reports all failures in one kind of exception with a text. :func:`failure` turns it into an error that names the
-shard's directory and the file. It separates damage, which does not go away, from failures that may pass, as with a full disk.
-
-Space on the disk for what was removed, while memtables must not be flushed.
-
-RocksDB's call for it, ``compact_range``, flushes the memtables first, at a moment that nobody knows. So RocksDB's own
-rewriting is provoked instead: for a while it rewrites each flushed file at once, together with the files below that it
-overlaps.
+*Space.* RocksDB's ``compact_range`` flushes the memtables first, at an unknown moment. While memtables must not be flushed,
+:class:`Tidying` provokes RocksDB's own rewriting instead: for a while each flushed file is rewritten at once, together with
+the files below that it overlaps.
 """
 
 import os
@@ -38,10 +33,7 @@ from fila_worker.core.store import DamageError, Families, Family, InUseError, Un
 from fila_worker.storage.options import FILES_BEFORE_COMPACTION
 
 _DAMAGE = re.compile(r"corruption|checksum|no such file", re.IGNORECASE)
-"""RocksDB's words for failures that a repetition does not cure.
-
-What it calls an I/O error (a full disk, no permission) may pass.
-"""
+"""RocksDB's words for failures that stay. Its I/O errors (a full disk, no permission) may pass."""
 
 _FILE = re.compile(r"\b(\d{6,}\.(?:sst|log|blob|ldb)|MANIFEST-\d+|CURRENT|OPTIONS-\d+|IDENTITY)\b")
 
@@ -83,7 +75,7 @@ PINNED_BYTES_MAX = 2 * 1024 * 1024
 class RocksPin:
     """An iterator over each of some families, made at one moment: RocksDB keeps what an iterator may still reach.
 
-    Rejected: a snapshot. It would pin all families at once, and rocksdict's scans of a snapshot show later changes too.
+    Rejected: a snapshot. It would pin all families at once, and rocksdict's scans of a snapshot show later changes, too.
     """
 
     def __init__(self, path: Path, readers: dict[int, Rdict]) -> None:
@@ -152,7 +144,7 @@ class Database:
     def _readers_to_flush(self, families: Sequence[Family]) -> list[Rdict]:
         """Return those whose write buffers are too large for a pin.
 
-        An iterator keeps the write buffer that exists, and what is written to it later: 64 MiB a pin was measured.
+        An iterator keeps the current write buffer, with later writes to it: 64 MiB a pin was measured.
         """
         readers = [self._reader_of[id(family)] for family in families]
         return [reader for reader in readers if figure(reader, "cur-size-all-mem-tables") > PINNED_BYTES_MAX]
@@ -164,14 +156,14 @@ class Database:
 
     @property
     def buffered_bytes(self) -> int:
-        """What memtables take: 1 MiB at least for each family with a change since the last flush."""
+        """The size of the memtables: 1 MiB at least for each family with a change since the last flush."""
         return self._sum("cur-size-all-mem-tables")
 
     def checkpoint(self, path: Path) -> None:
-        """Make a copy of what is committed in a new directory, of hard links.
+        """Make a copy of the committed data in a new directory, of hard links.
 
-        It flushes the memtables itself, and holds Python's lock meanwhile: 4 to 12 ms right after a flush, more than 100 ms
-        for 10 MiB. RocksDB writes it under another name first, so it is there as a whole or not at all.
+        It flushes the memtables, and holds Python's lock meanwhile: 4 to 12 ms right after a flush, more than 100 ms for 10
+        MiB. RocksDB writes it under another name first, so it is there as a whole or not at all.
         """
         try:
             Checkpoint(self._db).create_checkpoint(str(path))
@@ -213,7 +205,7 @@ class Database:
             with suppress(Exception):  # it flushes each family, and refuses that now
                 self._close_readers()
             self._readers.clear()
-            del self.families, self._handles  # the lock is held as long as a handle lives
+            del self.families, self._handles  # a handle keeps the lock
             with suppress(Exception):
                 self._db.close()
             for table in leftovers:
@@ -221,10 +213,9 @@ class Database:
                     table.unlink(missing_ok=True)
 
     def _leftovers(self) -> list[Path]:
-        """Return the tables that RocksDB was rewriting or has rewritten. A check could not tell them from tables that are
-        lost.
+        """Return the tables that RocksDB was rewriting or has rewritten, which a check would take for lost.
 
-        None of them after an error in the background: the manifest may name more then than RocksDB takes into account.
+        Empty after an error in the background: the manifest may then name more than RocksDB takes into account.
         """
         if self._sum("background-errors"):
             return []
@@ -237,15 +228,15 @@ class Database:
 
 
 def figure(reader: Rdict, name: str) -> int:
-    """Return one of RocksDB's own figures of a family, 0 if there is none."""
+    """Return one of RocksDB's own figures of a family, 0 if it has none."""
     return reader.property_int_value(f"rocksdb.{name}") or 0
 
 
 def scan(path: Path, reader: Rdict, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Return the items of a range of a family. Raise :class:`StorageError` where a read fails.
 
-    ``items`` is the fast iterator, but it just ends when a read fails. So a second iterator, made at the same moment, goes on
-    where the first one ended: it finds nothing and has no error, or it raises the failure.
+    ``items`` is the fast iterator, but it just ends when a read fails. So a second iterator, made at the same moment, reads
+    on from there: it finds nothing, or it raises the failure.
     """
     options = ReadOptions()
     options.set_iterate_lower_bound(begin)
@@ -257,10 +248,10 @@ def scan(path: Path, reader: Rdict, begin: bytes, end: bytes) -> Iterator[tuple[
 def _to_the_end(
     path: Path, items: Iterator[tuple[bytes, bytes]], rest: RdictIter, begin: bytes, *_bounds: object
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the items, and then what ``rest`` still finds behind the last of them.
+    """Yield the items, and then the rest that ``rest`` finds behind the last of them.
 
-    ``_bounds`` keeps the bounds alive as long as the scan. RocksDB only points to them, and would stop at whatever their
-    memory contains later.
+    ``_bounds`` keeps the bounds in memory during the scan. RocksDB only points to them, and would stop wherever their memory
+    says later.
     """
     item: tuple[bytes, bytes] | None = None
     for item in items:  # the last one is needed
@@ -308,8 +299,7 @@ class Tidying:
         self._current: Rdict | None = None
 
     def step(self) -> bool:
-        """Go on, some 8 ms for a family that is begun or done; return whether all is done. RocksDB's own threads do the
-        work."""
+        """Take a step of some 8 ms; return whether all is done. RocksDB's own threads do the work."""
         if self._current is not None:
             if figure(self._current, "compaction-pending") or figure(self._current, "num-running-compactions"):
                 return False

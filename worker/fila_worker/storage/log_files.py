@@ -1,14 +1,12 @@
 """The structure of RocksDB's own files, as far as RocksDB overlooks damage in them.
 
-RocksDB takes a write-ahead log that ends in the middle of a record for one that a crash has cut, and opens without the rest.
-It does the same in the middle of a series of logs, with a log that is missing, and with a manifest whose end is missing. Then
-messages are missing without an error. The files themselves show it: batches in logs are numbered without gaps, and the
-manifest names the oldest log that is needed.
+For RocksDB, a write-ahead log that ends in the middle of a record was cut by a crash, and it opens without the rest. It does
+the same in the middle of a series of logs, with a missing log, and with a manifest without its end. Then messages are missing
+without an error. The files themselves show it: batches in logs are numbered without gaps, and the manifest names the oldest
+log that is needed. Checksums are not verified here: RocksDB does that when it opens a database.
 
-Checksums are not verified here: RocksDB does that when it opens a database.
-
-Both kinds of files have the format that LevelDB's ``doc/log_format.md`` describes: blocks of 32 KiB with records, which are
-split where a block ends.
+Both kinds of files have the format of LevelDB's ``doc/log_format.md``: blocks of 32 KiB with records, which are split where a
+block ends.
 """
 
 from collections.abc import Iterator
@@ -29,7 +27,7 @@ _BATCH_HEAD: Final = Struct("<QI")
 class TornError(Exception):
     """A file ends in the middle of a record, or has something else where a record should begin. ``at``: its offset.
 
-    ``at_end``: nothing that could be a record is behind it, as a crash leaves it.
+    ``at_end``: no record can be behind it, as after a crash.
     """
 
     def __init__(self, at: int, *, at_end: bool) -> None:
@@ -176,7 +174,7 @@ def changes_of(record: bytes) -> Iterator[ChangeRecord]:
 
 _PUT, _REMOVAL, _RANGE = range(3)
 _CHANGES: Final = {1: _PUT, 5: _PUT, 0: _REMOVAL, 4: _REMOVAL, 15: _RANGE, 14: _RANGE, 3: _REMOVAL}
-"""What the kinds of changes are; 3 is a remark."""
+"""The kinds of changes; 3 is a remark."""
 _WITH_FAMILY: Final = {4, 5, 14}
 _NO_CHANGES: Final = {3}
 
@@ -186,7 +184,7 @@ _NO_CHANGES: Final = {3}
 
 @dataclass(slots=True)
 class Manifest:
-    """What a manifest says of the logs. ``torn_at``: where its structure ends too early."""
+    """The logs of a manifest. ``torn_at``: where its structure ends too early."""
 
     first_log: int = 0
     """The oldest log that is needed."""
@@ -202,7 +200,7 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return what a manifest says, as far as it can be read."""
+    """Return the content of a manifest, as far as it can be read."""
     manifest = Manifest()
     try:
         for record in records(path):
@@ -322,7 +320,7 @@ _FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FileDamage:
-    """What is wrong with a file. ``harmless``: a crash leaves it so, and opening the database removes it."""
+    """The damage of a file. ``harmless``: a crash leaves it so, and opening the database removes it."""
 
     file: Path
     text: str
@@ -347,7 +345,7 @@ def overlooked_damage(path: Path) -> Iterator[FileDamage]:
 
 
 def manifest_of(path: Path) -> Path | None:
-    """Return the manifest that ``CURRENT`` names, or the newest one if it names none; None if there is none."""
+    """Return the manifest that ``CURRENT`` names, or else the newest one; None if there is none."""
     with suppress(OSError, ValueError):
         named = path / (path / "CURRENT").read_text().strip()
         if named.is_file():

@@ -1,10 +1,8 @@
-"""What was made in a data directory: a list in ``fila.json``, and a mark beside each shard's directory.
+"""The shards that were made in a data directory: a list in ``fila.json``, and a mark beside each shard's directory.
 
-RocksDB creates what is not there. So a directory that was deleted, or whose disk is not mounted, would look like a new shard.
-It would be served without its messages, and hide them when the disk is back. An operator who accepts the loss takes the shard
-from the list and deletes its mark.
-
-The mark alone is not enough: it is lost with the directory by whoever removes ``shard-0003*``.
+RocksDB creates missing databases. So a directory that was deleted, or whose disk is not mounted, would look like a new shard.
+It would be served without its messages, and hide them when the disk is back. To accept the loss, an operator takes the shard
+from the list and deletes its mark. The mark alone is not enough: ``rm shard-0003*`` removes it with the directory.
 """
 
 import fcntl
@@ -20,8 +18,8 @@ from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import DamageError
 
 IDENTITY_FILE: Final = "fila.json"
-"""What a data directory is. Its ``made`` are the numbers of the shards that were made in it; in one of an earlier version
-there is no list."""
+"""The content of ``fila.json``. ``made``: the numbers of the shards that were made in the directory; missing in an
+earlier version."""
 LOCK_FILE: Final = "fila.json.lock"
 """Held for moments only, unlike the lock of the data directory, which all its processes share."""
 MADE: Final = "made"
@@ -47,7 +45,7 @@ def listed(data_dir: Path) -> list[int]:
 
 
 def identity_in(data_dir: Path) -> dict[str, Any]:
-    """Return what is in the file; nothing if that can't be read, which others report."""
+    """Return the content of the file; empty if it can't be read, which others report."""
     try:
         content = json.loads((data_dir / IDENTITY_FILE).read_bytes())
     except (OSError, ValueError):

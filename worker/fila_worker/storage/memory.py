@@ -66,7 +66,7 @@ class MemoryStore:
 
     @property
     def confirmed(self) -> int:
-        """The last batch: none is durable for longer than its process, and each is at once."""
+        """The last batch: each is confirmed at once, and lives as long as its process."""
         return self.committed
 
     @property
@@ -112,10 +112,10 @@ class MemoryStore:
         return MemoryPin(families)
 
     def tidy(self) -> None:
-        """Do nothing: what was removed is gone."""
+        """Do nothing: removed data takes no space."""
 
     def metrics(self) -> StoreMetrics:
-        """Return the sizes of the batches; nothing here takes time or needs room on disk."""
+        """Return the sizes of the batches; all other figures are 0."""
         return StoreMetrics(CountedHistogram(SPAN_NS).wire(), self._changes.wire(), 0, 0, 0, stalled=False)
 
     def close(self) -> None:

@@ -54,10 +54,10 @@ class DiscardedBatch:
 
 
 class OfflineStore:
-    """A :class:`fila_worker.core.store.Store` that is only read: what is committed to it is discarded.
+    """A :class:`fila_worker.core.store.Store` that is only read: commits are discarded. A family that does not exist yet is
+    empty.
 
-    ``lenient``: open it also if a log or a table is damaged; the readable parts are then found by :func:`readable`. A family
-    that does not exist yet is empty.
+    ``lenient``: open it also if a log or a table is damaged; :func:`readable` then finds the readable parts.
     """
 
     committed = confirmed = unconfirmed_bytes = 0
@@ -113,7 +113,7 @@ class OfflineStore:
         return iter(()) if family is None else scan(self.path, family, begin, end)
 
     def ready_to_pin(self, families: Sequence[Family]) -> bool:
-        """Return False: there are no pins."""
+        """Return False: pins are not supported."""
         return False
 
     def pin(self, families: Sequence[Family]) -> Pin:
@@ -164,8 +164,8 @@ Gap: TypeAlias = tuple[bytes, bytes]
 def readable(family: Family, gaps: list[Gap]) -> Iterator[tuple[bytes, bytes]]:
     """Yield the readable items of a family, in order. Add the gaps between them to ``gaps``, each before the item behind it.
 
-    RocksDB's iterators end at a damaged block, and do not say where the next one begins. An iterator from the end backwards
-    finds where the last one ends, and seeks between find the readable blocks between two damaged ones.
+    RocksDB's iterators end at a damaged block, and do not report where the next one begins. An iterator from the end
+    backwards finds where the last one ends, and seeks between find the readable blocks between two damaged ones.
     """
     at: bytes = FIRST
     while family is not None:
@@ -197,7 +197,7 @@ def _run(family: Family, begin: bytes) -> Generator[tuple[bytes, bytes], None, t
 
 
 def _next_readable(family: Family, after: bytes) -> bytes | None:
-    """Return a key behind ``after`` from which items can be read, the smallest that is found; None if there is none."""
+    """Return the smallest key found behind ``after`` from which items can be read; None: not found."""
     low, high = _number(after), _last_number(family)
     found = _seek(family, _key(high + 1))
     if high <= low:
@@ -245,7 +245,7 @@ def _last_number(family: Family) -> int:
 
 
 def _seek(family: Family, key: bytes) -> bytes | None:
-    """Return the first key from ``key`` on; None if it cannot be read, or there is none."""
+    """Return the first key from ``key`` on; None: not found, or not readable."""
     iterator: RdictIter = family.iter()
     with suppress(Exception):
         iterator.seek(key)
@@ -297,7 +297,7 @@ _ROCKSDICT_FILE: Final = "rocksdict-config.json"
 
 
 def _name_manifest(scratch: Path) -> None:
-    """Let ``CURRENT`` name the newest manifest, if it names none that is there."""
+    """Write the newest manifest into ``CURRENT``, if the one named there is missing."""
     manifest = manifest_of(scratch)
     if manifest is not None:
         (scratch / "CURRENT").write_text(f"{manifest.name}\n")
@@ -357,7 +357,7 @@ def trustworthy(path: Path) -> bool:
 
 
 def _log_families(path: Path) -> tuple[int, dict[int, str]]:
-    """Return the first log that is needed, and which families the numbers in logs mean.
+    """Return the first log that is needed, and the families by their numbers in logs.
 
     If the manifest is lost, the file with the options lists the families in the order of their numbers.
     """

@@ -19,7 +19,7 @@ WRITE_BUFFER_BYTES = WRITE_BUFFERS_BYTES // 2
 """The memtable of one family."""
 BLOCK_CACHE_BYTES = 32 * 1024 * 1024
 LOG_BYTES_MAX = 128 * 1024 * 1024
-"""Write-ahead log kept before the oldest memtable is flushed: what a restart may have to replay."""
+"""The size of the write-ahead log before the oldest memtable is flushed. A restart may have to replay it."""
 BLOB_BYTES_MIN = 16 * 1024
 MESSAGE_BLOCK_BYTES = 16 * 1024
 """The piece of a table that is read at once.
@@ -71,7 +71,7 @@ def _shared_options(options: Options) -> Options:
 def family_options(
     memory: SharedMemory, name: str, write_buffer_bytes: int = WRITE_BUFFER_BYTES, options: Options | None = None
 ) -> Options:
-    """Return the options of one of its column families. ``options``: what they are added to."""
+    """Return the options of one of its column families, added to ``options``."""
     options = Options(raw_mode=True) if options is None else options
     blocks = BlockBasedOptions()
     blocks.set_block_cache(memory.cache)
@@ -102,8 +102,8 @@ def family_options(
 # --- a copy whose log is elsewhere ------------------------------------------------------------------------------------
 
 TRIGGER_BYTES = 64 * 1024
-"""The write buffer of RocksDB's ``default`` family in a copy: the smallest that RocksDB allows. What is larger has all
-families flushed."""
+"""The write buffer of RocksDB's ``default`` family in a copy, the smallest that RocksDB allows. A larger write flushes all
+families."""
 
 _WITHOUT_SETTERS = """[Version]
   rocksdb_version=9.8.4
@@ -115,15 +115,14 @@ _WITHOUT_SETTERS = """[Version]
 
 [CFOptions "default"]
 """
-"""What rocksdict has no method for, as a file of RocksDB's.
+"""Options that rocksdict has no method for, as a file of RocksDB's.
 
-Without these options RocksDB flushes when it is closed, and when it recovers from a failed flush, whatever the memtables hold
-then.
+Without them RocksDB flushes when it is closed, and when it recovers from a failed flush, whatever the memtables hold then.
 """
 
 
 def copy_options(memory: SharedMemory) -> Options:
-    """Return the options of a database that has no write-ahead log, and flushes all families together or none."""
+    """Return the options of a database without a write-ahead log that flushes all families together or none."""
     with TemporaryDirectory() as folder:
         (Path(folder) / "OPTIONS-000001").write_text(_WITHOUT_SETTERS)
         loaded, _ = Options.load_latest(folder)

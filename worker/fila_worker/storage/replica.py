@@ -1,25 +1,25 @@
-"""The copy that a host has of a replicated shard: a store whose durability is the log on other machines.
+"""A host's copy of a replicated shard: a store whose durability is the log on other machines.
 
-The same open database is used in two ways. A *following* copy applies what counts in the log. A *leading* one is the store of
-the shard: a batch is visible at once, goes into the log, and is confirmed when the owner says so.
+The same open database is used in two ways. A *following* copy applies the records that count. A *leading* one is the store of
+the shard: a batch is visible at once, goes into the log, and is confirmed by the owner.
 
-**On the disk is only what is confirmed.** The database has no write-ahead log of its own, so memtables are lost with the
-process. They are flushed only when nothing is unconfirmed, all families together or none. Each batch puts the copy's position
-in the log into the same write. So a copy whose process was killed stands at a confirmed state, and says from where to read
-on. The log has the rest.
+**The disk has confirmed changes only.** The database has no write-ahead log of its own, so memtables are lost with the
+process. They are flushed only when nothing is unconfirmed, all families together or none. Each batch contains the copy's
+position in the log. So after a kill the copy stands at a confirmed state, and reads on from its position. The log has the
+rest.
 
-Rejected: RocksDB's own log. A killed leader has then on its disk what was never confirmed, and the copy must be thrown away.
+Rejected: RocksDB's own log. A killed leader would have unconfirmed changes on its disk, and its copy would have to be
+dropped.
 
 RocksDB must not flush by itself. Its memtables have room for much more than is ever in them, and the budget that other
-databases share does not bound them. The options of :func:`fila_worker.storage.options.copy_options` keep it from flushing
-when it is closed; what rocksdict flushes then, one family after the other, is refused because RocksDB was stopped before.
-That is done also when the interpreter ends. One way is left: RocksDB recovers from a full disk by a flush, when there is room
-again. So a copy counts with being *ahead* of its position. Then it must see in the log what it has already, or it raises
-:class:`DivergedError`.
+databases share does not bound them. The options of :func:`fila_worker.storage.options.copy_options` prevent a flush when it
+is closed, and rocksdict's own flush, one family after the other, fails because RocksDB was stopped before. That is done also
+when the interpreter ends. One way is left: RocksDB recovers from a full disk by a flush, when there is room again. So a copy
+may be *ahead* of its position. Then it must find its changes in the log, or it raises :class:`DivergedError`.
 
-**How a flush begins.** rocksdict flushes one family only. But RocksDB itself flushes all of them, if so told, once a single
-one is full. So a flush is begun by filling the ``default`` family, which has no data and the smallest write buffer. The
-memtables are replaced within the next write, 0.3 to 0.8 ms. RocksDB's own threads write the files.
+**How a flush begins.** rocksdict flushes one family only. But RocksDB can flush all of them once a single one is full. So a
+flush begins by filling the ``default`` family, which has no data and the smallest write buffer. The memtables are replaced
+within the next write, 0.3 to 0.8 ms. RocksDB's own threads write the files.
 """
 
 from collections import deque
@@ -44,17 +44,17 @@ from fila_worker.storage.options import TRIGGER_BYTES, SharedMemory, copy_option
 MEMTABLE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """The size at which RocksDB would flush a family by itself."""
 BUFFERED_BYTES_MAX: Final = MEMTABLE_BYTES_MAX // 2
-"""What a copy takes before it refuses more: an owner that does not pause would have RocksDB flush."""
+"""The size at which a copy refuses more: with an owner that does not pause, RocksDB would flush."""
 MARKER_BYTES_MAX: Final = 1024
-"""A longer body of a marker is not kept: it is written with each batch."""
+"""A longer body of a marker is not kept, because it is written with each batch."""
 CHANGE_BYTES: Final = 64
-"""What a change takes in a memtable beside its key and value."""
+"""The size of a change in a memtable beside its key and value."""
 
 POSITION: Final = b"log position"
 """The key in the state family."""
 LOG_NAME: Final = b"log name"
-"""The key of the name of the log, in the state family: a position means nothing in another log, and those of young logs are
-all alike."""
+"""The key of the name of the log, in the state family. A position is valid in its log only, and those of young logs are
+alike."""
 _POSITION: Final = Struct(">qqQqQQ")
 """A :class:`Position`, and the number of the last batch in the copy, of the same epoch. The body of the last marker comes
 behind it."""
@@ -63,11 +63,11 @@ POSITION_BYTES: Final = _POSITION.size
 _FILLING: Final = bytes(2 * TRIGGER_BYTES)
 
 Append = Callable[[bytes], int]
-"""Begin to append a batch to the log; return its last number. If it raises, nothing was begun."""
+"""Append a batch to the log; return its last number. If it raises, nothing was appended."""
 
 
 class DivergedError(DamageError):
-    """The copy has changes that are not in the log: they were never confirmed. It must be thrown away."""
+    """The copy has changes that are not in the log. They were never confirmed, so the copy must be dropped."""
 
 
 class OtherLogError(DamageError):
@@ -85,21 +85,20 @@ class FlushLimits(NamedTuple):
     """A flush is due so long after the first change."""
     pause_age_ms: int = 120_000
     records: int = 10_000
-    """A flush is due so many offsets after the last one, though nothing may have changed: a restart reads them again, and the
-    log must keep them."""
+    """A flush is due so many offsets after the last one, even without changes: a restart reads them again, and the log must
+    keep them."""
 
 
 class Replica(Database):
-    """A :class:`fila_worker.core.store.Store` while it leads. It has no thread; call :meth:`tend` once a second or more
-    often.
+    """A :class:`fila_worker.core.store.Store` while it leads. It has no thread; call :meth:`tend` at least once a second.
 
-    After :attr:`failure` is set, close it. What was not confirmed is gone then, and it can be opened again.
+    After :attr:`failure` is set, close it. Unconfirmed changes are gone then, and it can be opened again.
     """
 
     def __init__(
         self, path: Path, *, log: str = "", memory: SharedMemory | None = None, limits: FlushLimits | None = None
     ) -> None:
-        """``log``: the name of the log that it is a copy of, from its first opening on; empty: it is not checked.
+        """``log``: the name of its log, from its first opening on; empty: it is not checked.
 
         Raise :class:`OtherLogError`, or another :class:`StorageError`.
         """
@@ -107,7 +106,7 @@ class Replica(Database):
         families = {name: family_options(memory, name, MEMTABLE_BYTES_MAX) for name in Families._fields}
         super().__init__(path, copy_options(memory), families, numbered=True)
         self._stop = finalize(self, self._db.cancel_all_background, True)
-        """Have RocksDB flush nothing any more. It is called at the latest when the interpreter ends."""
+        """Stops all flushes of RocksDB. It is called when the interpreter ends, at the latest."""
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # rocksdict's stub says a method
         self._default = self._db.get_column_family_handle("default")
         self._limits = limits or FlushLimits()
@@ -130,7 +129,7 @@ class Replica(Database):
         self._tidy_wanted = False
         self._tidying: Tidying | None = None
         self.marker = b""
-        """The body of the last marker: who led, or leads, by its own words."""
+        """The body of the last marker: it names the leader."""
         try:
             self.position, self._ahead = self._stored()
             self._check_log(log)
@@ -156,7 +155,7 @@ class Replica(Database):
         return Position(offset, epoch, number, Before(before_epoch, before_number)), ahead
 
     def _check_log(self, log: str) -> None:
-        """Raise :class:`OtherLogError` if the copy is of another log than ``log``. Note the name in one that has none yet."""
+        """Raise :class:`OtherLogError` if the copy is of another log than ``log``. Note the name in one without a name."""
         stored = (self.get(LOG_NAME, self.families.state) or b"").decode(errors="replace")
         if not log or stored == log:
             return
@@ -178,11 +177,11 @@ class Replica(Database):
 
     @property
     def whole(self) -> bool:
-        """Whether all that the copy has was seen in the log. If not, it must not be read, nor lead."""
+        """Whether all its changes were found in the log. If not, it must not be read, nor lead."""
         return self._ahead <= self.position.number
 
     def apply(self, counted: Counted) -> None:
-        """Take in what counts in the log, behind :attr:`position`.
+        """Apply what counts in the log, behind :attr:`position`.
 
         Raise :class:`DivergedError`, or :class:`fila_worker.log.records.RecordError` for a batch that can't be read.
         """
@@ -235,7 +234,7 @@ class Replica(Database):
         self._flush_if_due()
 
     def fail(self, failure: StorageError) -> None:
-        """Take that what is unconfirmed will never be confirmed, or that nobody knows."""
+        """Note that the unconfirmed changes will never be confirmed, or have an unknown outcome."""
         self.failure = self.failure or failure
 
     # --- the storage port ---------------------------------------------------------------------------------------------
@@ -250,9 +249,9 @@ class Replica(Database):
         return Changes()
 
     def commit(self, batch: StoreBatch, *, sync: bool = False) -> None:
-        """Begin to append a batch to the log, and write it to the memtables.
+        """Append a batch to the log, and write it to the memtables; in this order, because the log may refuse a batch.
 
-        In this order, because the log may refuse a batch. ``sync`` is nothing special: the log decides what a power cut does.
+        ``sync`` changes nothing: the log decides what survives a power cut.
         """
         assert isinstance(batch, Changes)
         assert self._append is not None, f"{self._path} does not lead: only the log changes it"
@@ -271,7 +270,7 @@ class Replica(Database):
         self._observe(started_ns, len(batch))
 
     def push(self) -> bool:
-        """Return whether all is confirmed: what is not is on its way."""
+        """Return whether all is confirmed; the rest is on its way."""
         return not self._waiting
 
     def _store(self, changes: Changes, position: Position, ahead: int, size: int) -> None:
@@ -304,7 +303,7 @@ class Replica(Database):
         return pin
 
     def tidy(self) -> None:
-        """Begin to rewrite files without what was removed. It goes on in :meth:`tend`, after a flush."""
+        """Begin to rewrite files without removed data. :meth:`tend` continues it after a flush."""
         if self._tidying is None and not self._tidy_wanted:
             self._asked = self._tidy_wanted = True
             self._flush_if_due()
@@ -330,7 +329,7 @@ class Replica(Database):
     def wants_pause(self) -> bool:
         """Whether the owner should neither commit nor apply anything until this is False.
 
-        Under load there may be no moment without anything unconfirmed, and without it there is no flush.
+        Under load there may always be something unconfirmed, and then nothing can be flushed.
         """
         if self._buffered >= self._limits.pause_bytes:
             return bool(self._waiting) or self._asked or self._flush_runs()
@@ -350,7 +349,7 @@ class Replica(Database):
         self._flush_if_due()
 
     def tend(self, now_ms: int) -> None:
-        """Begin a flush that is due, and go on with what is under way."""
+        """Begin a flush that is due, and continue those under way."""
         self._now_ms = now_ms
         if self._buffered and self._since_ms is None:
             self._since_ms = now_ms
@@ -378,7 +377,7 @@ class Replica(Database):
         return False
 
     def _begin_flush(self) -> None:
-        """Have all memtables replaced, and those of before written to files."""
+        """Replace all memtables, and write the old ones to files."""
         assert not self._waiting, "what is not confirmed must not reach the disk"
         batch = WriteBatch(raw_mode=True)
         batch.put(POSITION, _packed(self.position, self._ahead) + self.marker, self._handles.state)
@@ -406,8 +405,8 @@ class Replica(Database):
             )
 
     def checkpoint(self, path: Path) -> None:
-        """Make a copy in a new directory, at :attr:`position`, of hard links: some ms right after a flush, else as long as a
-        flush takes.
+        """Make a copy in a new directory, at :attr:`position`, of hard links: some ms right after a flush, else the time of a
+        flush.
 
         Raise :class:`StorageError` if something is unconfirmed: call :meth:`flush`, and pause until ``flushing`` is False.
         """
@@ -422,7 +421,7 @@ class Replica(Database):
         """Release the directory. Flush first, unless something is unconfirmed or a flush has failed: then it is lost, as with
         a kill."""
         if not self._waiting and self.failure is None:
-            with suppress(StorageError):  # a disk that refuses: the log has what could not be flushed
+            with suppress(StorageError):  # a disk that refuses: the log has the rest
                 self._flush_to_the_end()
         self._leave()
 

@@ -1,12 +1,12 @@
-"""Which worker hosts a shard that was moved: a file for each of them, ``moved/shard-NNNN``, with the worker's name.
+"""Which worker hosts a moved shard: a file for each, ``moved/shard-NNNN``, with the worker's name.
 
-A shard without a file is hosted by the worker that was started for it. Only the process that has the shard's database open
-writes its file, and RocksDB lets only one process at a time have it open. So all workers of a data directory read the same
-answer, also if one of them is killed during a move. Until the file is written the shard belongs to the old worker. From then
-on it belongs to the next one, which opens it as soon as the old one has closed it. The router has no part in this, and may be
-restarted in the middle of a move.
+A shard without a file is hosted by the worker that was started for it. Only the process with the shard's open database writes
+its file, and RocksDB lets only one process have it open. So all workers of a data directory read the same answer, also if one
+of them is killed during a move. Until the file is written the shard belongs to the old worker. From then on it belongs to the
+next one, which opens it as soon as the old one has closed it. The router takes no part, and may be restarted in the middle of
+a move.
 
-``fila-cluster up`` distributes all shards anew, and removes the files.
+``fila-cluster up`` distributes all shards again, and removes the files.
 """
 
 import os
@@ -85,7 +85,7 @@ class Residence:
 
 
 def forget_moves(data_dir: Path) -> None:
-    """Let each shard be hosted by the worker that is started for it. The caller has the lock of the directory."""
+    """Return each shard to the worker that is started for it. The caller has the lock of the directory."""
     shutil.rmtree(data_dir / FOLDER, ignore_errors=True)
 
 

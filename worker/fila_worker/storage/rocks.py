@@ -1,8 +1,8 @@
 """The storage port on RocksDB with its own write-ahead log.
 
 One log write per batch, synced only with ``durability="fsync"``: without it a batch survives the end of any process, with it
-a power cut too. A worker syncs in a thread (:mod:`fila_worker.log.local`). See :mod:`fila_worker.storage.options` for how it
-is tuned.
+a power cut, too. A worker syncs in a thread (:mod:`fila_worker.log.local`). :mod:`fila_worker.storage.options` has the
+options.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,21 +71,19 @@ class RocksStore(Database):
         return self._log.unconfirmed_bytes
 
     def push(self) -> bool:
-        """Have all that was committed confirmed, now or soon. Return whether it is by now."""
+        """Confirm all commits, now or soon. Return whether they are confirmed by now."""
         return self._log.push()
 
     def _sync(self) -> None:
-        """Sync RocksDB's log, in any thread: writes go on meanwhile."""
+        """Sync RocksDB's log, in any thread, during further writes."""
         try:
             self._db.flush_wal(sync=True)
         except Exception as cause:
             raise failure(self._path, "a sync", cause) from cause
 
     def ready_to_pin(self, families: Sequence[Family]) -> bool:
-        """Return whether the write buffers of some families are small.
-
-        Large ones are flushed in the background, some 100 ms for 30 MiB.
-        """
+        """Return whether the write buffers of some families are small. Large ones are flushed in the background: 30 MiB in
+        some 100 ms."""
         large = self._readers_to_flush(families)
         for reader in large:
             if not reader.property_int_value("rocksdb.num-immutable-mem-table"):  # else it is being flushed
@@ -107,9 +105,9 @@ class RocksStore(Database):
         return pin
 
     def tidy(self) -> None:
-        """Begin to rewrite the files without what was removed, in a thread: RocksDB needs no lock of Python's for it.
+        """Begin to rewrite the files without removed data, in a thread: RocksDB needs no lock of Python's for it.
 
-        A gigabyte of removed messages takes some seconds; commits and reads go on meanwhile.
+        A gigabyte of removed messages takes some seconds; commits and reads continue meanwhile.
         """
         if self._tidying is None or not self._tidying.is_alive():
             self._tidying = Thread(target=_rewrite, args=(list(self._readers.values()),), name="tidy", daemon=True)
