@@ -1,12 +1,11 @@
 """The parts of batches that this shard counts: the members of one batch in one queue.
 
 A part has its counts on disk, written with the change that they count: how many messages were stored as its members, and how
-many of these were acked, dead-lettered and removed. So the counts say what the shard did, whatever clients know of it. A
-message carries the token of its batch in its record, as long as it is a member; a lease keeps the tokens of its messages, so
-an ack reads nothing.
+many of these were acked, dead-lettered and removed. So the counts do not depend on clients. A message carries the token of
+its batch in its record while it is a member; a lease keeps the tokens of its messages, so an ack reads nothing.
 
-A part begins when the owner of its batch has agreed (:mod:`core.batches.batches`). Until then the enqueues that need it wait
-here. The owner seals it, after which it takes no members, and has it forgotten when it has its final counts. The shard asks
+A part begins when the owner of its batch has agreed (:mod:`core.callback_groups.batches`). Until then the enqueues that need
+it wait here. The owner seals it, after which it takes no members, and removes it when it has its final counts. The shard asks
 the owner about a part that stays open for longer than a batch may. So no part stays without its batch.
 """
 
@@ -48,7 +47,7 @@ class MemberOutcome(Enum):
 
 
 class PartRecord(msgspec.Struct, array_like=True):
-    """What is stored of a part. ``until_ms``: when its batch is forgotten if it is not sealed, Unix ms."""
+    """The record of a part. ``until_ms``: when its batch is forgotten if it is not sealed, Unix ms."""
 
     owner: str
     until_ms: int
@@ -69,7 +68,7 @@ decode_part = msgspec.msgpack.Decoder(PartRecord).decode
 
 
 class PartPlace(NamedTuple):
-    """Which part: the queue of its members, and the token of its batch."""
+    """The identity of a part: the queue of its members, and the token of its batch."""
 
     queue: str
     token: bytes
@@ -118,8 +117,7 @@ class BatchParts:
     # --- members ------------------------------------------------------------------------------------------------------
 
     def admit(self, call: "Call", command: "Enqueue") -> bool:
-        """Return whether messages may be stored as members now. If not, they wait until the owner of their batch has
-        answered.
+        """Return whether messages may be stored as members now. Else they wait for the answer of their batch's owner.
 
         Raise :class:`InvalidArgumentError` if the batch takes no more members.
         """
@@ -147,7 +145,7 @@ class BatchParts:
         self._save(place, part, batch)
 
     def refusal(self, queue: str, batch_name: str) -> FilaError | None:
-        """Return why messages can't be members, though they could when their enqueue began; None: they can."""
+        """Return why messages can't be members any more; None: they can."""
         owner, token = parse_batch_id(batch_name)
         try:
             self._check(PartPlace(queue, token), owner)
@@ -171,7 +169,7 @@ class BatchParts:
         return any(part.open and place.queue == queue for place, part in self.parts.items())
 
     def remove_queue(self, queue: str, batch: "StoreBatch") -> None:
-        """Count all members of a queue as removed: it is deleted."""
+        """Count all members of a deleted queue as removed."""
         for place, part in self.parts.items():
             if place.queue == queue and part.open:
                 part.removed += part.open
@@ -181,7 +179,7 @@ class BatchParts:
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def begin(self, place: PartPlace, owner: str, until_ms: int, batch: "StoreBatch") -> None:
-        """Begin a part that its batch's owner knows of. Raise :class:`OverloadedError` for too many parts."""
+        """Begin a part that its batch's owner has. Raise :class:`OverloadedError` for too many parts."""
         self._check_room(len(self.parts))
         part = self.parts[place] = PartRecord(owner, until_ms)
         self._save(place, part, batch)
@@ -196,7 +194,7 @@ class BatchParts:
             )
 
     def seal(self, place: PartPlace, owner: str, batch: "StoreBatch") -> PartRecord:
-        """Take no more members into a part, and return its counts. A part that is not known is sealed without members.
+        """Take no more members into a part, and return its counts. An unknown part is sealed without members.
 
         Enqueues that wait for the part are refused when its question is dropped.
         """
@@ -212,7 +210,7 @@ class BatchParts:
         return part
 
     def forget(self, place: PartPlace, batch: "StoreBatch") -> None:
-        """Forget a part: its owner has the counts, or the batch is no more."""
+        """Forget a part: its owner has the counts, or the batch is gone."""
         if self.parts.pop(place, None) is not None:
             self.complete.pop(place, None)
             batch.delete(part_key(place), self._family)
@@ -221,7 +219,7 @@ class BatchParts:
         batch.put(part_key(place), encode_part(part), self._family)
 
     def _look(self, place: PartPlace, part: PartRecord) -> None:
-        """Have the counts reported if they are final."""
+        """Report the counts if they are final."""
         if part.sealed and not part.open:
             self.complete.setdefault(place, None)
             self.timer.by(AT_ONCE)
@@ -258,7 +256,7 @@ class BatchParts:
                 )
             if ask is not None:  # two batches with one token: at most one of them exists
                 raise InvalidArgumentError(f"batch {batch_id(owner, place.token)!r} is not known: open another one")
-            self._check_room(len(self.parts) + len(self.asks))  # before the owner knows of the part
+            self._check_room(len(self.parts) + len(self.asks))  # before the owner notes the part
             self._tickets += 1
             ask = self.asks[place] = JoinRequest(owner, self._tickets)
         self._waiting_bytes += size_bytes
@@ -303,7 +301,7 @@ def part_key(place: PartPlace) -> bytes:
 
 
 def parse_place(key: bytes) -> PartPlace:
-    """Return which part a key is of. Raise :class:`ValueError` for a key that is of none."""
+    """Return the part of a key. Raise :class:`ValueError` for another key."""
     name, token = key[len(PART) : -BATCH_TOKEN_BYTES - 1], key[-BATCH_TOKEN_BYTES:]
     if not 0 < len(name) <= QUEUE_NAME_BYTES_MAX or key[-BATCH_TOKEN_BYTES - 1 : -BATCH_TOKEN_BYTES] != b"#":
         raise ValueError(f"{key.hex()} is no key of a part of a batch")

@@ -1,8 +1,7 @@
-"""The time when work is due next.
+"""Due times: of a component's or feature's work, and of schedules.
 
-The calendar port: what a shard needs of dates, cron expressions and time zones.
-
-The core has no dates, and reads no files with time zones. The worker gives it a calendar (:mod:`fila_worker.process.cron`).
+:class:`Calendar` is the port for dates, cron expressions and time zones. The core has no dates, and reads no files with time
+zones: the worker passes a calendar (:mod:`fila_worker.process.cron`).
 """
 
 from typing import Final, Protocol
@@ -14,11 +13,11 @@ class DueTimes(Protocol):
     """Points in time, Unix ms, each later than the one before. The same each time they are asked for."""
 
     def after(self, time_ms: int) -> int | None:
-        """Return the first one after a time; None: there is none."""
+        """Return the first one after a time; None: the last one is past."""
         ...
 
     def before(self, time_ms: int) -> int | None:
-        """Return the last one up to a time, included; None: there is none."""
+        """Return the last one up to a time, included; None: all are later."""
         ...
 
 
@@ -30,7 +29,7 @@ class Calendar(Protocol):
         ...
 
     def check_zone(self, timezone: str) -> None:
-        """Raise :class:`InvalidArgumentError` if there is no time zone of this name."""
+        """Raise :class:`InvalidArgumentError` for an unknown time zone."""
         ...
 
     def iso(self, time_ms: int) -> str:
@@ -39,7 +38,7 @@ class Calendar(Protocol):
 
 
 class NoCalendar:
-    """Knows no cron expressions: for tools that open a shard and carry out nothing."""
+    """Rejects cron expressions. Used by tools that only read."""
 
     def times(self, cron: str, timezone: str) -> DueTimes:
         """Refuse."""

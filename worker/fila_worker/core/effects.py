@@ -13,8 +13,8 @@ ANY_LINK: Final = -1
 
 @dataclass(slots=True)
 class Call:
-    """A command's envelope: the client, the request to answer, the queue, when it was read, and the link to the router that
-    it came by."""
+    """A command's envelope: the client, the request to answer, the queue, the time when it was read, and the link that it
+    came by."""
 
     client: bytes
     request: int
@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Push:
-    """Leased messages for a subscription. ``link``: the one by which the subscription was kept alive last."""
+    """Leased messages for a subscription. ``link``: the one of its last heartbeat."""
 
     client: bytes
     queue: str

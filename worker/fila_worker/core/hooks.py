@@ -2,7 +2,7 @@
 
 A queue's scripts run over a batch, because each call into another language costs more than a message. The decisions are
 already checked and in the units of the wire: the core never gets an unchecked value of a script. A failure of a script is a
-value too, never an exception: a message whose hook failed is enqueued, or retried, by its options and the defaults.
+value, too, never an exception: a message whose hook failed is enqueued, or retried, by its options and the defaults.
 """
 
 from collections.abc import Callable, Sequence
@@ -182,7 +182,7 @@ class GuardedHooks:
         self.bypassed = 0
         """The number of runs left out because the breaker was open."""
         self.last_failure = ""
-        """The error of the last run that failed; empty: none failed."""
+        """The error of the last failed run; empty: none."""
         self._failed = hooks.failed
         self.took_ns = 0
         """The duration of the runs of the last call."""

@@ -5,21 +5,21 @@ work that may be long is written as a generator, :data:`Work`. It yields at poin
 and yields the *effort* since the last point. The core has no clock, so effort is counted in things that are read, moved or
 compared, about 2 µs each. The time of scripts is measured by their engine and counted in the same unit.
 
-A command begins at once, and goes on as long as the turn has effort for it. Usually it ends within the turn, and no job is
-made. Else it becomes a *job*: it goes on later, a step at a time, in rotation with other jobs, and its last step answers.
+A command begins at once, and runs as long as the turn has effort for it. Usually it ends within the turn. Else it becomes a
+*job*: it continues later, a step at a time, in rotation with other jobs, and its last step answers.
 
 Work that begins at once may take half of a turn's effort. The rest is for the commands behind it that take no steps, because
 frames are read one after the other: a hundred clients that read pages must not delay an enqueue by all their pages.
 
-Jobs wait in *lines*, and only the first of a line goes on. Commands of one client are in one line, so they take effect in the
+Jobs wait in *lines*, and only the first of a line runs. Commands of one client are in one line, so they take effect in the
 order in which it sent them. Enqueues are in their queue's line: a later enqueue never overtakes an earlier one.
 
 Between two steps anything may happen: queues are deleted and created again, lanes are forgotten, messages move. So a job
-keeps as little as possible from one step to the next, and checks again whether it is still valid. A restart drops all jobs.
-Their clients get no answer, and repeat their commands.
+keeps as little as possible between steps, and checks again whether it is still valid. A restart drops all jobs. Their clients
+get no answer, and repeat their commands.
 
 Rejected: threads (the state has one owner), a clock in the core (runs would not repeat), and a state machine for each verb (a
-generator is one, and reads like the loop that it is).
+generator is one).
 """
 
 from collections import Counter, OrderedDict, deque
@@ -55,7 +55,7 @@ EFFORT_NS: Final = 2000
 
 RETRY_S_MIN: Final = 0.1
 RETRY_S_MAX: Final = 10.0
-"""The bounds of the time to try again if too many jobs are open: a few turns, and the timeout of a patient client."""
+"""The bounds of the time to try again if too many jobs are open: a few turns, and the usual timeout of a client."""
 
 
 class Job:
@@ -90,7 +90,7 @@ class Jobs:
         """The number of jobs."""
         self.size_bytes = 0
         self.stepping: Job | None = None
-        """The job whose step is in progress; after an exception, the job that caused it."""
+        """The job whose step is in progress; after an exception, the job that raised it."""
         self._pace = DeliveryRate()
         """The rate at which jobs end."""
         self.left = limits.turn_effort
@@ -106,7 +106,7 @@ class Jobs:
         return any(job.call == call for jobs in self._lines.values() for job in jobs)
 
     def next_step(self, now_ms: int) -> int | None:
-        """Return when a job can go on, Unix ms."""
+        """Return when a job can continue, Unix ms."""
         if not self.open:
             return None
         return now_ms + REST_MS if all(jobs[0].resting for jobs in self._lines.values()) else AT_ONCE

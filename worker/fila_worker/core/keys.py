@@ -5,8 +5,8 @@ priority first (biased by 2**31, so that negative ones sort first), then enqueue
 *place in line*. The message keeps them when it moves to the dead letter queue of its shard and back.
 
 A sequence number is given out by the shard that stores the key, once in its history, so no two messages have the same place.
-A message that arrives from another shard gets a new number, though its id may have one of this shard: the shard may have been
-put back to an earlier state, and have given that number out again, or not yet.
+A message from another shard gets a new number, though its id may have one of this shard: the shard may have been restored to
+an earlier state, and give that number out again.
 """
 
 from struct import Struct

@@ -1,4 +1,4 @@
-"""The life of a message as a table: the places of a message, the events in each place, and the next place.
+"""The lifecycle of a message as a table: the places of a message, the events in each place, and the next place.
 
 The core does not read the table: each command acts in its own module, fast and in batches. The table defines what all
 commands together must do. Tests take the real core through each row, and through the pairs without a row. The simulation's
@@ -26,7 +26,7 @@ class MessagePlace(StrEnum):
 
 
 class LifecycleEvent(StrEnum):
-    """An event in the life of a message. The value is its text in the docs."""
+    """An event in the lifecycle of a message. The value is its text in the docs."""
 
     ENQUEUE = "Enqueue"
     ENQUEUE_LATER = "Enqueue, to be delivered later"

@@ -46,7 +46,7 @@ CHANGES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
 class CountedHistogram:
-    """Counts by size. ``counts[i]``: of values up to ``bounds[i]`` and above the bound before; the last: of larger ones."""
+    """Counts by size. ``counts[i]``: of values up to ``bounds[i]`` and above the bound before; the last: of larger values."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -70,7 +70,7 @@ SPAN_MS: Final = 10_000
 """A delivery so long ago counts about a third (1/e) of a present one."""
 
 KNOWN_MS_MIN: Final = 1000
-"""No rate is given over a shorter time than this: the first batch of a backlog is no measure for the next."""
+"""Rates need at least this time: the first batch of a backlog does not predict the next."""
 
 COUNT_MIN: Final = 0.01
 """If the decayed count of deliveries is lower than this, they are too old for a rate."""
@@ -93,7 +93,7 @@ class DeliveryRate:
         self.delivered, self.noted_ms = left + count, now_ms
 
     def per_second(self, now_ms: int) -> float:
-        """Return the messages a second; 0 if none were delivered recently."""
+        """Return the messages a second; 0 without recent deliveries."""
         left = self._left(now_ms)
         if left < COUNT_MIN:
             return 0.0

@@ -3,9 +3,9 @@
 It reads the queues, the lanes with their counts (not the messages), the leases with the keys that they list, and the first
 delayed message. So the cost of a restart depends on the messages in flight and the number of lanes, never on the backlog.
 
-It goes in steps of a bounded number of records, so that the other shards of a process go on meanwhile. Nothing is written
-before the last step. A record that can't be read, or contradicts another one, raises :class:`DamageError`: a shard that went
-on without the record would overwrite data that may still be rescued.
+It takes steps of a bounded number of records, so that the other shards of a process run meanwhile. Nothing is written before
+the last step. A record that can't be read, or contradicts another one, raises :class:`DamageError`: without the record, the
+shard would overwrite data that may still be rescued.
 """
 
 from collections.abc import Generator
@@ -40,7 +40,7 @@ EPOCHS_SKIPPED: Final = 1 << 12
 
 
 def begin_anew(store: Store, index: int, shards: int) -> int:
-    """Prepare a restored copy of a shard: its epochs are later than all that the original had since. Return the next epoch.
+    """Prepare a restored copy of a shard: it skips all epochs of the original. Return the next epoch.
 
     Raise the errors of :func:`recover_in_steps`.
     """

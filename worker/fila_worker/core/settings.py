@@ -61,7 +61,7 @@ class Limits:
 
     # fairness keys
     key_table_part_max: int = 250_000
-    """Fairness keys in one part of a queue's table: a dictionary that grows moves all its keys, 10 ms for 175,000."""
+    """Fairness keys in one part of a queue's table: a growing dictionary moves all its keys, 10 ms for 175,000."""
 
     # cold keys
     warm_lanes_max: int = 100_000
@@ -79,8 +79,8 @@ class Limits:
     busy_wait_turns_max: int = 1000
     """Turns that a busy key may wait while new keys have turns: a flood of one-message tenants must not starve it."""
     fresh_turns_max: int = 100
-    """Turns of new keys in a row before a busy key may have one: a round of busy keys may take longer than that, and a new
-    key must never wait for all of it."""
+    """Turns of new keys in a row before a busy key may have one: a round of busy keys may take longer, and a new key must
+    never wait for all of it."""
     void_entries_max: int = 1000
     """Void entries of keys that owed and left in a ring. There may be more of them if more keys owe, up to one for each."""
 
@@ -94,7 +94,7 @@ class Limits:
     turn_due_max: int = 1000
     """Due entries that one turn takes. The others follow in the next turn, so that no turn is long."""
     due_note_bytes_max: int = 64 * 1024
-    """The notes of due entries that one turn takes, approximately: what they list is work, too."""
+    """The notes of due entries that one turn takes, approximately: their content is work, too."""
     due_read_bytes_max: int = 8 * MIB
     """The bytes of due messages that one turn reads: large messages would make the turn long, and its batch large."""
     due_read_messages_max: int = 16
@@ -110,7 +110,7 @@ class Limits:
     transfer_repeat_ms: int = 1000
     """After this time an unconfirmed batch is sent again: the other shard, or the router, was away."""
     past_streams_max: int = 16
-    """Past streams of a shard that are still remembered: a frame may have been on its way for long."""
+    """Past streams of a shard that are remembered, because a frame may arrive late."""
     appointment_wait_ms_max: int = 3000
     """How long a command waits for another shard's answer: less than the usual timeout of a client."""
     rate_wait_ms_max: int = 4000
@@ -120,14 +120,14 @@ class Limits:
     batches_max: int = 10_000
     """Batches whose callbacks go to queues of this shard, some 500 bytes each in memory."""
     batch_parts_max: int = 10_000
-    """Pairs of a batch and a queue of this shard that has members: their counts are in memory, and a queue that is deleted
+    """Pairs of a batch and a queue of this shard that has members: their counts are in memory, and the deletion of a queue
     changes all of its own in one turn."""
     batch_queues_max: int = 1000
     """Queues that one batch may have members in."""
     batch_callback_bytes_max: int = 256 * MIB
     """The callbacks of all these batches, on disk."""
     batch_open_ms_max: int = 24 * 3600 * 1000
-    """How long a batch may be open: its client may be dead."""
+    """How long a batch may be open: its client may have ended."""
     ended_batches_max: int = 8192
     """Batches that have ended and are remembered, so that a repeated seal gets its first answer again."""
     batch_waits_max: int = 1000
@@ -155,7 +155,7 @@ class Limits:
     redrive_messages_max: int = 1000
     """Messages that one redrive moves, so that no turn is long: callers repeat it."""
     redrive_look_messages_max: int = 10_000
-    """Messages of a key that one redrive searches for dead letters, in a queue that has other messages too."""
+    """Messages of a key that one redrive searches for dead letters, in a queue that has other messages, too."""
     redrive_places_max: int = 100_000
     """Places that one redrive searches for the messages that it names, about 1 µs each; without a bound for the first."""
 
@@ -192,7 +192,7 @@ class Limits:
     """The bytes of one page of them, and of one more change."""
 
     recovery_records_max: int = 1000
-    """Records that a step of a recovery reads: some 10 ms, because the other shards of the process go on between steps."""
+    """Records that a step of a recovery reads: some 10 ms, because the other shards of the process run between steps."""
 
     # caches and views
     reserved_bytes_max: int = 16 * MIB
@@ -204,8 +204,8 @@ class Limits:
     view_examined_messages_max: int = 10_000
     """Messages that are read for one page of a view, so that no turn is long."""
     view_wait_ms_max: int = 2000
-    """How long an opening waits until a pin would keep little memory: a disk may be slow, and a client waits for 5 s. After
-    that the view is opened all the same."""
+    """How long an opening waits until a pin would keep little memory: a disk may be slow, and a client waits for 5 s. Then
+    the view is opened in any case."""
     view_names_at_once: int = 2000
     """Names of keys that an opening sorts at once: a millisecond."""
     view_keys_max: int = 10_000
@@ -218,11 +218,11 @@ class Limits:
     """The effort of commands and jobs in a turn, beside deliveries and due entries. A unit is about 2 µs, so 12 ms on a quiet
     machine."""
     step_effort: int = 500
-    """The effort of a job before others go on: a fraction of a turn, and enough to make the cost of a step small."""
+    """The effort of a job before the next one: a fraction of a turn, and enough to make the cost of a step small."""
     jobs_max: int = 4096
     """Jobs of a shard that are open at a time."""
     client_jobs_max: int = 256
-    """The same for each client. A client's jobs go on one after the other."""
+    """The same for each client. A client's jobs run one after the other."""
     jobs_bytes_max: int = 64 * 1024 * 1024
     """The bytes of messages in all enqueues that are jobs."""
     enqueue_step_messages: int = 500
@@ -239,8 +239,8 @@ class Limits:
     turn_waits_max: int = 2000
     """Receives whose time is up that are answered in one turn."""
     unconfirmed_bytes_max: int = 16 * MIB
-    """Commits that the log has not confirmed. Above this no more frames are read: what is held for them would grow without
-    end."""
+    """Commits that the log has not confirmed. Above this no more frames are read, so that the held effects do not grow
+    without end."""
 
 
 DEFAULTS = Limits()

@@ -6,7 +6,7 @@ The owner of a shard calls, each turn::
     effects = shard.turn(now_ms)          # what is due, deliveries, one batch; then, and only then, send the effects
 
 The features of a shard are its components, listed in :data:`COMPONENTS`. Each has its commands, its part of the memory and
-its timer.
+its due time.
 
 The shard does not read a clock, a socket or a disk: time is an argument, storage a port. A command either takes full effect,
 or raises a :class:`FilaError` before it changes anything. Any other error, and a :class:`StorageError`, leaves memory ahead
@@ -169,7 +169,7 @@ class Shard(State):
             self.conclude(call, command, error)
 
     def queue_by_template(self, name: str, now_ms: int) -> Queue:
-        """Make and return a queue that an enqueue names and that does not exist.
+        """Make and return a missing queue for an enqueue.
 
         Raise :class:`QueueNotFoundError` if its name matches no template.
         """
@@ -214,7 +214,7 @@ class Shard(State):
             component.on_grants(grants, now_ms)
 
     def new_session(self, now_ms: int) -> None:
-        """Begin a session: the router has registered this shard again. Tokens held are void, and wants are sent again."""
+        """Begin a session: the router has registered this shard again. Held tokens are void, and wants are sent again."""
         for component in self.components:
             component.on_session(now_ms)
 
@@ -266,7 +266,7 @@ class Shard(State):
         end_client(self, client, now_ms)
 
     def rest_transfers(self, until_ms: int) -> None:
-        """Let the transfers to other shards rest until a time, Unix ms; 0: go on now."""
+        """Pause the transfers to other shards until a time, Unix ms; 0: continue now."""
         self.outbox.rest(until_ms)
 
     def transfers_rest(self, now_ms: int) -> bool:
@@ -294,14 +294,14 @@ class Shard(State):
         :meth:`next_due` returns when more is due. Call it after the waiting frames were applied, so that a heartbeat that was
         read late still counts. If some frames are not read yet (``behind``), leases that they may renew do not end.
         """
-        if now_ms < self._turn_ms:  # the clock was set back: what was due by the old time may be due before
+        if now_ms < self._turn_ms:  # the clock was set back, so all due times are in doubt
             for timer, _, _ in self._timed:
                 timer.due_ms = AT_ONCE
         self._turn_ms = now_ms
         return self.commit(ticked=self._act(now_ms))
 
     def _act(self, now_ms: int) -> bool:
-        """Let the components act whose time has come. Return whether any did."""
+        """Call the components that are due. Return whether any was."""
         ticked = False
         for timer, tick, patient in self._timed:
             if timer.due_ms <= now_ms and not (patient and self.behind):

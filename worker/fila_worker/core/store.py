@@ -5,12 +5,9 @@ be durable later (:attr:`Store.confirmed`); the shard's owner waits for that bef
 ordered key-value store can provide this. RocksDB implements it (:mod:`fila_worker.storage.rocks`), and so does a sorted dict
 for tests (:mod:`fila_worker.storage.memory`), under the same contract tests.
 
-When a shard asks its storage to give back the disk space of messages that are gone.
-
-The storage drops what was removed when it rewrites files, which it does for writes. A queue that was emptied gets none, so
-without this its disk space would stay taken for as long as nothing happens.
-
-Giving back takes time of the disk and of a core. So it waits for a quiet moment, and for waste that is worth it.
+:class:`DiskSpace` decides when a shard asks its storage to give back the space of removed messages. The storage drops them
+when it rewrites files, which it does for writes. An emptied queue gets none, so its space would stay taken. Rewriting takes
+time of the disk and of a core. So it waits for a quiet moment, and for waste that is worth it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +21,7 @@ Family: TypeAlias = Any
 
 
 class DamageError(StorageError):
-    """The stored data is not what was written. A retry does not help: the shard must not be served, nor written to."""
+    """The stored data is not the written data. A retry does not help: the shard must not be served, nor written to."""
 
 
 class UnfitStoreError(StorageError):
@@ -47,7 +44,7 @@ class Families(NamedTuple):
     delayed: Family
     """Message key → ``due u64 · flags u8`` · record. The key is the message's place once it is due."""
     schedule: Family
-    """``due u64 · kind u8 · subject`` → a note, mostly empty. What comes due; see :mod:`core.model.due_index`."""
+    """``due u64 · kind u8 · subject`` → a note, mostly empty; see :mod:`core.model.due_index`."""
     leases: Family
     """``lease u64`` → :class:`core.model.leases.LeaseRecord`, one for each delivery batch. Once the whole batch is acked, the
     mark of :mod:`core.model.acked_messages`. When its messages are gone, its client, remembered for repeated settlements."""
@@ -74,7 +71,7 @@ class StoreBatch(Protocol):
         """Set ``key``."""
 
     def delete(self, key: bytes, family: Family, /) -> None:
-        """Remove ``key``; no error if it is not there."""
+        """Remove ``key``, if it is there."""
 
     def delete_range(self, begin: bytes, end: bytes, family: Family, /) -> None:
         """Remove all keys from ``begin`` up to, not including, ``end``."""
@@ -128,10 +125,8 @@ class Store(Protocol):
         """
 
     def push(self) -> bool:
-        """Have all that was committed confirmed, now or soon. Call it after the last commit of a turn.
-
-        Return whether all of it is confirmed by now.
-        """
+        """Confirm all commits, now or soon. Call it after the last commit of a turn. Return whether all are confirmed by
+        now."""
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """Return one value, or None."""
@@ -159,7 +154,7 @@ class Store(Protocol):
 
 
 LOOKS_QUIET: Final = 5
-"""So many looks in a row, a second apart, must find the shard quiet."""
+"""The shard must be quiet at so many looks in a row, a second apart."""
 
 COMMITS_QUIET_MAX: Final = 20
 """A shard that commits less often between two looks is quiet."""

@@ -1,4 +1,4 @@
-"""The work of the clock: carrying out the entries of the due index.
+"""The due work of the clock: carrying out the entries of the due index.
 
 Each turn takes due entries in bounded steps. Messages past their time to live are dead-lettered, delayed messages come in
 line, dedup ids are forgotten, the broker's own enqueues are tried again, and idle queues are checked.

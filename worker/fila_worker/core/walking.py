@@ -1,9 +1,9 @@
 """Walks over all fairness keys, or all leases, of a queue that take many turns.
 
-Keys come and go while a walk rests. So a walk takes keys in *portions*, in the order in which they were made. It remembers
-where the next portion begins: the number of keys before it, and the number of keys that the queue has ever forgotten. When
-keys are forgotten, the position moves back by as many. So a walk meets each key that exists all the time, and each key that
-is made meanwhile. It may meet some keys twice.
+Keys come and go while a walk rests. So a walk takes keys in *portions*, in the order in which they were made. Its position is
+the number of keys before the next portion, and the number of keys that the queue has ever forgotten. When keys are forgotten,
+the position moves back by as many. So a walk meets each key that exists all the time, and each key that is made meanwhile. It
+may meet some keys twice.
 
 Rejected: ids in a sorted list (60 bytes a key), and a list of all keys when a walk begins (8 MiB for each walk over a
 million).

@@ -27,8 +27,8 @@ LANE_COST: Final = 2
 
 
 _MARK: Final = b"\x00"
-"""The first byte of an acked lease's record. No other record in the family begins with it. The length of the client's id
-follows (0: a reservation), then the id, then the message keys."""
+"""The first byte of an acked lease's record, unique in the family. The length of the client's id follows (0: a reservation),
+then the id, then the message keys."""
 
 
 class AckedMessages:
@@ -86,7 +86,7 @@ _CLIENT_AT: Final = len(_MARK) + 4
 
 
 class Mark(NamedTuple):
-    """What a mark says. ``client``: empty if a reservation held the lease."""
+    """The content of a mark. ``client``: empty if a reservation held the lease."""
 
     client: bytes
     keys: list[bytes]
@@ -98,7 +98,7 @@ def pack_mark(client: bytes, keys: list[bytes]) -> bytes:
 
 
 def parse_mark(data: bytes) -> Mark:
-    """Return what a mark says. Raise :class:`ValueError` if it is malformed."""
+    """Return the content of a mark. Raise :class:`ValueError` if it is malformed."""
     keys_at = _CLIENT_AT + int.from_bytes(data[len(_MARK) : _CLIENT_AT], "big")
     if len(data) < keys_at or (len(data) - keys_at) % MESSAGE_KEY_BYTES:
         raise ValueError(f"the mark of an acked lease has {len(data)} bytes, its client ends at {keys_at}")

@@ -10,9 +10,9 @@ turns come next are warmed up with it, because a read of many messages costs lit
 the keys to cool down: a hand goes over the warm lanes in the order in which they became warm (Corbato's clock algorithm,
 without a reference bit), a bounded number of steps a turn.
 
-Cost: 0.4 KiB for a cold key with its name, 1 KiB for a warm one with a message of 100 bytes. Rejected: the packed form for
-the whole key (it saves 200 bytes, and the ring would have to know two kinds of keys), and least recently used lanes (a move
-for each message).
+Cost: 0.4 KiB for a cold key with its name, 1 KiB for a warm one with a message of 100 bytes. Rejected: the packed form for the
+whole key (it saves 200 bytes, and the ring would have two kinds of keys), and least recently used lanes (a move for each
+message).
 """
 
 from collections import OrderedDict
@@ -232,4 +232,4 @@ def _cool(state: "State", lane: Lane) -> None:
     state.buffers.clear(lane)
     key.cold, key.only, key.only_lane, key.heads = packed(lane.id, lane.stored, lane.delayed, floor), None, None, None
     del state.lanes[lane.id]
-    del lane.key  # code that still has the object must fail, not go on with it
+    del lane.key  # code that still has the object must fail

@@ -4,10 +4,9 @@ A *component* is a feature with everything that belongs to it: its commands, its
 state, its work when a time is due, and its invariants. A shard has one list of components, :data:`core.shard.COMPONENTS`, and
 calls them in that order. So a feature with a state and a timer is a module of its own and a line in that list.
 
-A component has one timer, :attr:`~core.timer.DueTime.due_ms`. Code with an earlier due time lowers it
-(:meth:`~core.timer.DueTime.by`), and ``tick`` returns the next one. It may be too early, because the due work may be gone by
-then, but never too late. A turn calls no component whose time has not come, so a turn without work costs one comparison for
-each component.
+A component has one due time, :attr:`~core.due_time.DueTime.due_ms`. Code with an earlier one lowers it
+(:meth:`~core.due_time.DueTime.by`), and ``tick`` returns the next one. It may be too early, because the due work may be gone
+by then, but never too late. A turn skips components that are not due, so a turn without work costs one comparison for each.
 
 Rejected: a heap of deadlines. The order within a turn is that of the list, because messages that come back must be in line
 before the delivery. And a shard has some twenty components: to compare as many numbers takes less than a microsecond.
@@ -28,7 +27,7 @@ Verb: TypeAlias = "Callable[[State, Call, Any], Reply | Work | None]"
 """Carries out one kind of command. Returns the answer; None if the answer comes later, or never; work if it may take long."""
 
 PeerVerb: TypeAlias = "Callable[[State, Any, int], None]"
-"""Takes in one kind of message of another shard; the last argument is the time. An answer is another message."""
+"""Handles one kind of message of another shard; the last argument is the time. An answer is another message."""
 
 Steps: TypeAlias = Generator[None, int | None, None]
 """Work in steps. The time, Unix ms, may be sent with each step."""
@@ -54,7 +53,7 @@ class Component:
     """Whether due work may wait for a turn that has another cause."""
 
     def __init__(self, state: "State", timer: DueTime | None = None) -> None:
-        """``timer``: the timer of the part of the state with the due times; by default a new one."""
+        """``timer``: the due time in the part of the state that changes it; by default a new one."""
         self.state = state
         self.timer = timer or DueTime()
 
@@ -63,7 +62,7 @@ class Component:
         yield from ()
 
     def tick(self, now_ms: int) -> int | None:
-        """Do a bounded part of the due work. Return the next due time, Unix ms; None: not before the timer is lowered."""
+        """Do a bounded part of the due work. Return the next due time, Unix ms; None: not before the due time is lowered."""
         return None
 
     def on_config(self, now_ms: int) -> None:

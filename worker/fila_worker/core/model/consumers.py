@@ -33,7 +33,7 @@ class Consumer:
     def __init__(self, client: bytes, now_ms: int) -> None:
         self.client = client
         self.leaving = False
-        """Whether it said goodbye or is lost. It gets nothing more, and its leases and demands are taken from it in steps."""
+        """Whether it has left or is lost. It gets nothing more, and its leases and demands are taken from it in steps."""
         self.seen_ms = now_ms
         self.leases: dict[int, Lease] = {}
         self.subscriptions: dict[int, Subscription] = {}

@@ -1,13 +1,13 @@
 """The due index, one durable index in the order of time of everything that waits for the clock; and delayed messages.
 
 An entry ``due · kind · subject`` means only "check this subject then": a delayed message to release, a message that may be
-too old, dedup ids to forget, a queue that may be idle. The subject decides whether anything is to be done. A message that was
-cancelled, purged or delayed again leaves an entry behind, which is dropped when its time comes. So the index is never
-searched, and a million delayed messages cost nothing while none is due.
+too old, dedup ids to forget, a queue that may be idle. The subject decides whether anything is to be done. A cancelled,
+purged or again delayed message leaves an entry behind, which is dropped when its time comes. So the index is never searched,
+and a million delayed messages cost nothing while none is due.
 
 Memory holds one number, the earliest due time. The family is not read from its start, where the tombstones of removed entries
 are, but from a cursor that moves with time (the checkpoint of Facebook's FOQS). The cursor is exact, because many entries may
-be due in one millisecond and are taken in many turns. A checkpoint of the cursor is durable, so a restart begins there too.
+be due in one millisecond and are taken in many turns. A checkpoint of the cursor is durable, so a restart begins there, too.
 """
 
 from enum import IntEnum

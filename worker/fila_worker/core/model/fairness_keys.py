@@ -83,9 +83,9 @@ class FairnessKey:
         self.active = False
         self.paused = False
         self.blocked_head = b""
-        """In a strictly ordered queue: the place of its first message, if that waits for tokens. The others wait too."""
+        """In a strictly ordered queue: the place of its first message, if that waits for tokens. The others wait, too."""
         self.credit = 0
-        """What is left of the turn in progress, in thousandths of a unit of cost. Below 0 it is a debt."""
+        """The rest of the turn in progress, in thousandths of a unit of cost. Below 0 it is a debt."""
         self.held = 0
         """The number of messages leased or waiting for a retry. Counted only if the queue has a cap on them."""
         self.joined_turn = 0
@@ -106,7 +106,7 @@ class FairnessKey:
 
     @property
     def lanes(self) -> dict[tuple[str, ...], Lane]:
-        """Its lanes by throttle keys. A cold key is warmed up by this; only to read, use :attr:`views`."""
+        """Its lanes by throttle keys. This warms a cold key up; only to read, use :attr:`views`."""
         if self.cold is not None:
             warm_up(self)
         if self.only is not None:
@@ -208,7 +208,7 @@ class FairnessKey:
         return None
 
     def first_is_blocked(self) -> None:
-        """Let the lane that :meth:`first_lane` returned wait."""
+        """Block the lane that :meth:`first_lane` returned."""
         assert self.heads is not None, f"{self.name!r} has a sole lane, which never waits"
         _, _, lane = heappop(self.heads)
         lane.head_place = b""
@@ -216,7 +216,7 @@ class FairnessKey:
         self.blocked += 1
 
     def deficit(self, quantum: int) -> float:
-        """Return what is left of ``weight × quantum`` in the key's round; 0 while it has nothing to deliver."""
+        """Return the rest of ``weight × quantum`` in the key's round; 0 while it has nothing to deliver."""
         if not self.active:
             return 0
         entitled = self.weight * quantum * MILLI
@@ -224,7 +224,7 @@ class FairnessKey:
 
 
 SHRINK_MIN: Final = 64
-"""A part that never had more keys than this is not rebuilt: it would save too little memory."""
+"""A part that never had more keys is not rebuilt: it would save too little memory."""
 
 
 class KeyTable:

@@ -1,8 +1,8 @@
 """The tokens of one set of throttle keys, and the lanes of a shard that need them.
 
 Tokens that the bank grants are *dealt* to the waiting lanes, message by message, in turns of their keys' weights: where lanes
-wait, tokens are scarce, not deliveries. A lane spends only tokens that were dealt to it, so the order in which lanes are
-served does not matter. A lane without tokens for its next message waits in line again.
+wait, tokens are scarce, not deliveries. A lane spends only its dealt tokens, so the order in which lanes are served does not
+matter. A lane without tokens for its next message waits in line again.
 """
 
 from collections import OrderedDict
@@ -63,7 +63,7 @@ class ParkedKeys(dict[str, int]):
         """A heap of the keys by the end of their parks. An entry that differs from the park is stale."""
 
     def add(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
-        """Park keys until a time. Return the parks that are new: a known later end stays."""
+        """Park keys until a time. Return the new parks: a later end stays."""
         news = {key: until_ms for key, until_ms in parks.items() if until_ms > max(now_ms, self.get(key, 0))}
         for key, until_ms in news.items():
             self[key] = until_ms
@@ -157,7 +157,7 @@ class LaneTokens:
         return True
 
     def block(self, lane: "Lane", need: int) -> None:
-        """Let a lane wait for this number of tokens; first in line, if its turn is not over."""
+        """Block a lane until it has this number of tokens; first in line, if its turn is not over."""
         self.collect(lane)
         lane.need = need
         lane.blocked = True
@@ -167,7 +167,7 @@ class LaneTokens:
             self.waiting.move_to_end(lane, last=False)
 
     def release(self, lane: "Lane") -> None:
-        """Let a waiting lane try again."""
+        """Unblock a waiting lane."""
         del self.waiting[lane]
         self.uncounted.pop(lane, None)
         lane.blocked = False
@@ -206,7 +206,7 @@ class LaneTokens:
     # --- dealing ------------------------------------------------------------------------------------------------------
 
     def deal(self) -> "list[Lane]":
-        """Deal the pool to waiting lanes. Return the lanes that may go on."""
+        """Deal the pool to waiting lanes. Return the lanes with enough tokens."""
         waiting, pool = self.waiting, self.pool
         dealt: dict[Lane, None] = {}
         while waiting and pool > 0:

@@ -48,7 +48,7 @@ ENTRY_BYTES: Final = 170
 
 
 NO_LEASES: Final = cast("set[bytes]", frozenset())
-"""``leased`` of a lane that had no lease yet, shared: with many keys most have none, and a set takes 216 bytes."""
+"""``leased`` of a lane without a lease so far, shared: with many keys most have none, and a set takes 216 bytes."""
 
 NONE_ACKED: Final = cast("list[bytes]", ())
 """``acked`` of a lane that had no acked message yet, shared for the same reason."""
@@ -270,7 +270,7 @@ class Lane:
         return line.pop(0) if isinstance(line, list) else line.popleft()
 
     def lengthen(self) -> deque[Entry]:
-        """Make a long line a deque, and return it. A loop that has the line would go on with the old list."""
+        """Make a long line a deque, and return it. A loop over the line must continue with the new one."""
         line = self.line = deque(self.line)
         return line
 
@@ -312,7 +312,7 @@ class Lane:
         return sorted((*self.line, *self.returned), key=lambda entry: entry[0])
 
     def refill(self, items: list[Entry], *, exhausted: bool) -> None:
-        """Take in the result of a scan from ``tail``. ``exhausted``: the scan came to the lane's end."""
+        """Add the result of a scan from ``tail``. ``exhausted``: the scan came to the lane's end."""
         claimed = self.claimed
         self.line.extend([entry for entry in items if entry[0] not in claimed] if claimed else items)
         self.tail = None if exhausted else after(items[-1][0])
@@ -420,8 +420,8 @@ def refill(state: "State", lane: "Lane") -> None:
 def unpack_stored(record: bytes) -> Record:
     """Return a stored record, decoded.
 
-    A record that can't be read is damage, :class:`DamageError`. It is not the fault of the client whose command met it, and
-    not a refusal, because the command may have changed something by then.
+    A record that can't be read is damage, :class:`DamageError`: not the fault of the client whose command met it, and not a
+    refusal, because the command may have changed something by then.
     """
     try:
         return unpack_record(record)

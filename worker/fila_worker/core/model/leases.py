@@ -91,7 +91,7 @@ decode_lease = msgspec.msgpack.Decoder(LeaseRecord).decode
 
 
 class Finished(NamedTuple):
-    """A lease that is over: its client (None: a reservation), and how its members ended, or :data:`SETTLED` for all."""
+    """An ended lease: its client (None: a reservation), and how its members ended, or :data:`SETTLED` for all."""
 
     client: bytes | None
     members: "list[Member] | bool"
@@ -142,7 +142,7 @@ class Lease:
         self.mortal = False
         """Whether one of its messages has a time to live, which must be checked when the message comes back."""
         self.batches: dict[int, bytes] | None = None
-        """The tokens of the batches that its messages are members of, by index; None: they are in no batch."""
+        """The tokens of its messages' batches, by index; None: its messages are in no batch."""
         self.taken = False
         """Whether a member was taken from its holder. Then the end of each member is remembered as long as the lease is."""
         self.leased_ms = now_ms
@@ -298,8 +298,8 @@ class LeaseBook:
     def remember(self, lease_id: int, finished: Finished, batch: "StoreBatch") -> None:
         """Remember how a lease without messages ended. If there are too many, forget the one that ended first.
 
-        A lease that was settled as a whole is remembered over a restart. A reservation's lease is not remembered, because it
-        is never settled by a fence.
+        A lease that was settled as a whole is remembered over a restart. A reservation's lease is not: it is never settled by
+        a fence.
         """
         if finished.client is None or finished.members is not SETTLED:
             batch.delete(pack_u64(lease_id), self._family)
@@ -352,7 +352,7 @@ class LeaseBook:
         self.expiry.due_ms = min(self.expiry.due_ms, expires_ms)
 
     def pop_expired(self, now_ms: int) -> Lease | None:
-        """Return a lease with members that have expired; None if there is none."""
+        """Return a lease with expired members; None: no lease has any."""
         while self.due and self.due[0][0] <= now_ms:
             _, lease_id = heappop(self.due)
             lease = self.leases.get(lease_id)
@@ -365,7 +365,7 @@ class LeaseBook:
         return None
 
     def next_expiry(self) -> int | None:
-        """Return a time before which no lease expires, Unix ms; None if there are no leases."""
+        """Return a time before which no lease expires, Unix ms; None without leases."""
         return self.due[0][0] if self.due else None
 
 

@@ -83,8 +83,7 @@ def pack_entry(entry: LedgerEntry) -> bytes:
 
 
 class Generation(NamedTuple):
-    """A time in which the cluster had a certain number of shards. ``last``: the highest sequence number that any of them
-    gave."""
+    """A time with a certain number of shards. ``last``: the highest sequence number that any of them gave."""
 
     last: int
     shards: int
