@@ -1,12 +1,11 @@
 """Delivery: deficit round robin picks messages for demands with credit, and their leases go into the turn's batch.
 
 Demands take turns. A demand gets messages in batches, at most its share of the pending messages, so that a second consumer of
-the queue is not left without messages. A turn delivers a bounded number, so that commands do not wait long.
+the queue gets some, too. A turn delivers a bounded number, so that commands do not wait long.
 
-A cache of records of reserved messages, from the reservation, when they are in memory, to the first fetch, soon after.
-
-Reading them again from disk would be a third of the cost of a reserved message. Each part is kept until it is fetched once. A
-second fetch reads the disk. If the cache is full, the oldest parts are forgotten.
+:class:`ReservedCache` has the records of reserved messages from the reservation to the first fetch, soon after. Reading them
+again from disk would be a third of the cost of a reserved message. Each part is kept until it is fetched once. If the cache
+is full, the oldest parts are forgotten.
 """
 
 from collections import OrderedDict
@@ -420,17 +419,17 @@ class IdleTokens(Component):
         super().__init__(state, state.token_client.idleness)
 
     def tick(self, now_ms: int) -> int | None:
-        """Let keys deliver again when their park is over, and take back idle tokens."""
+        """End the parks whose time is up, and take back idle tokens."""
         self.state.unpark(now_ms)
         self.state.token_client.let_go(now_ms)
         return self.state.token_client.next_idle()
 
     def on_grants(self, grants: Grants, now_ms: int) -> None:
-        """Let lanes that got tokens try again."""
+        """Unblock the lanes that got tokens."""
         self.state.wake(self.state.token_client.granted(grants, now_ms), now_ms)
 
     def on_session(self, now_ms: int) -> None:
-        """Begin a session: the tokens that are held are void."""
+        """Begin a session: the held tokens are void."""
         self.state.token_client.new_session(self.state.token_client.session + 1)
 
 

@@ -2,13 +2,12 @@
 
 A reader that works in batches (a Spark stream) must get the same messages again when it repeats a batch after a crash, from
 another process. It must settle all of them at once when the batch is written. So their leases belong to the name of the
-batch: each client that knows the name may fetch, renew and end them. Otherwise they are ordinary leases, picked by the
-ordinary delivery with its fair shares, tokens and caps. But they are ended together, by name, and not one by one by fence.
+batch: each client with the name may fetch, renew and end them. Otherwise they are ordinary leases, picked by the ordinary
+delivery with its fair shares, tokens and caps. But they are ended together, by name, and not one by one by fence.
 
 A reservation is taken in *parts*, one delivery each, numbered by the client that takes it. So a repeated command finds the
-part that it took before. The life of a reservation does not depend on a client's: it ends when it was not renewed within its
-timeout, and its messages are then given back, uncounted. No list of reservations is on disk: each lease's record names its
-holder.
+part that it took before. A reservation does not end with a client: it ends when it was not renewed within its timeout, and
+its messages are then given back, uncounted. No list of reservations is on disk: each lease's record names its holder.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -84,7 +83,7 @@ def fetch(state: "State", call: "Call", command: FetchReserved) -> Delivered:
 
 
 def renew_reservation(state: "State", call: "Call", command: RenewReservation) -> "Work":
-    """Let a reservation's leases start again."""
+    """Start a reservation's leases again."""
     _check_timeout(command.timeout_ms)
     reservation = state.leases.reservation(state.queues.find(call.queue).id, command.reservation)
     now_ms = call.now_ms

@@ -211,7 +211,7 @@ def unsubscribe(state: "State", call: "Call", command: Unsubscribe) -> Done:
 
 
 def heartbeat(state: "State", call: "Call", command: Heartbeat) -> Done:
-    """Return the answer to a heartbeat. There is nothing to do: any frame keeps its client alive."""
+    """Answer a heartbeat. There is nothing to do: any frame keeps its client alive."""
     return Done()
 
 
@@ -286,7 +286,7 @@ def _bid_farewell(state: "State", consumer: Consumer, error: str | None, now_ms:
 
     They may also end otherwise between two steps, so each step searches for those that are left.
     """
-    state.consumers.part_from(consumer)  # at once: earlier settlements of the client have been carried out
+    state.consumers.part_from(consumer)  # at once: the client's earlier settlements have been carried out
     while not consumer.idle:
         now_ms = yield _take_some(state, consumer, error, now_ms)
     state.consumers.leaving.pop(consumer, None)

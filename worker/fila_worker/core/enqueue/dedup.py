@@ -4,11 +4,10 @@ Each dedup id has a durable record with the id that the message got. The ids tha
 index, which lists them and removes them when their window ends. The fate of the messages meanwhile does not matter.
 
 A message that may be replaced (:mod:`core.enqueue.replace`) has its key in the record, too. A replacement begins the window
-of its id anew, so an id that is sent again and again has one message.
+of its id again, so an id that is sent again and again has one message.
 
 All ids of a batch are looked up at once. For a new id, as most are, a Bloom filter over each memtable and file answers in a
-third of a microsecond. Rejected: a cache of recent ids in memory, which would have to hold every id of the window to be
-useful.
+third of a microsecond. Rejected: a cache of recent ids in memory, which would need every id of the window.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +35,7 @@ RECORD_BYTES: Final = _RECORD.size
 PLACED_BYTES: Final = RECORD_BYTES + MESSAGE_KEY_BYTES
 """The length of a record, without and with the message's key."""
 _RENEWED: Final = 1 << 63
-"""Marks the number of an entry for a window that began anew. No sequence number has this bit."""
+"""Marks the number of an entry for a window that began again. No sequence number has this bit."""
 _QUEUE_BYTES: Final = 4
 _KEY_BYTES_MAX: Final = _QUEUE_BYTES + DEDUP_ID_BYTES_MAX
 encode_ids = msgspec.msgpack.Encoder().encode
@@ -113,7 +112,7 @@ class Dedup:
         )
 
     def renew(self, name: str, message_key: bytes) -> None:
-        """Begin the window of a known id anew."""
+        """Begin the window of a known id again."""
         state, ended_ms = self._state, self._ends[name]
         high, low = self.seen[name]
         subject = self._prefix + pack_u64(sequence(low) | _RENEWED)

@@ -76,9 +76,9 @@ def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work 
     if state.disk_is_full:
         raise quotas.disk_full(state)
     if command.batch and not state.batch_parts.admit(call, command):
-        return None  # it goes on when the owner of its batch has agreed
+        return None  # it continues when the owner of its batch has agreed
     if "/" in call.queue and not state.part(EnqueueRates).admit(call, command, state.runtime.limits):
-        return None  # its namespace has a rate: it goes on with the bank's word
+        return None  # its namespace has a rate: it continues after the bank's answer
     return _take_in(state, call, queue or state.queue_by_template(call.queue, call.now_ms), command)
 
 
@@ -193,7 +193,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
         queue = queue_for(state, call.queue, now_ms)
     if command.after is not None:
         sequences.go_on(call, command.after)
-    began_ms = now_ms  # what waited behind other batches has its whole time
+    began_ms = now_ms  # a batch behind others still has its whole time
     high, numbers = id_high(state, now_ms), _Reserved(state, total)
     first, done = numbers.sequence + 1, 0
     faults: Faults = []

@@ -24,7 +24,7 @@ ONE_RETRY_MS: Final = 1000
 
 
 class RateVerdict(NamedTuple):
-    """An enqueue that has waited: its first ``messages`` may go on, the others are refused with ``error``."""
+    """An enqueue that has waited: its first ``messages`` may be stored, the others are refused with ``error``."""
 
     call: Call
     command: Enqueue
@@ -57,7 +57,7 @@ class _Quota:
         return TokenWant([bucket], min(most, (self.messages + 1) * MICRO), most, self.consumed, self.returned)
 
     def go_on(self, count: int, wait_ms: int = 0) -> RateVerdict:
-        """Return the verdict on the first waiting enqueue: ``count`` messages go on, the others have to wait longer."""
+        """Return the verdict on the first waiting enqueue: ``count`` messages are stored, the others have to wait longer."""
         call, command = self.waiting.popleft()
         self.consumed += count * MICRO
         return RateVerdict(call, command, count, _rate_limited(call.queue, wait_ms) if wait_ms else None)
@@ -67,7 +67,7 @@ class EnqueueRates:
     """All namespaces with a rate for which this shard takes messages."""
 
     def __init__(self, limits: Limits, bank: DueTime) -> None:
-        """``bank``: the timer of requests to the token bank."""
+        """``bank``: the due time of requests to the token bank."""
         self._bank = bank
         self.waits = DueTime()
         """When an enqueue has waited for too long."""
@@ -76,7 +76,8 @@ class EnqueueRates:
         self._changed: set[str] = set()
 
     def admit(self, call: Call, command: Enqueue, limited: Container[str]) -> bool:
-        """Return whether the enqueue may go on at once, else it is answered later. ``limited``: the buckets with a limit."""
+        """Return whether the enqueue may be stored at once, else it is answered later. ``limited``: the buckets with a
+        limit."""
         namespace, slash, _ = call.queue.partition("/")
         bucket = quota_bucket(namespace)
         if not slash or bucket not in limited:
@@ -92,7 +93,7 @@ class EnqueueRates:
         return False
 
     def admit_one(self, queue: str, limited: Container[str]) -> None:
-        """Take the token for one message that the broker enqueues itself. Raise :class:`RateLimitedError` if there is none.
+        """Take the token for one message that the broker enqueues itself. Raise :class:`RateLimitedError` without one.
 
         Then a token is asked for, and kept for the next try.
         """
@@ -109,7 +110,7 @@ class EnqueueRates:
         quota.spare = 0
 
     def _tell(self, bucket: str) -> None:
-        """Let the want of a bucket be sent at the end of the turn."""
+        """Send the want of a bucket at the end of the turn."""
         self._changed.add(bucket)
         self._bank.by(AT_ONCE)
 
@@ -127,7 +128,7 @@ class EnqueueRates:
             yield quota.go_on(quota.messages, grant.wait_ms)
 
     def follow(self, limited: Container[str]) -> Iterator[RateVerdict]:
-        """Follow a changed config, and yield the verdicts on enqueues without a limit: they go on."""
+        """Apply a changed config, and yield the verdicts on enqueues without a limit: they are stored."""
         for bucket, quota in self._quotas.items():
             while bucket not in limited and quota.waiting:
                 call, command = quota.waiting.popleft()
@@ -152,7 +153,7 @@ class EnqueueRates:
                 self._tell(bucket)
 
     def overdue(self, now_ms: int) -> Iterator[tuple[Call, Enqueue, FilaError]]:
-        """Yield the enqueues that have waited for too long: the bank does not answer."""
+        """Yield the enqueues that have waited for too long for the bank."""
         for quota in self._quotas.values():
             while quota.waiting and quota.waiting[0][0].now_ms + self._wait_ms_max <= now_ms:
                 call, command = quota.waiting.popleft()

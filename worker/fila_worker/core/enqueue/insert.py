@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.state import State
 
 LAST_QUEUE_ID: Final = b"last queue id"
-"""The last queue id. An id is never used again, because messages on their way to other shards know their queue by it."""
+"""The last queue id. An id is never used again, because messages on their way to other shards refer to it."""
 
 
 class Incoming:
@@ -62,7 +62,7 @@ class InsertedMessage(NamedTuple):
 
 
 def revived(letter: Record) -> Record:
-    """Return a dead letter as it was enqueued. It keeps the metadata that earlier attempts left for the next."""
+    """Return a dead letter as it was enqueued, with the metadata that earlier attempts left for the next."""
     old = letter.extension
     letter.attempts = 0
     letter.extension = Extension(
@@ -107,7 +107,7 @@ def kept_number(state: "State", message_key: bytes, source: Queue, target: Queue
 
 
 def remember(state: "State", queue: Queue, record: Record, number: int) -> None:
-    """Note what is needed to find a message of the queue by its id. ``number``: the one in its place."""
+    """Note the key parts by which a message of the queue is found by its id. ``number``: the one in its place."""
     news = queue.note_priorities({record.priority})
     if not queue.strangers and (number != sequence(record.id_low) or not state.is_own(queue, record.id_high, record.id_low)):
         queue.strangers = news = True

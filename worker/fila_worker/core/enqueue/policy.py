@@ -1,6 +1,6 @@
 """Apply the decisions of a queue's hooks. Scripts see headers and sizes, never payloads.
 
-A script's decisions take precedence over the enqueue options. Where a script decides nothing, or fails, the options stay. The
+A script's decisions take precedence over the enqueue options. Without a decision, or after a failure, the options stay. The
 whole batch is passed to the script at once, and the decisions become the columns of an ordinary enqueue.
 """
 
@@ -25,7 +25,7 @@ from_bytes = int.from_bytes
 
 
 def compile_hooks(state: "State", name: str, options: "QueueOptions") -> GuardedHooks | None:
-    """Return the hooks of a queue, None if it has none. Raise :class:`LuaCompilationError` for a script with an error."""
+    """Return the hooks of a queue; None without scripts. Raise :class:`LuaCompilationError` for a script with an error."""
     if options.on_enqueue is None and options.on_failure is None:
         return None
     settings = state.settings

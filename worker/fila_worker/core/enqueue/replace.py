@@ -1,12 +1,12 @@
 """Replacement: a message with a known dedup id takes over the place of the one that waits under that id.
 
 The payload, the headers and the delay are replaced. The id, the place in line and all other options stay. If that message is
-leased or gone, the new one is stored as a message of its own, and the dedup id is that one's from then on: a consumer has or
-had the old content, and an update that was confirmed must be somewhere.
+leased or gone, a consumer has or had the old content, and a confirmed update must be stored somewhere. So the new one is
+stored as another message, which has the dedup id from then on.
 
-The dedup id's record has the message's key if the first enqueue said that it may be replaced. Otherwise, and if it is not
-there because it was redriven, the message is looked up in the lanes of its fairness key. One that is not found there stays,
-beside the new one. Rejected: a search of the whole queue, because a producer could ask for one with each message.
+The dedup id's record has the message's key if the first enqueue allowed replacement. Otherwise, and if it is not there
+because it was redriven, the message is looked up in the lanes of its fairness key. If it is not found there, it stays beside
+the new one. Rejected: a search of the whole queue, because a producer could ask for one with each message.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ class Replacements:
         self._new.add(name)
 
     def replace(self, name: str, hint: Hint, envelope: bytes, deliver_ms: int) -> bool:
-        """Replace the message of a known dedup id. Return False if it is leased or gone, or not where it is looked for.
+        """Replace the message of a known dedup id. Return False if it is leased or gone, or was not found.
 
         Raise :class:`~fila_proto_zmq.errors.OverloadedError` if its queue has no room for more bytes.
         """
@@ -95,7 +95,7 @@ class Replacements:
     # --- finding ------------------------------------------------------------------------------------------------------
 
     def _find(self, name: str, hint: Hint) -> _Found | None:
-        """Return a message that was committed; None if it is leased or gone."""
+        """Return a committed message; None if it is leased or gone."""
         state, message_id = self._state, self._dedup.seen[name]
         for lane, message_key in self._places(name, hint):
             state.jobs.charge(LOOK_UP_COST)

@@ -4,9 +4,9 @@ Room appears at the rate at which messages leave, and all refused clients want i
 a date, later than the one before by the time in which as many messages leave the queue as the client could not store. A
 client that asks again before its date moves only its own date, not those of other clients.
 
-The rate is an estimate: messages leave in bursts, other clients send without a date, and accepted clients go on sending. So
-the outcome of the dates is measured. When more than a tenth of the clients that came at their dates were refused again, the
-dates of that queue are stretched, else they are shortened.
+The rate is an estimate: messages leave in bursts, other clients send without a date, and accepted clients send more. So the
+outcome of the dates is measured. When more than a tenth of the clients that came at their dates were refused again, the dates
+of that queue are stretched, else they are shortened.
 
 Rejected: reserving room for clients with a date, because a client that does not come back would make a queue with room refuse
 messages. Dates at a distance that depends only on the number of clients: they bunch, and where they are sparse the queue runs
@@ -55,7 +55,7 @@ class Returns:
         """``clients_max``: the most dates. With more, all dates are forgotten, and some clients come too early once."""
         self._clients_max = clients_max
         self.dates: dict[tuple[int, bytes], tuple[float, int]] = {}
-        """When to come, and when that was said, by queue and client."""
+        """The date, and when it was sent, by queue and client."""
         self._waiting: Counter[int] = Counter()
         self._swept_ms = 0
 

@@ -1,14 +1,13 @@
 """Sequences of enqueues: chunks of which a client has several under way, and which must not overtake each other.
 
-A router or a shard may refuse one chunk and take in the next one, because there is room again. When the client sends the
+A router or a shard may refuse one chunk and store the next one, because there is room again. When the client sends the
 refused chunk again, it would be behind the next one. So each chunk of a sequence names the request before it, and is refused
 unless that one was stored last. Then the client sends the refused chunks again, in their order.
 
-A chunk that is stored only in part, because there was no more time, counts as not stored: its rest is sent again before what
-follows.
+A chunk that is stored only in part, because there was no more time, counts as not stored: its rest is sent again first.
 
-A sequence is remembered in memory, by its last request. After a restart, or when there are too many sequences, the next chunk
-is refused, and the client begins another sequence: that is always taken in.
+A sequence is remembered in memory, by its last request. After a restart, or with too many sequences, the next chunk is
+refused, and the client begins another sequence, which is always accepted.
 
 Rejected: numbers on disk (a write for each chunk, for something that costs the client one round trip after a restart).
 """
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from fila_worker.core.effects import Call
 
 BEGIN: Final = 0
-"""What the first chunk of a sequence names as the request before it."""
+"""The request before the first chunk of a sequence."""
 
 
 class Sequences:

@@ -1,7 +1,7 @@
 """Why a fairness key or a queue delivers nothing, or why its messages wait although it delivers.
 
-Different things may stop different keys of a queue. A bounded number of keys is examined, and the answer groups them: the
-number of keys that the same thing stops, with one of these keys as the example.
+A bounded number of keys is examined, because different reasons may stop different keys. The answer groups them: the number of
+keys with the same reason, and one of them as the example.
 """
 
 from itertools import islice
@@ -73,7 +73,7 @@ def _of_pending_key(state: "State", key: "FairnessKey", more: "list[Reason]", no
 
 
 def _shortages(state: "State", key: "FairnessKey", now_ms: int) -> "tuple[Reason | None, list[Reason]]":
-    """Return what all of a key's lanes lack, the lack that ends first; else what some of the lanes lack."""
+    """Return the shortage of all of a key's lanes that ends first; else that of some lanes."""
     lanes = list(islice((lane for lane in key.lanes.values() if lane.pending), LANES_MAX))
     if key.queue.options.max_in_flight_per_key == 1:
         lanes = [min(lanes, key=lambda lane: head(state, lane)[0][8:])]
@@ -135,7 +135,7 @@ def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason],
 
 
 def _holdup(state: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] | None:
-    """Return what stops a key, by code and, for tokens, throttle key; None if nothing does."""
+    """Return why a key delivers nothing, by code and, for tokens, throttle key; None if it delivers."""
     if key.paused:
         return ReasonCode.KEY_PAUSED.value, ""
     if not key.open:

@@ -1,12 +1,11 @@
-"""Estimates of delivery times, from the queue's pace, the key's share and the tokens that come in.
+"""Estimates of delivery times, from the queue's pace, the key's share and the incoming tokens; and positions in a key.
 
-An estimate supposes that all goes on as it does: no other message takes the tokens, no key comes or goes, and messages cost
-about the same. Where this supposition gives no time (a pause, no consumer, strict order behind a lease) there is no estimate.
+An estimate supposes that all stays as it is: no other message takes the tokens, no key comes or goes, and messages cost about
+the same. Where this gives no time (a pause, no consumer, strict order behind a lease) there is no estimate.
 
-The position of a message in its key: how many messages go before it.
-
-A binary search counts the messages of a lane that are in memory. The messages on disk are counted by reading, up to a bound.
-Beyond the bound the rest is estimated from the sequence numbers, which grow evenly enough in a long lane.
+The position of a message is the number of messages of its key before it. A binary search counts those of a lane that are in
+memory. Those on disk are counted by reading, up to a bound. The rest is estimated from the sequence numbers, which grow
+evenly enough in a long lane.
 """
 
 from bisect import bisect_left
@@ -90,7 +89,7 @@ def _stretch(keys: list[bytes], message_key: bytes) -> float:
 
 
 KEYS_MAX: Final = 2000
-"""Keys of a queue that are examined; the others are taken to be alike."""
+"""Keys of a queue that are examined; the others are assumed to be alike."""
 
 
 class Rivals(NamedTuple):
@@ -102,7 +101,7 @@ class Rivals(NamedTuple):
 
 
 def rivals_of(key: "FairnessKey", ahead_in_key: int) -> Rivals:
-    """Return what goes before a message, of other keys; ``ahead_in_key`` messages of its own key go before it."""
+    """Return the messages of other keys before a message; ``ahead_in_key`` messages of its own key go before it."""
     rounds = -(-(ahead_in_key + 1) // key.weight)
     looked = key.queue.keys.portion(0, KEYS_MAX)
     others = [each for each in looked if each.active and each is not key]

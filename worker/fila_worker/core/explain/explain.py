@@ -1,9 +1,8 @@
 """The answer to "why does this wait?" for a message, a fairness key or a queue.
 
-The first reason is what has to change first for a delivery to happen at once. Several reasons may hold. Their order is: a
-pause; then what stops this message or key alone (its cap, its tokens); then that no consumer would take it; then what goes
-before it. One exception: if no consumer has received from the queue for a while, and none holds a message of it, that reason
-comes before caps and tokens.
+The first reason has to change first for a delivery at once. Several reasons may hold. Their order is: a pause; then the cap
+or the tokens of this message or key alone; then missing consumers; then the messages before it. One exception: if no consumer
+has received from the queue for a while, and none holds a message of it, that reason comes before caps and tokens.
 
 The answer reads and changes nothing. Its cost is bounded, and only the request for it pays that cost.
 """

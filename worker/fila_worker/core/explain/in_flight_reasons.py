@@ -1,4 +1,4 @@
-"""What fairness keys have in flight, and how a cap on that stops a key's next message.
+"""The messages in flight of fairness keys, and how a cap on them stops a key's next message.
 
 With a cap of 1 a key is in strict order: one message is in flight, or comes first and waits for tokens, and all messages
 behind it wait for that message. So the reason names it.

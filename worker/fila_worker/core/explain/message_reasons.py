@@ -1,4 +1,4 @@
-"""Why a message waits: what its state means, or what stops its delivery."""
+"""Why a message waits: its state, or the reason that stops its delivery."""
 
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final

@@ -1,12 +1,12 @@
-"""What stops messages beside their own tokens and caps: pauses, missing consumers, the turns of other keys.
+"""Reasons that stop messages: pauses, missing consumers, the turns of other keys, and missing tokens of a lane.
 
 The scheduler checks a message or key in its turn (:mod:`core.deliver.delivery`) and ends at the first obstacle. This module
 checks all obstacles, one after the other, so that an answer names them all.
 
-Which tokens a lane's messages lack: the bucket that keeps them longest, what is in it, and when it will have enough.
-
-A shard knows the last level of a bucket that the router's bank sent, and adds what comes in since at the bucket's rate
-(:meth:`BucketLevels.tokens_in`). It does not see what other shards take meanwhile: a time in an answer is the earliest one.
+For tokens it names the bucket that keeps the messages longest, its level, and when it will have enough. A shard has the last
+level of a bucket that the router's bank sent, and adds the income since at the bucket's rate
+(:meth:`BucketLevels.tokens_in`). It does not see the tokens that other shards take meanwhile: a time in an answer is the
+earliest one.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple

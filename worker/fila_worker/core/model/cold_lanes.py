@@ -10,8 +10,8 @@ turns come next are warmed up with it, because a read of many messages costs lit
 the keys to cool down: a hand goes over the warm lanes in the order in which they became warm (Corbato's clock algorithm,
 without a reference bit), a bounded number of steps a turn.
 
-Cost: 0.4 KiB for a cold key with its name, 1 KiB for a warm one with a message of 100 bytes. Rejected: the packed form for the
-whole key (it saves 200 bytes, and the ring would have two kinds of keys), and least recently used lanes (a move for each
+Cost: 0.4 KiB for a cold key with its name, 1 KiB for a warm one with a message of 100 bytes. Rejected: the packed form for
+the whole key (it saves 200 bytes, and the ring would have two kinds of keys), and least recently used lanes (a move for each
 message).
 """
 

@@ -1,8 +1,8 @@
 """Consumers: the clients that receive, their demands and their leases.
 
-A *consumer* is a client, known by its id, with leases or demands on this shard. A *demand* is a request for messages of one
-queue: a :class:`Subscription` (until it ends, up to ``prefetch`` unsettled), a :class:`Waiter` (one ``receive``) or a
-:class:`Reserving` (messages for a name). Credit is never sent: it is computed from what the demand holds.
+A *consumer* is a client with leases or demands on this shard. A *demand* is a request for messages of one queue: a
+:class:`Subscription` (until it ends, up to ``prefetch`` unsettled), a :class:`Waiter` (one ``receive``) or a
+:class:`Reserving` (messages for a name). Credit is never sent: it is computed from the demand's leases.
 """
 
 from collections import OrderedDict
@@ -85,7 +85,7 @@ class Subscription:
         self.queued = False
         """Whether it is in its queue's line of demands."""
         self.request = 0
-        """The latest request that was carried out. An older one comes from a connection that is gone."""
+        """The latest request that was carried out. An older one comes from a closed connection."""
         self.link = 0
         """The link by which it came: pushes go the same way."""
         self.begin(incarnation)
@@ -155,7 +155,7 @@ class Reserving(Waiter):
 
     @property
     def credit(self) -> int:
-        """The number of messages it can take; none if another client took this part meanwhile, for the same reservation."""
+        """The number of messages it can take; 0 if another client took this part meanwhile, for the same reservation."""
         return 0 if self._taken() else super().credit
 
     def answer_nothing(self) -> Answer:
@@ -205,19 +205,19 @@ class Consumers:
         return consumer
 
     def touch(self, client: bytes, now_ms: int) -> None:
-        """Note that a frame came from this client, so it is alive."""
+        """Note a frame of this client, which shows that it lives."""
         consumer = self.by_client.get(client)
         if consumer is not None:
             consumer.seen_ms = now_ms
             self.by_client.move_to_end(client)
 
     def excuse(self, silent_ms: int) -> None:
-        """Do not count this time as silence: the shard was not reading, or the clock was set forward."""
+        """Do not count this time as silence: the shard did not read, or the clock was set forward."""
         for consumer in self.by_client.values():
             consumer.seen_ms += silent_ms
 
     def part_from(self, consumer: Consumer) -> None:
-        """Let a consumer leave. The caller takes its leases and demands. A client that comes back is a new consumer."""
+        """Remove a consumer. The caller takes its leases and demands. A client that comes back is a new consumer."""
         consumer.leaving = True
         self.leaving[consumer] = None
         if self.by_client.get(consumer.client) is consumer:
@@ -232,7 +232,7 @@ class Consumers:
             yield oldest
 
     def await_messages(self, waiter: Waiter) -> None:
-        """Let this waiter time out at its deadline, unless it is answered by then."""
+        """Set the time-out of a waiter: it is answered by its deadline."""
         self._waiters_made += 1
         if len(self.waiting) > self._clean_up_at:
             self.waiting = [entry for entry in self.waiting if not entry[2].done]
@@ -242,7 +242,7 @@ class Consumers:
         self.waits.by(waiter.deadline_ms)
 
     def linger(self, waiter: Waiter) -> None:
-        """Let a waiter whose time is up wait until the next turn."""
+        """Keep a waiter whose time is up until the next turn."""
         self.lingering.append(waiter)
 
     def timed_out(self, now_ms: int, count: int) -> Iterator[Waiter]:

@@ -105,7 +105,7 @@ class Debtors:
         return (key for _, _, key in sorted(self._valid()))
 
     def append(self, key: FairnessKey) -> None:
-        """Let a key that is in no line wait for its round."""
+        """Append a key that is in no list to the list of its round."""
         key.line = self
         self._count += 1
         self._entries += 1
@@ -113,7 +113,7 @@ class Debtors:
         self.due = self._heap[0][0]
 
     def remove(self, key: FairnessKey) -> None:
-        """Take a key out; it keeps its debt."""
+        """Remove a key; it keeps its debt."""
         key.line = None
         self._count -= 1
         if not self._count or len(self._heap) > max(self._void_max, 2 * self._count):
@@ -122,7 +122,7 @@ class Debtors:
         self.due = self._heap[0][0] if self._heap else NEVER
 
     def pop(self) -> FairnessKey | None:
-        """Take out the first entry, and return its key; None if the entry was void."""
+        """Remove the first entry, and return its key; None if the entry was void."""
         entry = heappop(self._heap)
         key = entry[2]
         found = self._is_valid(entry)
@@ -306,9 +306,9 @@ class Ring:
             self.debtors.append(key)
 
     def _next_fresh(self) -> FairnessKey | None:
-        """Take the next key out of ``fresh``, and return it; None if a busy key has waited for too long.
+        """Remove the next key from ``fresh``, and return it; None if a busy key has waited for too long.
 
-        The next key is the first one. It is the last one if that came later and the first one has a backlog.
+        The next key is the first one, or the last one if that came later and the first one has a backlog.
         """
         if self.busy.first is None:
             self._skip_round()
@@ -344,7 +344,7 @@ class Ring:
     # --- rounds and debts ---------------------------------------------------------------------------------------------
 
     def _owe(self, key: FairnessKey) -> None:
-        """Let a key wait for as many rounds as it owes turns."""
+        """Make a key wait for as many rounds as it owes turns."""
         turn = key.weight * MILLI
         rounds = -key.credit // turn
         key.credit += rounds * turn

@@ -128,7 +128,7 @@ class Ledger:
         """Lanes that the fold in progress has still to write."""
         self._first_entry = self._next_entry = 0
         self._fold_end: int | None = None
-        """The entries before this one are removed when the fold in progress ends; None: no fold is in progress."""
+        """The entries before this one are removed when the fold in progress ends; None without a fold."""
         self._counts_written = 0
         """The number of lane counts in the entries that the fold in progress does not replace."""
         self._counts_kept_up = 0
@@ -281,7 +281,7 @@ class Ledger:
         lane.recorded = True
 
     def recovered(self, lane: Lane) -> None:
-        """Let the next fold write a lane that was rebuilt from its record and entries."""
+        """Add a lane that was rebuilt from its record and entries to the next fold."""
         self._unfolded[lane.id] = lane
 
     def replay(self, store: Store, queues: dict[int, Queue]) -> "Generator[None, int | None, dict[int, LaneCounts]]":

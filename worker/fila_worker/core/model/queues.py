@@ -173,7 +173,7 @@ class Queue:
         self.reshaping = 0
         """The number of walks over its keys in progress, after a change for all keys. It delivers nothing meanwhile."""
         self.created_ms = 0
-        """When it was created; 0: not known. A dead letter queue has the time of its queue."""
+        """When it was created; 0: unknown. A dead letter queue has the time of its queue."""
         self.used_ms = self.saved_ms = 0
         """When it was last used, and the durable copy of that time. Kept only with an idle expiry."""
         self.look_ms = 0
@@ -330,7 +330,7 @@ class QueueTable(dict[str, Queue]):
         self.last_id = 0
 
     def find(self, name: str) -> Queue:
-        """Return the queue with this name. Raise :class:`QueueNotFoundError` if there is none."""
+        """Return the queue with this name. Raise :class:`QueueNotFoundError` for an unknown one."""
         queue = self.get(name)
         if queue is None:
             raise self.not_found(name)

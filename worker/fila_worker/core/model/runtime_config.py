@@ -1,7 +1,7 @@
 """A shard's copy of the runtime config: the whole config, durable, with its version.
 
 Every shard has the whole config, so that a hook, a throttle or a quota never waits for another process. Parked throttle keys
-are kept here too, because every shard knows them and they are recovered after a restart in the same way.
+are kept here, too, because every shard needs them and they are recovered in the same way.
 
 A whole config of many keys comes in pages, in many turns. The pages are gathered in a *draft*, in memory and on disk, beside
 the config in force. On disk each of the two has a place of its own, its *generation*. One record names the generation in
@@ -9,7 +9,7 @@ force. It changes with the last page, so after a crash either the old config or 
 remains of a draft are removed when the next one begins.
 
 The shard that numbers the changes also remembers the latest of them (:class:`Edits`), written with the change itself.
-Versions that do not know these records ignore them.
+Versions without these records ignore them.
 """
 
 from collections import deque
@@ -159,13 +159,13 @@ class Edits:
             batch.delete(EDIT + pack_u64(version), self._families.state)
 
     def versions(self, before: int) -> Iterator[int]:
-        """Yield the versions that are remembered, the latest first; only those before a version, unless that is 0."""
+        """Yield the remembered versions, the latest first; only those before a version, unless that is 0."""
         for version, _ in reversed(self._sizes):
             if not before or version < before:
                 yield version
 
     def find(self, version: int, store: "Store") -> ConfigEdit | None:
-        """Return the change that made a version; None if it is not remembered."""
+        """Return the change that made a version; None if it is forgotten."""
         return next(self.read(store, [version]), None) if version in self.versions(0) else None
 
     def read(self, store: "Store", versions: Iterable[int]) -> Iterator[ConfigEdit]:

@@ -6,8 +6,8 @@ a stream has the epoch and some entropy. For each destination the streams are se
 next batch is sent when the last one was confirmed, and a batch that is not confirmed is sent again. The receiver remembers
 the last number that it took from each stream, so each message arrives once, however often its frame does.
 
-A receiver may forget a stream when the sender's disk has nothing of it that could come back. That holds for all streams
-before the oldest one that was unconfirmed at an opening, because an opening is synced. ``since`` names that stream.
+A receiver may forget a stream when no message of it can come back from the sender's disk. That holds for all streams before
+the oldest one that was unconfirmed at an opening, because an opening is synced. ``since`` names that stream.
 
 While all shards are cut for a backup the outbox *rests*: it sends nothing and forgets nothing. So the cut of the sender has
 each message that is on its way. A message that leaves its queue after that cut is not in the cut of its receiver.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Owner(msgspec.Struct, array_like=True, frozen=True):
-    """What waits for the outcome of an enqueue by the broker: a feature, and a name that is on the shard it hashes to."""
+    """The receiver of the outcome of an enqueue by the broker: a feature, and a name that is on the shard it hashes to."""
 
     feature: str
     name: str
@@ -49,13 +49,13 @@ class OutboxEntry(msgspec.Struct, array_like=True):
     transfer: Transfer
     owner: Owner | None = None
     outcome: EnqueueOutcome | None = None
-    """What came of the enqueue, if that is known and the owner does not know it yet: after a reshard."""
+    """The outcome of the enqueue, if it was carried out and the owner has not got it yet: after a reshard."""
     tries: int = 0
-    """How often the enqueue was carried out and has to wait."""
+    """How often the enqueue was carried out without success."""
 
 
 class InboxCursor(msgspec.Struct, array_like=True):
-    """The receiver's state of a stream: the last number that it took, and what it refused of the last batch."""
+    """The receiver's state of a stream: the last number that it took, and its refusals of the last batch."""
 
     last: int
     refused: list[int]
@@ -114,7 +114,7 @@ class PeerChannel:
 
 
 class ShardTransfers:
-    """All channels to other shards, and what came in from them. ``stream``: the stream of this opening."""
+    """All channels to other shards, and the transfers from them. ``stream``: the stream of this opening."""
 
     def __init__(self, shard: int, stream: bytes, families: "Families", limits: Limits) -> None:
         self._shard = shard
@@ -124,11 +124,11 @@ class ShardTransfers:
         self.timer = DueTime()
         self.ways: dict[int, PeerChannel] = {}
         self.taken: dict[int, dict[bytes, InboxCursor]] = {}
-        """What came in, by the shard that sent it and its stream."""
+        """The transfers from other shards, by sender and stream."""
         self._rests_until_ms = 0
 
     def rest(self, until_ms: int) -> None:
-        """Send and forget nothing until a time, Unix ms; 0: go on now."""
+        """Send and forget nothing until a time, Unix ms; 0: continue now."""
         self._rests_until_ms = until_ms
         if not until_ms:
             for way in self.ways.values():

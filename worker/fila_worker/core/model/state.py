@@ -50,7 +50,7 @@ WOKEN_AT_ONCE: Final = 100
 
 
 class Opening(NamedTuple):
-    """One opening of the store of shard ``shard`` of ``shards``. ``epoch`` and ``entropy`` tell it from all others."""
+    """One opening of the store of shard ``shard`` of ``shards``. ``epoch`` and ``entropy`` distinguish it from all others."""
 
     shard: int
     shards: int
@@ -70,7 +70,7 @@ class State:
         self.calendar: Calendar = NoCalendar()
         """Dates for schedules, given by the owner of the shard before its recovery."""
         self.wrote = False
-        """Whether something was committed since the owner last had it confirmed; the owner resets this."""
+        """Whether anything was committed since the owner last pushed the log; the owner resets this."""
         self.to_be_synced = False
         """Whether the batch has a change that a power cut must not undo, whatever the durability."""
         self.effects: list[Effect] = []
@@ -121,7 +121,7 @@ class State:
         raise NotImplementedError
 
     def queue_by_template(self, name: str, now_ms: int) -> Queue:
-        """Make a queue that an enqueue names and that does not exist; see :mod:`~fila_worker.core.manage.templates`."""
+        """Make a missing queue for an enqueue; see :mod:`~fila_worker.core.manage.templates`."""
         raise NotImplementedError
 
     def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
@@ -174,7 +174,7 @@ class State:
         return lane
 
     def find_lane(self, lane_id: int) -> Lane | None:
-        """Return the lane with this id, warmed up if it is cold; None if there is none. Cold lanes are found as committed."""
+        """Return the lane with this id, warmed up if it is cold; None if it is gone. Cold lanes are found as committed."""
         lane = self.lanes.get(lane_id)
         if lane is not None:
             return lane
@@ -297,7 +297,7 @@ class State:
         self.refresh_eligibility(key)
 
     def unblock(self, lanes: Iterable[Lane]) -> None:
-        """Let lanes try again that have got tokens, or need none."""
+        """Unblock lanes that have got tokens, or need none."""
         for lane in lanes:
             key = lane.key
             key.ready += 1
@@ -366,7 +366,7 @@ class State:
         self.batch.put(pack_u32(queue.id), queue.to_bytes(), self.store.families.queues)
 
     def appoint(self, queue: Queue) -> None:
-        """Let a queue collect dead letters of others, so that it may be redriven."""
+        """Make a queue collect dead letters of others, so that it may be redriven."""
         if not queue.appointed:
             queue.appointed = True
             self.save_queue(queue)
@@ -382,12 +382,12 @@ class State:
             self.save_queue(owner)
 
     def park(self, parks: Mapping[str, int], now_ms: int) -> None:
-        """Let throttle keys deliver nothing until a time (Unix ms), also over a restart."""
+        """Park throttle keys until a time (Unix ms), also over a restart."""
         for key, until_ms in self.token_client.park(parks, now_ms).items():
             self.runtime.save_park(key, until_ms, self.batch)
 
     def unpark(self, now_ms: int) -> None:
-        """Let throttle keys deliver again when their time is up."""
+        """End the parks whose time is up."""
         ended, free = self.token_client.unpark(now_ms)
         for key in ended:
             self.runtime.forget_park(key, self.batch)
@@ -400,6 +400,6 @@ class State:
             self.effects.append(Post(Park(dict(parks))))
 
     def wake(self, throttles: Iterable[LaneTokens], now_ms: int) -> None:
-        """Let the lanes of some throttles try again; with many throttles, at the end of this turn and of later ones."""
+        """Unblock the lanes of some throttles; with many throttles, at the end of this turn and of later ones."""
         for throttle in islice(throttles, WOKEN_AT_ONCE):
             self.unblock(self.token_client.wake(throttle, now_ms))

@@ -6,9 +6,9 @@ each key, together or not at all. The shard asks when a lane has to wait, and re
 for all throttles in one frame. All amounts are sent as totals of a session, so a frame that is lost or comes twice does no
 harm, and a new session starts from 0.
 
-Tokens that are not spent count as in the bucket, for all shards. So they go back when no lane of the shard can use them, or
-when they were idle for a moment (:data:`HOLD_MS`). Only a small part of a bucket may wait longer, for the next credit.
-Without that part, a key that needs tokens would never find credit in a queue whose consumers are always busy with the others.
+Unspent tokens count as in the bucket, for all shards. So they go back when no lane of the shard can use them, or when they
+were idle for a moment (:data:`HOLD_MS`). Only a small part of a bucket may wait longer, for the next credit. Without that
+part, a key that needs tokens would never find credit in a queue whose consumers are always busy with the others.
 
 A change that concerns very many throttles (a limit, a park, the session) is not applied to each of them in one turn. It
 counts up a *version*, and a throttle of another version follows the change before it is used. So the change holds at once for
@@ -38,8 +38,8 @@ WANT_MESSAGES_MAX: Final = 1000
 
 HOLD_MS: Final = 20
 HOLD_LONG_MS: Final = 10_000
-"""How long tokens may be idle: as long as the next credit usually takes. Or long, if they are no more than the shard's part
-of the bucket, so that all shards together could not keep it empty."""
+"""How long tokens may be idle: the usual time until the next credit. Longer if they are no more than the shard's part of the
+bucket: all shards together could not keep it empty."""
 
 LOOK_MS: Final = 500
 """The interval of checks of tokens that may stay long."""
@@ -185,7 +185,7 @@ class TokenClient:
         return False
 
     def _count_hits(self, throttle: LaneTokens) -> None:
-        """Count the lanes that have to wait: asking the bank is no wait yet, because the shard holds few tokens in
+        """Count the lanes that have to wait. A request to the bank is not yet a wait, because the shard holds few tokens in
         advance."""
         count = len(throttle.uncounted)
         throttle.uncounted.clear()
@@ -194,7 +194,7 @@ class TokenClient:
             traffic.hits += count
 
     def wake(self, throttle: LaneTokens, now_ms: int) -> "list[Lane]":
-        """Return the lanes that may try again: those that get tokens, or all of them if there is no limit."""
+        """Return the lanes to unblock: those that get tokens, or all of them without a limit."""
         self._keep_up(throttle)
         if not throttle.waiting or throttle.parked_until_ms > now_ms:
             return []
@@ -238,12 +238,12 @@ class TokenClient:
                 self._look_again(lane, now_ms + LOOK_MS)
 
     def _unsettled(self, throttle: LaneTokens) -> None:
-        """Let a throttle be settled at the end of the turn."""
+        """Settle a throttle at the end of the turn."""
         self._changed[throttle] = None
         self.bank.due_ms = AT_ONCE
 
     def _follow_later(self, keys: "Iterable[str | None]") -> None:
-        """Let the throttles of keys with a change be visited. None: all throttles."""
+        """Visit the throttles of keys with a change later. None: all throttles."""
         self._behind |= dict.fromkeys(keys)
         self.bank.by(AT_ONCE)
 
@@ -341,7 +341,7 @@ class TokenClient:
         return again
 
     def new_session(self, session: int) -> None:
-        """Begin a session: the bank or this shard has lost its state. Tokens held are void, and all wants are sent again."""
+        """Begin a session: the bank or this shard has lost its state. Held tokens are void, and all wants are sent again."""
         self.session = session
         for throttle in list(self._idle):
             self._forget(throttle)
@@ -356,7 +356,7 @@ class TokenClient:
         return bool(self._behind or self._visiting)
 
     def _visit(self, count: int, now_ms: int) -> list[LaneTokens]:
-        """Let some keys and throttles follow their changes, to be settled in this turn. Return the throttles."""
+        """Apply the changes to some keys and throttles, to be settled in this turn. Return the throttles."""
         visited: list[LaneTokens] = []
         while count > 0 and self.catching_up:
             count -= 1
@@ -375,7 +375,7 @@ class TokenClient:
         return self._visit(SETTLED_MAX - len(self._changed), now_ms)
 
     def _with_key(self, key: str | None, now_ms: int) -> list[LaneTokens]:
-        """Let the level and counters of a key follow its limit. Return the throttles that have the key. None: all."""
+        """Apply the limit of a key to its level and counters. Return the throttles that have the key. None: all."""
         if key is None:
             return list(self.throttles.values())
         self.levels.follow(key, self.limits.get(key), now_ms)
@@ -383,7 +383,7 @@ class TokenClient:
         return list(self.by_key.get(key, ()))
 
     def _keep_up(self, throttle: LaneTokens) -> None:
-        """Let a throttle follow the changes, and let it be settled if there were any."""
+        """Apply the changes to a throttle, and settle it if there were any."""
         if throttle.version != self._version:
             self._follow(throttle)
             self._unsettled(throttle)
@@ -411,10 +411,10 @@ class TokenClient:
             yield
 
     def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]", now_ms: int) -> list[LaneTokens]:
-        """Follow a config in which the limits of some keys changed. Return throttles whose lanes should try again.
+        """Apply a config in which the limits of some keys changed. Return throttles whose lanes should try again.
 
-        With many throttles these are the first ones. The limits hold at once for the others too, and their lanes try again in
-        later turns.
+        With many throttles these are the first ones. The limits hold at once for the others, too, and their lanes try again
+        later.
         """
         self.limits = limits
         self._version += 1
@@ -439,7 +439,7 @@ class TokenClient:
         self.traffic = {key: each for key, each in self.traffic.items() if key in limits or key in self.by_key}
 
     def park(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
-        """Let throttle keys deliver nothing until a time. Return the parks that are new: a known later end stays."""
+        """Park throttle keys until a time. Return the new parks: a later end stays."""
         news = self.parks.add(parks, now_ms)
         for key, until_ms in news.items():
             self._follow_later([key])
