@@ -1,28 +1,26 @@
 """Batches: the commands of clients, and the messages between the owner of a batch and the shards of its members.
 
-The owner is the shard of the callback's queue. So the callback is enqueued in the turn that ends its batch, and a queue that
-is deleted takes the batches with it whose callbacks it would get. A shard that gets the first member of a batch for a queue
-asks the owner (*join*), so the owner knows each queue with members before there are any. When the batch is sealed, the owner
-tells the shards of these queues (*seal*); from then on they take no more members, and their counts become final when the last
-one is done. They report final counts until the owner says that it has them (*forget*). When all are there the owner enqueues
-the callback, and forgets the batch, in one turn.
+The owner is the shard of the callback's queue. So the callback is enqueued in the turn that ends its batch, and a deleted
+queue takes its callbacks' batches with it. A shard that gets the first member of a batch for a queue asks the owner (*join*),
+so the owner has each queue with members before there are any. When the batch is sealed, the owner sends *seal* to the shards
+of these queues. From then on they take no more members, and their counts become final when the last one is done. They report
+final counts until the owner confirms them (*forget*). When all are there the owner enqueues the callback, and forgets the
+batch, in one turn.
 
 Every message may be lost, come twice, or late. Joins and seals are repeated until they are answered, reports until their part
-is forgotten. A late answer to a join has the ticket of a question that is not open any more. What the owner does not know is
-over, so a part is forgotten when its owner does not know the batch. A question about a part that was never sealed is asked
-when its batch's time is over: its client may have died.
+is forgotten. A late answer to a join has the ticket of a closed question. An unknown batch is over, so a part is forgotten
+when its owner does not have the batch. A shard asks about a part that was never sealed when its batch's time is over: its
+client may have ended.
 
-While all shards are cut for a backup only joins go on: a part that is forgotten or final after the one cut must not be
+While all shards are cut for a backup only joins are sent: a part that is forgotten or final after the one cut must not be
 missing in the other.
+
+The callback is checked when the batch is opened, and enqueued when it ends. It takes the normal enqueue path (the queue's
+hook decides), but no limit of the queue refuses it: it was accepted when the batch was opened.
 
 Rejected: the shard of the batch's id as owner (the callback would need a transfer of its own, and its queue could be gone);
 members that are counted by the client (an enqueue whose answer is lost would make the count wrong); a report for each
 settlement (the owner's answer would depend on the order of frames, and a batch of 10,000 would cost as many).
-
-The callback of a batch: checked when the batch is opened, enqueued when it ends.
-
-It takes the normal enqueue path (the queue's hook decides), but no limit of the queue refuses it: it was accepted when the
-batch was opened.
 """
 
 from collections import defaultdict
@@ -79,7 +77,7 @@ HEADER_TOTAL: Final = "fila-batch-total"
 HEADER_ACKED: Final = "fila-batch-acked"
 HEADER_DEAD: Final = "fila-batch-dead"
 HEADER_REMOVED: Final = "fila-batch-removed"
-"""What the broker adds to the headers of a callback."""
+"""The headers that the broker adds to a callback."""
 
 _ADDED_BYTES_MAX: Final = QUEUE_NAME_BYTES_MAX + 2 * BATCH_TOKEN_BYTES + NAME_BYTES_MAX + 256
 """The bytes of these headers: names, values, and their lengths."""
@@ -184,15 +182,14 @@ def unknown(queue: str, token: bytes) -> InvalidArgumentError:
 
 
 def _forget(state: "State", owned: OwnedBatch, now_ms: int) -> None:
-    """Forget a batch without a callback. Its parts are told once; those that do not hear it ask when the batch's time is
-    over."""
+    """Forget a batch without a callback. Its parts get one message; those that miss it ask when the batch's time is over."""
     names = [(owned.name.queue, owned.name.token, queue) for queue in owned.parts]
     state.part(OwnedBatches).forget(owned, state.batch)
     if not state.outbox.rests(now_ms):
         _tell(state, ForgetParts, names, now_ms)
 
 
-# --- what the owner hears ---------------------------------------------------------------------------------------------
+# --- messages to the owner --------------------------------------------------------------------------------------------
 
 
 def join(state: "State", command: JoinBatch, now_ms: int) -> None:
@@ -232,7 +229,7 @@ def take_reports(state: "State", command: ReportParts, now_ms: int) -> None:
         _send(state, ForgetParts(command.from_shard, state.index, over), now_ms)
 
 
-# --- what the shard of members hears ----------------------------------------------------------------------------------
+# --- messages to the shard of members ---------------------------------------------------------------------------------
 
 
 def joined(state: "State", command: BatchJoined, now_ms: int) -> None:
@@ -283,7 +280,7 @@ def forget_parts(state: "State", command: ForgetParts, now_ms: int) -> None:
 
 
 def _send(state: "State", command: "JoinBatch | BatchJoined | SealParts | ReportParts | ForgetParts", now_ms: int) -> None:
-    """Send a message to a shard; to this one without the way round."""
+    """Send a message to a shard; to this one directly."""
     if command.to_shard == state.index:
         _PEER_VERBS[type(command)](state, command, now_ms)
     else:
@@ -369,7 +366,7 @@ class Batches(Component):
                 yield place
 
     def _has_more(self, now_ms: int) -> bool:
-        """Return whether this turn has left something to be said."""
+        """Return whether this turn has left messages to send."""
         batches = (self._owned.batches[name] for name in self._owned.sealing)
         unsaid = (each for each in batches if each.sent_ms is None or each.sent_ms + self._repeat_ms <= now_ms)
         return next(self._due(now_ms), None) is not None or next(unsaid, None) is not None
@@ -393,7 +390,7 @@ class Batches(Component):
         _report(self.state, parts.stale(now_ms), now_ms, sealed=False)
 
     def _seal(self, now_ms: int) -> None:
-        """Tell parts that their batches are sealed, those of a bounded number of batches in a turn."""
+        """Send seals to parts, those of a bounded number of batches in a turn."""
         names: list[PartName] = []
         for name in self._owned.sealing:
             owned = self._owned.batches[name]

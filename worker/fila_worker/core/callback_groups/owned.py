@@ -1,7 +1,7 @@
 """The batches that a shard owns: those whose callbacks go to its queues.
 
-An owned batch is *open*, then *sealed*, then *ended*. It knows the queues that have members, its *parts*. A part whose final
-counts are there is added to the batch's counts and is no part any more. All of this is on disk, under the name of the
+An owned batch is *open*, then *sealed*, then *ended*. It has the queues with members, its *parts*. When the final counts of a
+part arrive, they are added to the batch's counts, and the part is removed. All of this is on disk, under the name of the
 callback's queue, so that the batches of a deleted queue are one range. The callback is on disk only. An ended batch is
 remembered for a while, without its callback.
 """
@@ -48,7 +48,7 @@ class MemberCounts(msgspec.Struct, array_like=True, frozen=True):
 
 
 class BatchRecord(msgspec.Struct, array_like=True):
-    """What is stored of a batch. ``until_ms``: when it is forgotten if it is still open, or when it ended, Unix ms.
+    """The record of a batch. ``until_ms``: when it is forgotten if it is still open, or when it ended, Unix ms.
 
     ``counts``: of the parts that are done.
     """
@@ -86,9 +86,9 @@ class OwnedBatch:
         self.parts: dict[str, None] = {}
         """The queues that may have members, and whose final counts are not known."""
         self.to_be_sealed: set[str] = set()
-        """The parts of a sealed batch whose shards have not said that they know."""
+        """The parts of a sealed batch whose shards have not confirmed the seal."""
         self.sent_ms: int | None = None
-        """When those were told last."""
+        """When the seals were sent last."""
 
     @property
     def sealed(self) -> bool:
@@ -110,7 +110,7 @@ class OwnedBatches:
         self.complete: dict[BatchName, None] = {}
         """Sealed batches whose members are all done: their callbacks are due."""
         self.sealing: dict[BatchName, None] = {}
-        """Sealed batches of which some part does not know that."""
+        """Sealed batches with parts that have not confirmed the seal."""
         self.check_ms = NEVER
         """When the first open batch may be too old, Unix ms."""
         self._of_queue: Counter[str] = Counter()
@@ -135,7 +135,7 @@ class OwnedBatches:
             if batch.sealed:
                 self._begin_sealing(batch)
 
-    # --- the life of a batch ------------------------------------------------------------------------------------------
+    # --- the states of a batch -------------------------------------------------------------------------------------------
 
     def find(self, queue: str, token: bytes) -> OwnedBatch | None:
         """Return an open or sealed batch, or None."""
@@ -251,11 +251,11 @@ class OwnedBatches:
             del self._of_queue[name.queue]
 
     def has_any(self, queue: str) -> bool:
-        """Return whether a callback will come to a queue."""
+        """Return whether a queue will get a callback."""
         return queue in self._of_queue
 
     def remove_queue(self, queue: str, batch: "StoreBatch") -> None:
-        """Forget all batches whose callbacks go to a queue: it is deleted."""
+        """Forget all batches whose callbacks go to a deleted queue."""
         for owned in [each for each in self.batches.values() if each.name.queue == queue]:
             self._drop(owned)
         for name in [each for each in self.ended if each.queue == queue]:
@@ -291,12 +291,12 @@ def callback_key(name: BatchName) -> bytes:
 
 
 def owned_part_key(name: BatchName, queue: str) -> bytes:
-    """Return the key of what an owned batch knows of a part. It follows the key of the batch."""
+    """Return the key of an owned batch's record of a part. It follows the key of the batch."""
     return batch_key(name) + queue.encode()
 
 
 def parse_batch_key(key: bytes) -> tuple[BatchName, str | None]:
-    """Return which batch a key is of, and which part; None: the batch itself. Raise :class:`ValueError` if it is of none."""
+    """Return the batch and the part of a key; None: the batch itself. Raise :class:`ValueError` for another key."""
     prefix = CALLBACK if key.startswith(CALLBACK) else BATCH
     queue, mark, rest = key[len(prefix) :].partition(_MARK)
     if not mark or not 0 < len(queue) <= QUEUE_NAME_BYTES_MAX or len(rest) < BATCH_TOKEN_BYTES:

@@ -1,7 +1,7 @@
 """A queue's messages in their places: find one by its id, and cancel it.
 
-To find a message by its id takes no index. The id contains the message's sequence number, and the queue knows the priorities
-of its messages. So there are only a few keys in each lane where the message can be.
+To find a message by its id takes no index. The id contains the message's sequence number, and the queue has the priorities of
+its messages. So there are only a few keys in each lane where the message can be.
 """
 
 from collections import OrderedDict
@@ -118,10 +118,8 @@ def _was_acked(found: Found) -> bool:
 
 
 class BrowseCursors:
-    """The places of the messages that were shown last, by queue and message id.
-
-    With them, the next page can begin after a message that is gone by then.
-    """
+    """The places of the messages that were shown last, by queue and message id. So the next page can begin after a removed
+    message."""
 
     def __init__(self, limits: Limits) -> None:
         self._count_max = limits.browse_cursors_max
@@ -137,7 +135,7 @@ class BrowseCursors:
             self._places.popitem(last=False)
 
     def find(self, queue: int, message_id: tuple[int, int]) -> tuple[str, bytes] | None:
-        """Return the place of a message that was shown lately; None if it is not known."""
+        """Return the place of a message that was shown lately; None if it is unknown."""
         return self._places.get((queue, message_id))
 
 

@@ -109,7 +109,7 @@ class _Names:
         self._start, self._included, self._all_found = start, True, False
 
     def following(self) -> "Generator[int, int, str | None]":
-        """Return the next name; None if there is none."""
+        """Return the next name; None at the end."""
         if not self._names and not self._all_found:
             yield from self._find()
         if not self._names:

@@ -1,8 +1,8 @@
-"""Queues as they were at one moment: what a view keeps of them, and how its pages are read.
+"""Snapshots: queues as they were at one moment, and how the pages of a view are read from them.
 
-Messages are read from families that were pinned at that moment (:class:`core.store.Pin`). What is not on disk was copied
-(:mod:`core.inspect.snapshot_builder`): the lanes, how many messages each had, and the leases. Nothing here refers to living
-lanes or queues, because these change and go.
+Messages are read from families that were pinned at that moment (:class:`core.store.Pin`). The rest is copied by
+:class:`SnapshotBuilder`: the lanes, how many messages each had, and the leases. Nothing here refers to present lanes or
+queues, because these change and go.
 
 A page is a walk over *stretches*: keys in the order of their names; within a key one lane after the other; within a lane
 first the messages in line, then the delayed ones. So a page costs one seek for each lane that it visits, however many lanes a
@@ -10,11 +10,9 @@ key has. Rejected: a merge of all lanes of a key, as :mod:`core.inspect.browse` 
 lane of the key on each page. A stretch ends after as many messages as it had, because behind its last one there may be only
 tombstones.
 
-Snapshots: copy what a view needs of some queues over many turns, all of it as it was at one moment.
-
-The disk is pinned at that moment. The lanes and their counts are only in memory, so they are copied in steps afterwards. Code
-that changes a lane shows it first (:meth:`core.model.ledger.Ledger.show`), and a lane without a copy is copied then. So each
-copy is of that moment, though the queues go on. The holders of messages are read from the pinned records of the leases.
+Lanes and their counts are only in memory, so they are copied in steps after the pin. Code that changes a lane shows it first
+(:meth:`core.model.ledger.Ledger.show`), and a lane without a copy is copied then. So each copy is of that moment, though the
+queues change. The holders of messages are read from the pinned records of the leases.
 
 Cost: some 10 µs a key over all steps. Code that changes lanes meanwhile pays for the copy of each lane that it shows.
 Rejected: a copy in one turn (a second for 200,000 keys), and a recovery from pinned families (the memory of a second shard).
@@ -106,7 +104,7 @@ class ViewStretch(NamedTuple):
 
 
 Cursor: TypeAlias = tuple[str, bytes]
-"""Where a page begins: a fairness key; then, packed, the stretch, its first message and how many messages are left of it."""
+"""Where a page begins: a fairness key; then, packed, the stretch, its first message and its number of remaining messages."""
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
@@ -114,7 +112,7 @@ Cursor: TypeAlias = tuple[str, bytes]
 def read_page(
     queue: QueueSnapshot, command: BrowseView, pin: "Pin", families: "Families", limits: Limits
 ) -> tuple[ViewBrowsed, int]:
-    """Return a page of the messages that ``command`` asks for and the start of the next page; and the effort that it took."""
+    """Return a page of the messages that ``command`` asks for and the start of the next page; and its effort."""
     names = _names(queue, command)
     chosen = list(islice(names, limits.view_keys_max))
     page: list[MessageView] = []
@@ -198,7 +196,7 @@ def _extent(kind: int, lane: LaneSnapshot) -> tuple[bytes, int]:
 def _messages(
     stretch: ViewStretch, states: list[str] | None, pin: "Pin", families: "Families"
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Return the stored messages of a stretch; only leased ones if no pending ones are wanted."""
+    """Return the stored messages of a stretch; without pending ones, only leased ones."""
     if stretch.kind == LATER:
         return _scan(stretch, pin, families.delayed)
     if not _wants(states, PENDING):
@@ -243,7 +241,7 @@ Holds = dict[int, dict[bytes, Hold]]
 
 
 class _Copy:
-    """What is copied of a queue so far."""
+    """The copy of a queue so far."""
 
     def __init__(self, queue: "Queue") -> None:
         self.queue = queue
@@ -328,7 +326,7 @@ class SnapshotBuilder:
         return holds
 
     def _read_lease(self, lease: "Lease", holds: Holds) -> int:
-        """Note which messages a lease held at the moment; return how many messages its record lists."""
+        """Note the messages that a lease held at the moment; return the number of messages in its record."""
         wanted = pack_u64(lease.id)
         key, data = next(self._lease_pin.scan(wanted, self._state.store.families.leases))
         assert key == wanted, f"lease {lease.id} was open and has no record"

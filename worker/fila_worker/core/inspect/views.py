@@ -1,12 +1,12 @@
 """Views: snapshots of queues, open over many turns, for readers of whole queues.
 
 To open a view takes many turns, too: first until a pin would hold little memory, then to copy the state of that moment
-(:mod:`core.inspect.snapshot_builder`). Requests for the same view meanwhile wait for it.
+(:class:`core.inspect.snapshot.SnapshotBuilder`). Requests for the same view wait for it.
 
 The disk space that a view pins can't be reclaimed while the view is open, and its copies of lanes and leases take memory. So
-few views are open at a time. A view without reads is closed: after the idle time that it was opened with, or sooner if
-another view needs the room. No client has to close a view: its readers are many tasks on many machines, and no task knows
-whether it is the last one or will be run again. Views end with their worker.
+few views are open at a time. A view without reads is closed: after its idle time, or sooner if another view needs the room.
+Clients need not close views: the readers are many tasks on many machines, and any of them may run again. Views end with their
+worker.
 """
 
 from collections.abc import Generator

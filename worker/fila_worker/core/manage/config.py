@@ -1,9 +1,7 @@
-"""Changes of the runtime config: check, apply (a large config in pages), list and undo them.
+"""Changes of the runtime config: check, apply (a large config in pages), list and undo them; and the stored API keys.
 
-The API keys of a cluster with several routers, in the log of shard 0.
-
-Routers change them, and all of them follow. The shard only keeps them, with a version, in one record: they are few, and are
-seldom read.
+The log of shard 0 has the API keys of a cluster with several routers. Routers change them, and all of them follow. The shard
+only keeps them, with a version, in one record: they are few, and are seldom read.
 """
 
 from itertools import islice
@@ -71,8 +69,8 @@ def set_config(state: "State", command: SetConfig, now_ms: int) -> ConfigChange:
 
 
 def make_change(state: "State", key: str, changes: Changes, by: str, now_ms: int) -> ConfigChange:
-    """Make a checked change of a key durable, number and remember it, and return it. ``by``: the name of the API key that
-    asks."""
+    """Make a checked change of a key durable, number and remember it, and return it. ``by``: the name of the asking API
+    key."""
     runtime = state.runtime
     state.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
     old = runtime_config.read(key, runtime.values)
@@ -113,11 +111,11 @@ def note_template(state: "State", pattern: str, deleted: bool, change: ConfigCha
 
 
 def put_config(state: "State", put: PutConfig, now_ms: int) -> None:
-    """Apply a change that was checked; a change older than the config here changes nothing.
+    """Apply a checked change. A change older than the config here has no effect.
 
-    A change with another one missing before it changes nothing either: this shard registers, and gets the whole config. A
-    change of the same version changes nothing either, unless it is ``whole`` and differs: then one of the two comes from a
-    restored copy, and the router has decided which one is valid.
+    If the change before it is missing, it has no effect, either: this shard registers, and gets the whole config. The same
+    holds for a change of the same version, unless it is ``whole`` and differs: then one of the two comes from a restored
+    copy, and the router has decided which one is valid.
     """
     runtime = state.runtime
     if put.page or put.more:
@@ -148,8 +146,8 @@ def _differing(values: dict[str, str], whole: "Changes") -> "Changes":
 def _take_page(state: "State", put: PutConfig, now_ms: int) -> None:
     """Add a page to the draft of a whole config.
 
-    The config applies with its last page; if a page is missing, it never does. Several routers may send pages at the same
-    time, each in order: a page that does not follow changes nothing, because the one that does may come from another router.
+    The config applies with its last page, and never if a page is missing. Several routers may send pages at the same time,
+    each in order: a page out of order has no effect, because the next one may come from another router.
     """
     runtime = state.runtime
     draft = runtime.draft
@@ -246,7 +244,7 @@ class ConfigCopy(Component):
         yield from state.token_client.recover(state.runtime.limits, at_once, now_ms)
 
     def tick(self, now_ms: int) -> int | None:
-        """Drop a config if its next page does not come. The router learns what is missing when this shard registers again."""
+        """Drop a config if its next page does not come. The router sees what is missing when this shard registers again."""
         draft = self.state.runtime.draft
         if draft is None:
             return None
@@ -264,7 +262,7 @@ decode_keys: Final = msgspec.msgpack.Decoder(StoredKeys).decode
 
 
 class KeysVersion:
-    """Which API keys the shard keeps; 0: none."""
+    """The version of the kept API keys; 0: none."""
 
     def __init__(self) -> None:
         self.number = 0

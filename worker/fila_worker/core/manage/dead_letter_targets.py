@@ -1,7 +1,7 @@
 """Queues that take the dead letters of others: they must exist, and they store that they may be redriven.
 
-For a queue of the same shard this is checked at once. For a queue of another shard, that shard is asked, and the command that
-named the queue waits for the answer.
+For a queue of the same shard this is checked at once. Another shard is asked, and the command that named the queue waits for
+its answer.
 """
 
 from dataclasses import replace
@@ -43,7 +43,7 @@ class Appointments:
         self.timer = DueTime()
 
     def wait(self, held: HeldCommand) -> int:
-        """Let a command wait; return its ticket."""
+        """Keep a command until the answer; return its ticket."""
         self._tickets += 1
         self.waiting[self._tickets] = held
         self.timer.by(held.call.now_ms + self._wait_ms_max)
@@ -75,7 +75,7 @@ def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
 
 
 def ask_for_appointment(state: "State", call: Call, command: CreateQueue | UpdateQueue, dead_letter: str | None) -> None:
-    """Ask another shard whether a queue exists; the command goes on with the answer."""
+    """Ask another shard whether a queue exists; its answer continues the command."""
     assert dead_letter is not None
     ticket = state.part(Appointments).wait(HeldCommand(call, command, dead_letter))
     to_shard = shard_of(dead_letter, state.shards)
@@ -105,7 +105,7 @@ def resume(state: "State", command: Appointed, now_ms: int) -> None:
 
 
 def settle_dead_letters(state: "State", queue: "Queue") -> None:
-    """Create the queue's own dead letter queue, if it is to have one; or appoint another queue of this shard."""
+    """Create the queue's own dead letter queue, if it should have one; or appoint another queue of this shard."""
     policy = queue.options.dead_letter or OWN
     if policy == OWN:
         own_dead_letters(state, queue)

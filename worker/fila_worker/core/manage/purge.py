@@ -1,9 +1,8 @@
 """Purges: remove the messages of a queue, or of one of its keys, that are not leased.
 
 The sizes of the messages must be known, because a queue's size counts for its quota. If a whole queue is purged at once, no
-message is read: what is left is leased, and leases know the sizes of their messages. Otherwise the sizes come from the
-records in memory and from reads of those on disk, a bounded number per command. Callers repeat the command until nothing
-remains.
+message is read: the rest is leased, and leases have the sizes of their messages. Otherwise the sizes come from the records in
+memory and from reads of those on disk, a bounded number per command. Callers repeat the command until nothing remains.
 """
 
 from bisect import bisect_left
@@ -116,7 +115,7 @@ class _Step:
 
     @property
     def taken(self) -> int:
-        """What was read, plus the cost of starting reads, in messages."""
+        """The messages that were read, plus the cost of starting reads, in messages."""
         return self._messages_max - self.messages_left
 
     def charge_look(self) -> None:

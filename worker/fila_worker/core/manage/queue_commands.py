@@ -111,7 +111,7 @@ def make_queue(state: "State", name: str, options: QueueOptions, now_ms: int, te
 
 
 def compiled(state: "State", name: str, options: QueueOptions) -> "GuardedHooks | None":
-    """Return the hooks of a queue, None if it has none. Raise :class:`LuaCompilationError` for a script with an error."""
+    """Return the hooks of a queue; None without scripts. Raise :class:`LuaCompilationError` for a script with an error."""
     try:
         return compile_hooks(state, name, options)
     except LuaCompilationError:
@@ -226,9 +226,8 @@ def delete_queue(state: "State", call: "Call", command: DeleteQueue) -> Done:
 
 
 def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
-    """Return a page of the shard's queues in the order of their names.
-
-    It has the queues after a given name whose names start with the prefix, and which the asking client may see.
+    """Return a page of the shard's queues in the order of their names: those after a given name, with the prefix, and which
+    the asking client may see.
     """
     prefix, after, within = command.prefix, command.after, command.within
     found: list[Queue] = []
@@ -291,7 +290,7 @@ def _oldest_pending_ms(state: "State", keys: "list[FairnessKey]", now_ms: int) -
 
 
 class QueueCommands(Component):
-    """The commands about queues as a whole."""
+    """The commands for whole queues."""
 
     verbs: ClassVar = {
         CreateQueue: create_queue,

@@ -1,8 +1,8 @@
 """Redrive: move dead letters back to their source queues: all, those of a fairness key, or those with given ids.
 
-A named message is found like any message by its id (:mod:`core.inspect.backlog`), or at once if it was browsed lately, as it
-was if a person picks it. To find a message may take look-ups in many places. So a command makes a bounded number of them, and
-its answer contains how many ids it has handled.
+A named message is found like any message by its id (:mod:`core.inspect.backlog`), or at once if it was browsed lately, as
+when a person picks it. A search may take look-ups in many places. So a command makes a bounded number of them, and its answer
+contains how many ids it has handled.
 """
 
 from collections.abc import Generator
@@ -68,7 +68,7 @@ class _Redriving:
     # --- the first ones -----------------------------------------------------------------------------------------------
 
     def first_ones(self, command: Redrive) -> "Generator[int, int, None]":
-        """Send the first dead letters back, lane by lane."""
+        """Redrive the first dead letters, lane by lane."""
         if command.count < 0:
             raise InvalidArgumentError(f"redrive of {command.count} messages: use a count above 0, or 0 for all")
         most, effort = self._limits.redrive_messages_max, 0
@@ -97,7 +97,7 @@ class _Redriving:
             effort = 0
 
     def _empty(self, lane: "Lane", cursor: bytes, count: int) -> tuple[bytes | None, int]:
-        """Send up to ``count`` messages of a lane back; return where to go on (None: nowhere), and how many were read."""
+        """Redrive up to ``count`` messages of a lane; return where to continue (None: at the end), and how many were read."""
         state = self._state
         begin = max(cursor, _first_pending(lane))
         found = list(islice(state.store.scan(begin, lane.end, state.store.families.messages), count))
@@ -189,6 +189,6 @@ def _may_go(state: "State", letter: Record) -> bool:
 
 
 class Redrives(Component):
-    """The command that sends dead letters back."""
+    """The command that redrives dead letters."""
 
     verbs: ClassVar = {Redrive: redrive}

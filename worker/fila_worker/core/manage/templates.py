@@ -1,8 +1,8 @@
 """Queue templates: the options of queues that the first enqueue creates.
 
 Templates are keys of the runtime config (:mod:`fila_proto_zmq.templates`), so each shard has all of them before the client
-that put one is answered. They are looked at only when an enqueue names a queue that does not exist. A queue that was made by
-one is like any other: later changes of the template do not change it.
+that put one is answered. They are read only when an enqueue names a missing queue. A queue made by one is like any other:
+later changes of the template do not change it.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -56,10 +56,10 @@ def _change(
 
 
 def queue_by_template(state: "State", name: str, now_ms: int) -> "Queue":
-    """Make and return a queue that does not exist. Raise :class:`QueueNotFoundError` if its name matches no template.
+    """Make and return a missing queue. Raise :class:`QueueNotFoundError` if its name matches no template.
 
-    It is as durable as the messages that it is made for: a power cut that it does not survive takes these, too. The queue
-    that is to take its dead letters is not asked for: as long as that one is missing, they go to the queue's own ``.dlq``.
+    It is as durable as the messages that it is made for: both survive a power cut or neither. If the target of its dead
+    letters is missing, they go to the queue's own ``.dlq``.
     """
     template = None if is_dead_letter(name) else state.runtime.templates.find(name)
     if template is None:

@@ -48,7 +48,7 @@ def describe(state: "State", call: "Call", command: DescribeQueue) -> "Work":
 
 @dataclass(slots=True)
 class _Held:
-    """A consumer's leases of a queue: how many messages, when it was last heard of, when the first lease ends."""
+    """A consumer's leases of a queue: how many messages, its last sign of life, and the end of the first lease."""
 
     messages: int = 0
     heard_ms: int = 0

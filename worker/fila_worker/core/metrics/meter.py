@@ -1,10 +1,10 @@
 """The counters of a shard, gathered for monitoring.
 
-No code here runs for each message, or for each queue or key if there are many: a report has bounds, and goes on where the
+No code here runs for each message, or for each queue or key if there are many: a report has bounds, and continues where the
 last one ended.
 
-The counters themselves are where things happen: in :class:`~core.model.queues.Queue`, its ring, its hooks, its throttles, the
-store. A queue's :class:`~core.measures.Meter` has those that are only for monitoring.
+The counters themselves are in the objects that they count: :class:`~core.model.queues.Queue`, its ring, its hooks, its
+throttles, the store. A queue's :class:`~core.measures.Meter` has those that are only for monitoring.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ THROTTLES_LOOKED_AT_MAX: Final = 1000
 
 
 class ReportState:
-    """What a shard keeps only for monitoring."""
+    """The state of a shard that is only for monitoring."""
 
     def __init__(self) -> None:
         self.refused: dict[str, int] = {}
@@ -53,7 +53,7 @@ class ReportState:
         self.schedules: Callable[[], ScheduleMetrics | None] = lambda: None
         """Returns the numbers of the schedules."""
         self.looked_at = 0
-        """How many queues were examined so far: the next report begins after them."""
+        """The number of queues that were examined so far: the next report begins after them."""
         self._top_keys: dict[Queue, TopKeys] = {}
 
     def top_keys(self, queue: "Queue") -> TopKeys:
@@ -154,7 +154,7 @@ def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:
 
 
 class Reports(Component):
-    """What a shard keeps for monitoring, as a component."""
+    """The metrics of a shard, as a component."""
 
     def __init__(self, state: "State") -> None:
         super().__init__(state)

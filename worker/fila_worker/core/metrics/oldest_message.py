@@ -1,8 +1,7 @@
 """The oldest pending message of a queue.
 
 A lane is in the order of priorities, and within a priority in the order of arrival. So the oldest message is the first one of
-some priority, and the search skips all others. It reads a bounded number of messages from disk, and does not see what is
-beyond that.
+some priority, and the search skips all others. It reads a bounded number of messages from disk, and misses those beyond.
 """
 
 from bisect import bisect_left
@@ -37,7 +36,7 @@ _key_of = itemgetter(0)
 
 
 def waiting_since_ms(state: "State", keys: "Iterable[FairnessKey]", reads_max: int) -> int | None:
-    """Return when the oldest pending message of some fairness keys was enqueued, Unix ms; None if there is none."""
+    """Return when the oldest pending message of some fairness keys was enqueued, Unix ms; None without messages."""
     search = _Search(state, reads_max)
     for key in keys:
         for lane in key.views:

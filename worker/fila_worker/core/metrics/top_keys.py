@@ -3,9 +3,9 @@
 Keys are ranked by their pending and delivered messages. If a queue has many keys, each look examines some of them, so that no
 look takes long. The keys that are shown already are examined each time.
 
-Shown counts never decrease, because rates are computed from them. A key counts from the moment it is first shown: what it
-delivered before stays with the others. When a key is shown no more, its count is in neither number. One exception: a new key
-whose deliveries were not yet reported with the others brings them along.
+Shown counts never decrease, because rates are computed from them. A key counts from the moment it is first shown: its earlier
+deliveries stay with the others. When a key is no longer shown, its count is in neither number. One exception: if a new key's
+deliveries were not yet reported with the others, they move with it.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ HEADS_READ_MAX: Final = 4
 
 
 class TopKeys:
-    """What is known of a queue's busiest keys, as of the last look."""
+    """A queue's busiest keys, as of the last look."""
 
     __slots__ = ("_bases", "_cursor", "_past", "_seen", "_weights", "keys", "oldest_ms", "others")
 
@@ -34,13 +34,13 @@ class TopKeys:
         self.keys: list[KeyMetrics] = []
         """The keys that are shown."""
         self.others = 0
-        """What keys delivered while they were not shown."""
+        """The deliveries of keys while they were not shown."""
         self.oldest_ms: int | None = None
         """When the oldest message that was examined was enqueued; None: no message."""
         self._bases: dict[FairnessKey, int] = {}
         """The keys that are shown, and what each had delivered when it was first shown."""
         self._past = 0
-        """What keys that are not shown delivered while they were."""
+        """The deliveries of keys that are no longer shown, while they were."""
         self._weights = 0.0
         """The weights of all keys that may deliver."""
         self._cursor = 0

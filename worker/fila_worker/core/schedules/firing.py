@@ -1,12 +1,12 @@
 """Carrying out due times: one message for each, whatever is restarted.
 
-A due time is carried out in one batch: the schedule's progress and the enqueue, which goes its own way from there
-(:mod:`core.settle.remote_enqueues`). A schedule has at most one message under way. So a queue that is full, or a shard that
-is away, makes the schedule wait, and its due times meanwhile are those of an outage.
+A due time is carried out in one batch: the schedule's progress and the enqueue (:mod:`core.settle.remote_enqueues`). A
+schedule has at most one message under way. So if a queue is full, or a shard away, the schedule waits, and its due times
+meanwhile are those of an outage.
 
 A due time is *missed* if it is later than its jitter and a restart take (``Limits.schedule_grace_ms``). Then the schedule's
-``catch_up`` decides about all due times up to now. The whole jitter counts, not the part that this due time has: with a
-jitter longer than the interval, a due time also waits for those before it.
+``catch_up`` decides about all due times up to now. The whole jitter counts, not the part of this due time: with a jitter
+longer than the interval, a due time also waits for those before it.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -115,7 +115,7 @@ def _message(state: "State", schedule: KeptSchedule, due_ms: int) -> Enqueue:
 def take_outcome(
     state: "State", table: ScheduleTable, name: str, outcome: remote_enqueues.RemoteOutcome, now_ms: int
 ) -> bool:  # fmt: skip
-    """Take what came of the message for a due time. The schedule goes on once that is final. Return whether it waits for the
+    """Note the outcome of the message for a due time; a final one continues the schedule. Return whether it waits for the
     message."""
     schedule = table.by_name.get(name)
     if schedule is None or not outcome.number or schedule.progress.under_way_ms != outcome.number:

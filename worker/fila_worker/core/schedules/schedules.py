@@ -73,7 +73,7 @@ def put_schedule(state: "State", call: "Call", command: PutSchedule) -> Schedule
     if not goes_on:
         progress.handled_ms, progress.in_a_row = now_ms, 0
     if old is not None and not (goes_on and old.record.queue == record.queue):
-        progress.under_way_ms, progress.fault = 0, None  # not waited for: the other queue may be full for ever
+        progress.under_way_ms, progress.fault = 0, None  # not waited for: the other queue may stay full
     batch, family = state.batch, state.store.families.state
     batch.put(SCHEDULE + name.encode(), encode(record), family)
     batch.put(MESSAGE + name.encode(), encode(command.enqueue), family)
@@ -150,7 +150,7 @@ def list_schedules(state: "State", call: "Call", command: ListSchedules) -> Sche
 
 
 def delete_schedule(state: "State", call: "Call", command: DeleteSchedule) -> ScheduleDeleted:
-    """Delete a schedule. A message that is on its way still arrives; one that waits is given up."""
+    """Delete a schedule. Its message may be on its way and still arrive; a waiting one is given up."""
     table = state.part(ScheduleTable)
     if call.queue not in table.by_name:
         return ScheduleDeleted(False)
@@ -173,7 +173,7 @@ def _view(state: "State", schedule: KeptSchedule) -> ScheduleView:
 
 
 def metrics(state: "State") -> ScheduleMetrics | None:
-    """Return the numbers of the shard's schedules; None if it has none, and had none."""
+    """Return the numbers of the shard's schedules; None if it has never had one."""
     table = state.part(ScheduleTable)
     counts = (table.fired, table.late, table.skipped, table.failed)
     return ScheduleMetrics(len(table.by_name), *counts, table.under_way) if table.by_name or any(counts) else None

@@ -1,10 +1,10 @@
-"""The schedules of a shard, and how they are stored.
+"""The schedules of a shard: their records, and the rules of their due times.
 
 ::
 
-    schedule:NAME           what it is: its queue, its due times
-    schedule at:NAME        how far it is: the due time that was carried out last, and counts
-    schedule message:NAME   its message with its options, read when it is due
+    schedule:NAME           the definition: its queue, its due times
+    schedule at:NAME        the progress: the due time that was carried out last, and counts
+    schedule message:NAME   the message with its options, read when it is due
 
 All are in the ``state`` family. A due time is carried out by writing ``schedule at`` in the batch that has its message.
 """
@@ -30,7 +30,7 @@ SKIP: Final = "skip"
 ONCE: Final = "once"
 ALL: Final = "all"
 CATCH_UPS: Final = (SKIP, ONCE, ALL)
-"""What is done about the due times of an outage: nothing, one message for the last one, or one for each."""
+"""The messages for the due times of an outage: none, one for the last due time, or one for each."""
 
 
 class Interval:
@@ -45,7 +45,7 @@ class Interval:
         return self.anchor_ms + max(1, (time_ms - self.anchor_ms) // self.every_ms + 1) * self.every_ms
 
     def before(self, time_ms: int) -> int | None:
-        """Return the last one up to a time, included; None: there is none."""
+        """Return the last one up to a time, included; None: all are later."""
         number = (time_ms - self.anchor_ms) // self.every_ms
         return self.anchor_ms + number * self.every_ms if number >= 1 else None
 
@@ -73,7 +73,7 @@ def check_rest(catch_up: str, jitter_ms: int, every_ms: int) -> None:
 
 
 def jitter_of(name: str, due_ms: int, jitter_ms: int) -> int:
-    """Return how much later than its due time a message comes, 0 to ``jitter_ms``: the same whenever it is computed."""
+    """Return how much later than its due time a message comes, 0 to ``jitter_ms``. The result is always the same."""
     if not jitter_ms:
         return 0
     digest = blake2b(f"{due_ms} {name}".encode(), digest_size=8).digest()
@@ -87,7 +87,7 @@ PREFIXES: Final = (SCHEDULE, PROGRESS, MESSAGE)
 
 
 class ScheduleRecord(msgspec.Struct, array_like=True):
-    """What a schedule is. Times are Unix ms."""
+    """The definition of a schedule. Times are Unix ms."""
 
     queue: str
     cron: str
@@ -102,13 +102,13 @@ class ScheduleRecord(msgspec.Struct, array_like=True):
     """Of its message."""
 
     def same_times(self, other: "ScheduleRecord") -> bool:
-        """Return whether another record has the same due times, so that it goes on where this one is."""
+        """Return whether another record has the same due times, so that it continues where this one is."""
         mine = (self.cron, self.every_ms, self.timezone, self.jitter_ms)
         return mine == (other.cron, other.every_ms, other.timezone, other.jitter_ms)
 
 
 class ScheduleProgress(msgspec.Struct, array_like=True):
-    """How far a schedule is. ``handled_ms``: all due times up to this one are carried out, or skipped. It never goes back."""
+    """The progress of a schedule. ``handled_ms``: all due times up to it are carried out, or skipped. It never decreases."""
 
     handled_ms: int
     under_way_ms: int = 0
@@ -134,7 +134,7 @@ decode_message: Final = msgspec.msgpack.Decoder(Enqueue).decode
 class KeptSchedule:
     """A schedule in memory. ``times`` None: its rule can't be read here, so it is never due.
 
-    Invariant: it has a next due time, unless one is under way, there is none, or its rule can't be read.
+    Invariant: it has a next due time, unless one is under way, or the last one is past, or its rule can't be read.
     """
 
     __slots__ = ("at_ms", "due_ms", "name", "progress", "record", "times")
@@ -147,7 +147,7 @@ class KeptSchedule:
         self.due_ms: int | None = None
         """The next due time, if it is planned."""
         self.at_ms = 0
-        """When its message is to be enqueued: the due time and its jitter, and not before the one of the due time before."""
+        """When its message is to be enqueued: the due time and its jitter, and not before that of the due time before."""
 
     def save(self, batch: "StoreBatch", family: object) -> None:
         """Make its progress durable with the batch."""
@@ -218,7 +218,7 @@ class ScheduleTable:
         return schedule is not None and (schedule.at_ms, schedule.due_ms) == (at_ms, due_ms)
 
     def take_due(self, now_ms: int) -> Iterator[KeptSchedule]:
-        """Yield the schedules whose time has come, the first one first. Each has to be planned anew, or be under way."""
+        """Yield the schedules that are due, the first one first. Each has to be planned again, or be under way."""
         while self._heap and self._heap[0][0] <= now_ms:
             entry = heappop(self._heap)
             if self._is_planned(*entry):

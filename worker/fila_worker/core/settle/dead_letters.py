@@ -28,9 +28,9 @@ EXPIRED: Final = "expired"
 """Reasons why a message was dead-lettered."""
 
 EXPIRIES_MAX: Final = 16
-"""The number of queues in a row in which a message may expire, each the dead letter queue of the one before. More are taken
-for a circle: the message then goes to the ``.dlq`` of the queue in which it expired. The queues may be on different shards,
-so no shard sees the whole circle."""
+"""The number of queues in a row in which a message may expire, each the dead letter queue of the one before. A longer row
+counts as a circle: the message then goes to the ``.dlq`` of the queue in which it expired. The queues may be on different
+shards, so no shard sees the whole circle."""
 
 
 def expire(state: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
@@ -40,7 +40,7 @@ def expire(state: "State", lane: "Lane", message_key: bytes, record: bytes, now_
 
 
 def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes, reason: str, now_ms: int) -> None:
-    """Send a message that has left its lane where the dead letters of its queue go."""
+    """Send a message that has left its lane to the target of its queue's dead letters."""
     source = lane.key.queue
     source.dead_lettered += 1
     state.touch(source, now_ms)

@@ -37,7 +37,7 @@ HOOKED_MAX: Final = 100
 
 
 class Attempt(NamedTuple):
-    """How an attempt failed, and what is to be done with the message. ``hooked``: the queue's hook may choose otherwise."""
+    """The cause of a failed attempt, and the next step of the message. ``hooked``: the queue's hook may choose otherwise."""
 
     error: str
     now_ms: int
@@ -57,9 +57,9 @@ class _Returned(NamedTuple):
 
 
 def fail_attempts(state: "State", lease: Lease, indexes: list[int], ended: bool, attempt: Attempt) -> int:
-    """Count a failed attempt of each member, then retry or dead-letter it. Return the number of members that were ended.
+    """Count a failed attempt of each member, then retry or dead-letter it. Return the number of ended members.
 
-    If a hook takes long, these may be only the first ones. The leases of the others go on.
+    If a hook takes long, these may be only the first ones. The leases of the others stay open.
     """
     if lease.at_most_once:
         _drop(state, lease, indexes, ended)

@@ -1,14 +1,14 @@
-"""Enqueues by the broker itself, into any queue of the cluster: what a schedule or another feature of a shard sends.
+"""Enqueues by the broker itself, into any queue of the cluster, for schedules and other features of a shard.
 
-An enqueue is put into the outbox in the batch of what caused it, and is carried out on the shard of its queue like an enqueue
-of a client: the hook, dedup ids, limits and rates hold. The transfer makes it exactly one message (:mod:`core.model.outbox`).
-Its outcome comes back with the confirmation, and is passed to its *owner* in the batch that forgets the transfer.
+An enqueue is put into the outbox in the batch of its cause, and is carried out on the shard of its queue like an enqueue of a
+client: the hook, dedup ids, limits and rates hold. The transfer makes it exactly one message
+(:mod:`core.model.shard_transfers`). Its outcome comes back with the confirmation, and is passed to its *owner* in the batch
+that forgets the transfer.
 
-While the queue is full, or over its rate, the enqueue waits in the due index of the shard that sends it and is tried again,
-for as long as it takes. The owner is told that it waits. Any other fault is final, such as a queue that does not exist: no
-message is stored, and the owner keeps the fault for the operator. So an owner has a bounded number of enqueues under way. An
-enqueue that no owner waits for any more is not tried again: else clients who make owners and delete them could have any
-number of them wait.
+While the queue is full, or over its rate, the enqueue waits in the due index of the sending shard and is tried again. The
+owner is notified of the wait. Any other fault is final, such as a missing queue: no message is stored, and the owner keeps
+the fault for the operator. So an owner has a bounded number of enqueues under way. An enqueue that its owner does not wait
+for any more is not tried again: else clients could make and delete owners, and leave any number of enqueues waiting.
 
 Rejected: a call to the queue's own shard if that is this one. It would be a second path, with other commits.
 """
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 RETRY_MS_MIN: Final = 1000
 RETRY_MS_MAX: Final = 30_000
-"""The bounds of the time until an enqueue is tried again. It doubles with each try, or is what the fault says if that is
+"""The bounds of the time until an enqueue is tried again. It doubles with each try, or is that of the fault if that is
 longer."""
 
 
 class RemoteOutcome(NamedTuple):
-    """What came of an enqueue. ``message``: the two halves of the message's id; None: it is not stored.
+    """The outcome of an enqueue. ``message``: the two halves of the message's id; None: it is not stored.
 
     ``retry_ms``: when it is tried again, Unix ms; None: this is the last outcome of this enqueue.
     """
@@ -59,7 +59,7 @@ class Owners:
         self._receivers: dict[str, Receiver] = {}
 
     def register(self, feature: str, receiver: Receiver) -> None:
-        """Have the outcomes for a feature's owners passed to ``receiver``. Call it when the shard is recovered, or before."""
+        """Pass the outcomes for a feature's owners to ``receiver``. Call it when the shard is recovered, or before."""
         self._receivers[feature] = receiver
 
     def tell(self, owner: Owner, outcome: RemoteOutcome, now_ms: int) -> bool:
@@ -99,11 +99,10 @@ def carry_out(state: "State", number: int, transfer: Transfer, now_ms: int) -> E
 def conclude(
     state: "State", entry: OutboxEntry, outcome: EnqueueOutcome | None, waits_as: bytes, now_ms: int
 ) -> None:  # fmt: skip
-    """Take the outcome of an enqueue: pass it to the owner, and have the enqueue tried again if it may succeed and is waited
-    for.
+    """Pass the outcome of an enqueue to the owner, and try the enqueue again if it may succeed and is waited for.
 
-    ``waits_as``: the name of the enqueue while it waits, which no other one has. No outcome: the worker of the queue's shard
-    is of an earlier version, and has refused the transfer.
+    ``waits_as``: the unique name of the enqueue while it waits. Without an outcome, the worker of the queue's shard is of an
+    earlier version, and has refused the transfer.
     """
     assert entry.owner is not None
     fault = outcome.fault if outcome is not None else to_fault(_too_old(entry))

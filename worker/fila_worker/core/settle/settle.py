@@ -286,7 +286,7 @@ def _remove(state: "State", lease: Lease, indexes: list[int]) -> None:
 
 
 def extend(state: "State", call: "Call", command: Extend) -> "Work":
-    """Let the named deliveries' leases end ``duration_ms`` from now, sooner or later than before."""
+    """Set the end of the named deliveries' leases to ``duration_ms`` from now, sooner or later than before."""
     queue = state.queues.find(call.queue)
     if not LEASE_MS_MIN <= command.duration_ms <= LEASE_MS_MAX:
         raise InvalidArgumentError(f"extension by {command.duration_ms} ms: use {LEASE_MS_MIN} to {LEASE_MS_MAX}")
@@ -308,7 +308,7 @@ def extend(state: "State", call: "Call", command: Extend) -> "Work":
 
 
 def renew(state: "State", consumer: "Consumer", lease_ids: list[int], now_ms: int) -> list[int]:
-    """Let leases of a live consumer start again, once a third of their time is gone. Return those that it does not have."""
+    """Start leases of a live consumer again, once a third of their time is gone. Return those that it does not have."""
     gone = []
     for lease_id in lease_ids:
         lease = consumer.leases.get(lease_id)

@@ -1,10 +1,10 @@
 """Messages from one shard to another: dead letters for a queue on another shard, and their way back.
 
-A message leaves its queue and enters the outbox in one batch. The other shard takes it into its queue and remembers its
-number in one batch. Then the outbox forgets it. A message that the other shard refuses, because the queue does not exist or a
-later version wrote the message, goes back to where it came from, or to the queue's own ``.dlq``, and blocks no other message.
+A message leaves its queue and enters the outbox in one batch. The other shard puts it into its queue and remembers its number
+in one batch. Then the outbox forgets it. If the other shard refuses a message, because the queue does not exist or a later
+version wrote the message, it goes back to its queue, or to the queue's own ``.dlq``, and blocks no other message.
 
-What the broker itself enqueues takes the same way (:mod:`core.settle.remote_enqueues`), also to a queue of this shard.
+Enqueues by the broker itself take the same way (:mod:`core.settle.remote_enqueues`), also to a queue of this shard.
 """
 
 from typing import TYPE_CHECKING, ClassVar
@@ -60,7 +60,7 @@ def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTr
     taken = outbox.last_taken(command.from_shard, command.stream)
     last = command.first + len(command.transfers) - 1
     if last > taken.last:
-        # the sender may not know of the refusals and outcomes so far
+        # the sender may lack the refusals and outcomes so far
         refused = [number for number in taken.refused if number >= command.first]
         outcomes = [each for each in taken.outcomes if each.number >= command.first]
         taken = InboxCursor(max(taken.last, command.first - 1), refused, outcomes)

@@ -1,1 +1,1 @@
-"""What a shard keeps on disk and counts in memory: its recovery, its folds, its invariants."""
+"""The data of a shard on disk and its counts in memory: recovery, folds, invariants."""

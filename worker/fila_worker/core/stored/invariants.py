@@ -1,4 +1,4 @@
-"""What must hold for a shard between turns, as code: run after every test, and by ``fila-cluster check``.
+"""The invariants of a shard between turns, as code: run after every test, and by ``fila-cluster check``.
 
 Each check compares kept data with the data that it is derived from; the messages on disk are the ground truth.
 """

@@ -1,4 +1,4 @@
-"""What a shard recovers from disk: queues, lanes with their counts, leases, and which keys may deliver.
+"""The recovery of queues, lanes with their counts, leases and deliverable keys from disk; and the folds of the ledger.
 
 The messages themselves are not read. So the cost of a restart grows with the messages in flight and the lanes, never with the
 backlog.
@@ -111,7 +111,7 @@ def _recover_queues(state: "State", now_ms: int) -> Steps:
 
 
 def _recompiled(state: "State", queue: Queue) -> GuardedHooks | None:
-    """Return a queue's hooks; None if they do not compile (a stricter version, another config): the queue must come back."""
+    """Return a queue's hooks; None if they do not compile (a stricter version, another config): the queue must work again."""
     try:
         return compile_hooks(state, queue.name, queue.options)
     except LuaCompilationError:
@@ -252,7 +252,7 @@ def _recover_leases(state: "State", now_ms: int) -> Steps:
 
 
 def _holder(state: "State", record: LeaseRecord, now_ms: int) -> Holder:
-    """Return the holder of a lease: a client, which from now on has to show that it lives, or a reservation."""
+    """Return the holder of a lease: a client, which must send a frame in time from now on, or a reservation."""
     if record.reservation:
         return state.leases.reservation(record.queue, record.reservation)
     return state.consumers.open(record.client, now_ms)
@@ -301,7 +301,7 @@ class LedgerFolds(Component):
         super().__init__(state, state.ledger.timer)
 
     def recover(self, now_ms: int) -> Steps:
-        """Fold what the entries record, and drop the lanes without messages; with them, their keys."""
+        """Fold the entries, and drop the lanes without messages; with them, their keys."""
         state = self.state
         while True:
             for lane in state.ledger.fold(state.batch):
