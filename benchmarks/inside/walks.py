@@ -208,7 +208,7 @@ class Worker:
     def close(self) -> None:
         """Close everything."""
         self._socket.close()
-        for part in (self._loop._apart, self._loop._unread, self._loop._door, self._loop._links, self._process):
+        for part in (self._loop._apart, self._loop._unread, self._loop._client_socket, self._loop._links, self._process):
             part.close()
         self._loop._wakeup.close()
         self._router.close(0)

@@ -300,9 +300,9 @@ def test_a_view_that_is_gone_says_what_to_do(tmp_path_factory: pytest.TempPathFa
         pid = worker.pid
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: cluster.all_up() and cluster.status().workers[0].pid != pid, "another worker")
-        with pytest.raises(InvalidArgumentError, match="load the DataFrame anew"):
+        with pytest.raises(InvalidArgumentError, match="load the DataFrame again"):
             rows_of(each, [part])
-        with pytest.raises(InvalidArgumentError, match="load the DataFrame anew"):
+        with pytest.raises(InvalidArgumentError, match="load the DataFrame again"):
             list(ShardViews(CommandsAhead(client)).pages(part.view, KeyRange("q")))
         again = reader(cluster, "q")
         assert [row["payload"] for row in rows_of(again, parts_of(again))] == [b"0"]

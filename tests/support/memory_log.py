@@ -262,7 +262,7 @@ class MemoryTail:
         if not self._partition.reachable:
             return []
         if self._next < log.begin:
-            text = f"offset {self._next} is needed, but the log begins at {log.begin}: begin the copy anew from a checkpoint"
+            text = f"offset {self._next} is needed, but the log begins at {log.begin}: begin the copy again from a checkpoint"
             raise TrimmedError(text, details={"offset": self._next, "begin": log.begin})
         kept = min([log.end, *log.cuts[self._cuts :]])
         if self._next > kept:

@@ -205,8 +205,10 @@ class WorkerLoop:
             auth=settings.auth,
         )
         address = settings.replication.address if settings.replication is not None else ""
-        self._door = open_client_socket(settings.doors, self._clients, host, shard.max_payload_bytes, clock.now_ms, address)
-        self._links = RouterLinks(settings, host, self._clients, self._door.endpoints, SteadyClock().now_ms)
+        self._client_socket = open_client_socket(
+            settings.doors, self._clients, host, shard.max_payload_bytes, clock.now_ms, address
+        )
+        self._links = RouterLinks(settings, host, self._clients, self._client_socket.endpoints, SteadyClock().now_ms)
         self._deferrals = Deferrals(self._links)
         host.add(self._deferrals, clock.now_ms())
         self._look_again_ms = 0
@@ -218,9 +220,9 @@ class WorkerLoop:
             self._unread.register(descriptor, selectors.EVENT_READ)
         for descriptor in (*self._links.descriptors, wakeup.descriptor, *stop.fds):
             self._apart.register(descriptor, selectors.EVENT_READ)
-            self._door.watch(descriptor)
+            self._client_socket.watch(descriptor)
         self._stop_descriptors = stop.fds
-        self._door_first = False
+        self._clients_first = False
         """Which of both is read first, in turn: either of them may fill a turn."""
 
     def run(self) -> None:
@@ -231,7 +233,7 @@ class WorkerLoop:
         self._leave()
         self._apart.close()
         self._unread.close()
-        self._door.close()
+        self._client_socket.close()
         self._links.close()
         self._host.close()
         self._wakeup.close()
@@ -259,18 +261,20 @@ class WorkerLoop:
     def _look(self, now_ms: int) -> None:
         self._look_again_ms = now_ms + LOOK_MS
         self._host.metrics.measured(shutil.disk_usage(self._data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
-        self._door.tick(now_ms)
+        self._client_socket.tick(now_ms)
         if self._replicated is not None and self._finds_routers:
             for descriptor in self._links.join(self._replicated.routers - {self._own_router}, now_ms):
                 self._apart.register(descriptor, selectors.EVENT_READ)
-                self._door.watch(descriptor)
+                self._client_socket.watch(descriptor)
         if (apart := self._links.apart(now_ms)) != self._host.apart:
             self._host.apart = apart
             self._host.notes.append(HostApart() if apart else HostReached())
 
     def _sleep_ms(self, now_ms: int) -> int:
         """Return how long the worker may sleep."""
-        if not self._host.log_is_full and (self._links.has_more or (self._door.has_more and self._clients.trusted(now_ms))):
+        if not self._host.log_is_full and (
+            self._links.has_more or (self._client_socket.has_more and self._clients.trusted(now_ms))
+        ):
             return 0
         due = self._host.next_due(now_ms)
         longest_ms = LOG_FULL_MS if self._host.log_is_full else IDLE_MS
@@ -280,7 +284,7 @@ class WorkerLoop:
         """Sleep until a frame comes, at the client socket only while it may be served. Return the other readable
         descriptors."""
         if self._clients.trusted(now_ms) and not self._host.log_is_full:
-            readable = self._door.wait(timeout_ms)
+            readable = self._client_socket.wait(timeout_ms)
         else:
             selector = self._unread if self._host.log_is_full else self._apart
             readable = [key.fd for key, _ in selector.select(timeout_ms / 1000)]
@@ -291,27 +295,29 @@ class WorkerLoop:
 
     def _turn(self, now_ms: int) -> None:
         started_ns = time.perf_counter_ns()
-        host, links, door = self._host, self._links, self._door
+        host, links, client_socket = self._host, self._links, self._client_socket
         host.begin_turn(now_ms)
-        self._door_first = not self._door_first
-        if self._door_first and self._clients.trusted(now_ms):
-            door.receive(now_ms)
+        self._clients_first = not self._clients_first
+        if self._clients_first and self._clients.trusted(now_ms):
+            client_socket.receive(now_ms)
         for link in links.in_line():
             for frame in link.receive(now_ms, links.intake):
                 host.accept(frame, now_ms, link.number)
         trusted = self._clients.trusted(now_ms)
-        if trusted and not self._door_first:
-            door.receive(now_ms)
-        drained = links.drained and (door.empty or (trusted and not door.has_more))
+        if trusted and not self._clients_first:
+            client_socket.receive(now_ms)
+        drained = links.drained and (client_socket.empty or (trusted and not client_socket.has_more))
         effects = host.turn(now_ms, drained=drained)
         if self._deferrals.acts:
             effects = self._deferrals.sift(effects, now_ms)
         if effects:
-            links.send([effect for effect in effects if not door.send(effect)] if self._clients.busy else effects, now_ms)
+            links.send(
+                [effect for effect in effects if not client_socket.send(effect)] if self._clients.busy else effects, now_ms
+            )
         if host.failed:  # after the answers of what was committed before the failure
             failed, host.failed = host.failed, []
-            door.interrupt(frozenset(failed))
-        door.flush()
+            client_socket.interrupt(frozenset(failed))
+        client_socket.flush()
         links.tend(now_ms)
         if host.dropped:
             host.dropped = False
@@ -326,18 +332,18 @@ class WorkerLoop:
 
     def _has_left(self, now_ms: int) -> bool:
         answered = self._links.left(now_ms) and not self._host.holds_effects
-        return answered and (self._door.empty or self._clients.quiet(now_ms))
+        return answered and (self._client_socket.empty or self._clients.quiet(now_ms))
 
     def _leave(self) -> None:
         """Answer all requests that were sent here before the router and the clients knew that this worker leaves."""
         for descriptor in self._stop_descriptors:  # they stay readable
             self._apart.unregister(descriptor)
             self._unread.unregister(descriptor)
-            self._door.watch_no_more(descriptor)
+            self._client_socket.watch_no_more(descriptor)
         self._retire()
         self._links.leave()
         now_ms = self._clock.now_ms()
-        self._door.retire(now_ms)
+        self._client_socket.retire(now_ms)
         give_up_ms = now_ms + LEAVE_MS
         while now_ms < give_up_ms and not self._has_left(now_ms):
             now_ms = self._one_more_turn(now_ms)

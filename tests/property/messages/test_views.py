@@ -123,7 +123,7 @@ class ViewMachine(BacklogMachine):
     def crash_and_recover(self) -> None:
         super().crash_and_recover()
         for view in self.views:
-            with pytest.raises(InvalidArgumentError, match="load the DataFrame anew"):
+            with pytest.raises(InvalidArgumentError, match="load the DataFrame again"):
                 page_of(self.harness, view.name)
         self.views.clear()
 

@@ -17,7 +17,7 @@ LIMITS = {
 PLACEMENT = {
     "as in the product": PlacementLimits(),
     "short": PlacementLimits(
-        say_ms=400, hear_ms=100, live_ms=1600, answer_ms_max=1000, learn_ms=800, decide_ms=300, settle_ms=1200, request_ms=1500, give_ms=300,
+        append_ms=400, read_ms=100, live_ms=1600, answer_ms_max=1000, learn_ms=800, decide_ms=300, settle_ms=1200, request_ms=1500, give_ms=300,
         behind_max=40, keep_records=64, trim_ms=4000,
     ),
 }  # fmt: skip

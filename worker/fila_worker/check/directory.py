@@ -93,9 +93,9 @@ def check_path(path: Path, index: int, shards: int, progress: Progress | None = 
     try:
         refuse_missing(path)
         if not path.is_dir():
-            raise NotADirectoryError(f"{path} is no directory")
+            raise NotADirectoryError(f"{path} is not a directory")
         if marked and not mark_of(path).exists() and not is_copy(path):
-            text = f"{mark_of(path)} is missing: if the directory were lost, the shard would begin anew"
+            text = f"{mark_of(path)} is missing: if the directory were lost, the shard would begin again"
             findings.add(Finding("directory", text, opening_repairs=True))
         for damage in overlooked_damage(path):
             text = f"{damage.file} {damage.text}"
@@ -130,7 +130,7 @@ def repair(report: ShardReport, shards: int, progress: Progress | None = None) -
     if not report.findings.repairable:
         return report
     if is_copy(report.path):
-        report.refused = "it is a copy of a replicated shard, and only the log may change it: remove the directory, and the copy begins anew"
+        report.refused = "it is a copy of a replicated shard, and only the log may change it: remove the directory, and the copy begins again"
         return report
     try:
         mark_made(report.path)

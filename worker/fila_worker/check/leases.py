@@ -13,7 +13,7 @@ def check_leases(reading: CheckReading) -> Iterator[Finding]:
     """Check that leases can be read, name messages that are there, and name each message once."""
     for key, data in reading.scan("leases"):
         if len(key) != 8:  # a u64
-            yield Finding("lease", f"a lease record has the key {key.hex()}, which is no lease id")
+            yield Finding("lease", f"a lease record has the key {key.hex()}, which is not a lease id")
         elif is_mark(data):
             yield from _check_mark(reading, key, data)
         elif not data.startswith(FINISHED):

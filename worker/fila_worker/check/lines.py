@@ -79,7 +79,7 @@ class _Line:
         if rank == _LANE:
             yield from self._take_record(key, value)
         elif len(key) != MESSAGE_KEY_BYTES:
-            yield Finding("key", f"{self._name}: the key {key.hex()} is no message key", self._queue)
+            yield Finding("key", f"{self._name}: the key {key.hex()} is not a message key", self._queue)
         elif rank == _MESSAGE:
             yield from self._take_message(key, value)
         else:

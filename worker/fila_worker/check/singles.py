@@ -76,7 +76,7 @@ def check_identity(reading: CheckReading) -> Iterator[Finding]:
     data = reading.store.get(IDENTITY, reading.families.state)
     if data is None:
         if next(reading.store.scan(b"", b"\xff" * 32, reading.families.queues), None) is not None:
-            yield Finding("identity", "the shard has queues and no identity: a worker would begin its numbers anew")
+            yield Finding("identity", "the shard has queues and no identity: a worker would begin its numbers again")
         return
     identity = decoded(msgspec.msgpack.Decoder(Identity).decode, data)
     if identity is None:

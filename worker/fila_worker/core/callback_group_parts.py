@@ -304,5 +304,5 @@ def parse_place(key: bytes) -> PartPlace:
     """Return the part of a key. Raise :class:`ValueError` for another key."""
     name, token = key[len(PART) : -BATCH_TOKEN_BYTES - 1], key[-BATCH_TOKEN_BYTES:]
     if not 0 < len(name) <= QUEUE_NAME_BYTES_MAX or key[-BATCH_TOKEN_BYTES - 1 : -BATCH_TOKEN_BYTES] != b"#":
-        raise ValueError(f"{key.hex()} is no key of a part of a batch")
+        raise ValueError(f"{key.hex()} is not a key of a part of a batch")
     return PartPlace(name.decode(), token)

@@ -46,7 +46,7 @@ class NoCalendar:
 
     def check_zone(self, timezone: str) -> None:
         """Refuse."""
-        raise InvalidArgumentError(f"timezone={timezone[:100]!r}: this process knows no time zones")
+        raise InvalidArgumentError(f"timezone={timezone[:100]!r}: this process reads no time zones")
 
     def iso(self, time_ms: int) -> str:
         """Return the Unix ms as text."""

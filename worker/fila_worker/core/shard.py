@@ -182,7 +182,7 @@ class Shard(State):
         common line: their answers may be large, and are made one after the other.
         """
         if type(outcome) is not GeneratorType:
-            self.conclude(call, command, outcome)  # type: ignore[arg-type]  # it is no work
+            self.conclude(call, command, outcome)  # type: ignore[arg-type]  # not work
         elif type(command) is Enqueue:
             self.jobs.start(outcome, call.queue, call, command, sum(map(len, command.envelopes)))
         elif type(command) is ListConfig:

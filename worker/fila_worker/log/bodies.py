@@ -34,7 +34,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Figures(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a leader has."""
+    """The figures of a leader."""
 
     queues: Count = 0
     stored_bytes: Count = 0

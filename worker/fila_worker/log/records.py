@@ -55,7 +55,7 @@ class RecordError(DamageError):
 def bad_record(offset: int, problem: str, byte: int | None = None) -> RecordError:
     """Return the error for the record at ``offset``. ``byte``: where in it the problem is, counted from 0."""
     place = f"the record at offset {offset} of the log" + ("" if byte is None else f", byte {byte}")
-    text = f"{place}: {problem}; find out who wrote it before this shard goes on"
+    text = f"{place}: {problem}; find out who wrote it before this shard continues"
     return RecordError(text, details={"offset": offset} if byte is None else {"offset": offset, "byte": byte})
 
 
@@ -162,7 +162,7 @@ def split(epoch: int, number: int, batch: bytes, before: Before | None, record_b
     """
     assert record_bytes_max >= RECORD_BYTES_LEAST, f"records of {record_bytes_max} bytes have no room for a batch"
     if len(batch) > BATCH_BYTES_MAX:
-        text = f"a batch of {len(batch):,} bytes is larger than the log takes: at most {BATCH_BYTES_MAX:,}; send less in one frame"
+        text = f"a batch of {len(batch):,} bytes: the log takes at most {BATCH_BYTES_MAX:,}; send less in one frame"
         raise StorageError(text, details={"bytes": len(batch), "max": BATCH_BYTES_MAX})
     room = record_bytes_max - _HEADER.size - _PART.size
     first = room if before is None else room - _BEFORE.size
@@ -255,7 +255,7 @@ def decode_changes(batch: bytes, offset: int) -> Changes:
     except msgspec.MsgspecError as error:
         raise bad_record(offset, f"its batch can't be read: {error}") from None
     if unknown := codes.translate(None, _CODES):  # all that is left without the known ones
-        raise bad_record(offset, f"its batch has a change {unknown[0]}, which this program does not know")
+        raise bad_record(offset, f"its batch has a change {unknown[0]}, which this program can't read")
     deletes = len(codes) - len(codes.translate(None, _DELETES))
     if len(items) != 2 * len(codes) - deletes:
         raise bad_record(

@@ -29,7 +29,10 @@ from typing import Final, NamedTuple, NoReturn
 from fila_worker.core.store import DamageError
 from fila_worker.log.records import BATCH_BYTES_MAX, Before, LogRecord, RecordKind, bad_record, encode, split
 
-LOST_ADVICE: Final = "the log has lost records; stop all hosts of this shard, keep their copies, and go on with the one that is furthest (docs/checkpoints.md)"
+LOST_ADVICE: Final = (
+    "the log has lost records; stop all hosts of this shard, keep their copies, and continue with the one that is furthest "
+    "(docs/checkpoints.md)"
+)
 
 
 class LostError(DamageError):
@@ -189,7 +192,7 @@ class Rule:
             self._pieces, self._bytes = [], 0
             return record.body
         expected = (len(self._pieces), self._parts if self._pieces else record.parts)
-        if (record.part, record.parts) != expected:  # what is no batch has part 0 of 1
+        if (record.part, record.parts) != expected:  # other records have part 0 of 1
             found = f"it is a {record.kind.name} with part {record.part + 1} of {record.parts}"
             raise bad_record(offset, f"{found}, but part {expected[0] + 1} of {expected[1]} of a batch must come here")
         if record.parts == 1:
@@ -218,7 +221,7 @@ class Writer:
 
     def __init__(self, marker: Position, record_bytes_max: int) -> None:
         """``marker``: the position of a :class:`Rule` that has just read this writer's own marker."""
-        assert marker.number == 0, f"{marker} is no marker"
+        assert marker.number == 0, f"{marker} is not a marker"
         self.epoch = marker.epoch
         self.appended = 0
         """The last number that was given."""

@@ -29,8 +29,8 @@ UNWATCHED_TIMEOUT_MS_MIN: Final = 5
 
 TEXT_MAX: Final = 4096
 _SIGNS_MAX: Final = {
-    "(": 60, "{": 20, "[": 40, ":": 20, "<": 10, ">": 10, "..": 40, "==": 40, "~": 20, "+": 20, "-": 100, "*": 20, "/": 20, "%": 40,
-    "^": 10, "&": 10, "|": 10,
+    "(": 60, "{": 20, "[": 40, ":": 20, "<": 10, ">": 10, "..": 40, "==": 40, "~": 20, "+": 20, "-": 100, "*": 20, "/": 20,
+    "%": 40, "^": 10, "&": 10, "|": 10,
 }  # fmt: skip
 
 ALLOWED: Final = frozenset(
@@ -176,7 +176,7 @@ def _assigned(code: str) -> set[str]:
             continue  # a field of a constructor, or a new variable
         name = _NAME.search(before)
         if name is None:
-            raise ValueError(f"an assignment to what is no plain name, behind {before[-40:]!r}")
+            raise ValueError(f"an assignment to something other than a name, behind {before[-40:]!r}")
         names.add(name[1])
     return names
 

@@ -309,7 +309,8 @@ def _entries(folder: Path) -> list[Path]:
 
 def _ended(backup: str) -> ShardUnavailableError:
     return ShardUnavailableError(
-        f"backup {backup} is not open at this worker: it was not renewed in time, or the worker was restarted; begin another one"
+        f"backup {backup} is not open at this worker: it was not renewed in time, or the worker was restarted; begin "
+        "another one"
     )
 
 

@@ -40,8 +40,8 @@ class ShardMessages(ProcessFeature):
     def __init__(self) -> None:
         super().__init__()
         self.messages = {
-            Park: self._park, Grants: self._grant, EndClient: self._end_client, PutDraining: self._drain, AdoptShards: _ignore,
-            **dict.fromkeys(BETWEEN_SHARDS, self._deliver),
+            Park: self._park, Grants: self._grant, EndClient: self._end_client, PutDraining: self._drain,
+            AdoptShards: _ignore, **dict.fromkeys(BETWEEN_SHARDS, self._deliver),
         }  # fmt: skip
         self.between: list[Command] = []
         """Messages between shards of this process, for the next turn."""

@@ -172,7 +172,7 @@ class ReplicatedSlot(Slot):
         try:
             ready = self._beginning.ready(now_ms)
         except OSError as cause:
-            raise StorageError(f"the copy of shard {self.index} can't be begun anew: {cause}") from cause
+            raise StorageError(f"the copy of shard {self.index} can't be begun again: {cause}") from cause
         if not ready:
             self.outage = ShardOutage(self.index, BEGINNING, self._beginning.reason)
             return
@@ -372,8 +372,8 @@ class ReplicatedShards(ProcessFeature):
         self._placing.step(self._steady_ms())
         if (twin := self._placing.twin) is not None:
             raise NameTakenError(
-                f"the host at {twin.address or 'an unknown address'} has the name {twin.host!r} of this one, and was there before: "
-                f"give each host a name of its own ([hosts] name)"
+                f"the host at {twin.address or 'an unknown address'} has the name {twin.host!r} of this one, and was there "
+                "before: give each host a name of its own ([hosts] name)"
             )
 
     def _see_disk(self, free_bytes: int | None) -> None:

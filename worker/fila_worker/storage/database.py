@@ -250,8 +250,7 @@ def _to_the_end(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the items, and then the rest that ``rest`` finds behind the last of them.
 
-    ``_bounds`` keeps the bounds in memory during the scan. RocksDB only points to them, and would stop wherever their memory
-    says later.
+    ``_bounds`` keeps the bounds in memory during the scan. RocksDB only points to them.
     """
     item: tuple[bytes, bytes] | None = None
     for item in items:  # the last one is needed

@@ -365,8 +365,8 @@ def _unknown_tables(path: Path, manifest: Manifest, logs: list[Path]) -> Iterato
     if unknown and not any(log.stat().st_size for log in logs):
         newest = max(unknown)
         text = (
-            "is not in the manifest, and no log has what is in it: the manifest may have lost its end. A crash while tables are "
-            "rewritten leaves this, too; if there is no other finding, the next start removes it"
+            "is not in the manifest, and no log has what is in it: the manifest may have lost its end. A crash while "
+            "tables are rewritten leaves this, too; if there is no other finding, the next start removes it"
         )
         yield FileDamage(newest, text)
 

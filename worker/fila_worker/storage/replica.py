@@ -144,7 +144,7 @@ class Replica(Database):
         if data is None:
             if any(next(reader.keys(), None) is not None for reader in self._readers.values()):
                 raise UnfitStoreError(
-                    f"{self._path} has data, but no position in the replicated log: it is no copy of a replicated shard; use "
+                    f"{self._path} has data, but no position in the replicated log: it is not a copy of a replicated shard; use "
                     "another data directory, or serve it on one host as before"
                 )
             return START, 0
@@ -161,8 +161,9 @@ class Replica(Database):
             return
         if stored:
             raise OtherLogError(
-                f"{self._path} is a copy of the log {stored}, and the shard's log is {log}: its topic was deleted and made anew, or the directory "
-                "is another cluster's; stop this host, move the directory away, and start it: the copy begins anew from the log",
+                f"{self._path} is a copy of the log {stored}, and the shard's log is {log}: its topic was deleted and made "
+                "again, or the directory is another cluster's; stop this host, move the directory away, and start it: the "
+                "copy begins again from the log",
                 details={"path": str(self._path), "log": stored},
             )
         batch = WriteBatch(raw_mode=True)
@@ -203,14 +204,14 @@ class Replica(Database):
     def _diverged(self) -> DivergedError:
         ahead = f"number {self._ahead} of epoch {self.position.epoch}"
         return DivergedError(
-            f"{self._path} has changes up to {ahead}, but the log has them only up to number {self.position.number}: the others were never "
-            "confirmed, so the copy has to be dropped, and begun anew from the log",
+            f"{self._path} has changes up to {ahead}, but the log has them only up to number {self.position.number}: the "
+            "others were never confirmed, so the copy has to be dropped, and begun again from the log",
             details={"path": str(self._path)},
         )
 
     def lead(self, append: Append) -> None:
         """Be the store of the shard. :attr:`position` is the own marker in the log."""
-        assert self.position.number == 0 <= self.position.offset, f"{self.position} is no marker"
+        assert self.position.number == 0 <= self.position.offset, f"{self.position} is not a marker"
         if not self.whole:
             raise self._diverged()
         self._append = append
@@ -400,8 +401,8 @@ class Replica(Database):
             raise self.failure
         if self._buffered > BUFFERED_BYTES_MAX:
             raise StorageError(
-                f"{self._path} has {self._buffered:,} bytes in memory, more than {BUFFERED_BYTES_MAX:,}: they can't be flushed before they are "
-                "confirmed; pause as long as the copy wants it"
+                f"{self._path} has {self._buffered:,} bytes in memory, more than {BUFFERED_BYTES_MAX:,}: they can't be "
+                "flushed before they are confirmed; pause as long as the copy wants it"
             )
 
     def checkpoint(self, path: Path) -> None:
@@ -412,7 +413,8 @@ class Replica(Database):
         """
         if self._waiting or not self.whole:
             raise StorageError(
-                f"a checkpoint of {self._path} would have what is not confirmed ({len(self._waiting)} batches): pause until it is"
+                f"a checkpoint of {self._path} would have what is not confirmed ({len(self._waiting)} batches): pause until "
+                "it is"
             )
         self._flush_to_the_end()  # RocksDB's own flush for a checkpoint misses what was written during another one
         super().checkpoint(path)
@@ -445,7 +447,7 @@ class Replica(Database):
         self._release(flush=False)
 
 
-_ADVICE: Final = "remove the directory, and let this host copy the shard anew from a checkpoint and the log"
+_ADVICE: Final = "remove the directory, and let this host copy the shard again from a checkpoint and the log"
 
 
 def _packed(position: Position, ahead: int) -> bytes:

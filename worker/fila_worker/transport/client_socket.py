@@ -383,10 +383,10 @@ def open_client_socket(
 
     If that fails, it is logged, and the worker serves without it: clients go through the router.
     """
-    door = ClientSocket(clients, host, max_payload_bytes, clock, address)
+    client_socket = ClientSocket(clients, host, max_payload_bytes, clock, address)
     for endpoint in endpoints:
         try:
-            door.listen(endpoint)
+            client_socket.listen(endpoint)
         except OSError as error:
             host.notes.append(DoorNotOpened([endpoint], error.strerror or str(error)))
-    return door
+    return client_socket

@@ -269,7 +269,7 @@ class DirectClients:
             return
         try:
             if header[:6] not in OF_A_QUEUE:
-                raise InvalidFrameError(f"{header[:6].hex()} is no beginning of a request that a worker takes directly")
+                raise InvalidFrameError(f"{header[:6].hex()} is not the beginning of a request that a worker takes directly")
             if header[3] in ACT_OPCODES:
                 caller = connection.key.name if connection.key else "", client_name(client), connection.address
                 self.audit.begin(client, header, key, caller, now_ms)

@@ -240,7 +240,7 @@ class RouterSocket:
                 raise MustEnd(str(refusal))
             raise refusal
         if not header.flags & REPLY:
-            return self._is_for_door(header, frame)
+            return self._is_for_client_socket(header, frame)
         if header.opcode == Pulse.opcode:
             if header.request and not header.flags & ERROR:
                 self.pulsed = decode_body(Pulsed, frame[3])
@@ -255,7 +255,7 @@ class RouterSocket:
             self._confirmed.append(header.request)
         return True
 
-    def _is_for_door(self, header: Header, frame: Frame) -> bool:
+    def _is_for_client_socket(self, header: Header, frame: Frame) -> bool:
         """Apply a router's request to the client socket. Return False if the process carries it out, too."""
         if header.opcode == PutKeys.opcode:
             self._clients.put_keys(decode_body(PutKeys, frame[3]), self.number)

@@ -256,10 +256,10 @@ class RouterLinks:
 
     def _tell_others(self, change: Answer) -> None:
         """Send a change of the runtime config to the other routers, as if they had asked for it."""
-        told = Answer(replace(change.call, request=0), change.opcode, change.reply)
+        note = Answer(replace(change.call, request=0), change.opcode, change.reply)
         for link in self.all:
             if link.number != change.call.link:
-                link.send((told,))
+                link.send((note,))
 
     def close(self) -> None:
         """Send what waits, for a second at most, and close the sockets."""

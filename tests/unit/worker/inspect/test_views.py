@@ -240,7 +240,7 @@ def test_a_view_that_is_not_read_is_closed_when_its_time_is_over(shard: ShardHar
     assert list(shard.shard.part(Views).by_name) == ["v"]
     shard.pass_time(1)
     assert shard.shard.part(Views).by_name == {}
-    with pytest.raises(InvalidArgumentError, match=r"no view 'v' is open.*load the DataFrame anew"):
+    with pytest.raises(InvalidArgumentError, match=r"no view 'v' is open.*load the DataFrame again"):
         page_of(shard)
 
 

@@ -98,7 +98,8 @@ def check_callback(state: "State", callback: "Enqueue", name: str, now_ms: int) 
     most = HEADERS_BYTES_MAX - _ADDED_BYTES_MAX
     if headers_length(envelope) > most:
         raise InvalidArgumentError(
-            f"headers of {headers_length(envelope)} bytes: those of a batch's callback may have {most}, because the broker adds some"
+            f"headers of {headers_length(envelope)} bytes: those of a batch's callback may have {most}, because the broker "
+            "adds some"
         )
     open_envelope(envelope)
 
@@ -176,8 +177,8 @@ def abandon_batch(state: "State", call: "Call", command: AbandonBatch) -> Done:
 def unknown(queue: str, token: bytes) -> InvalidArgumentError:
     """Return the error for a batch that is not known."""
     return InvalidArgumentError(
-        f"batch {batch_id(queue, token)!r} is not known: it was abandoned, it was open for too long, or its callback's queue was "
-        "deleted; open another one"
+        f"batch {batch_id(queue, token)!r} is not known: it was abandoned, it was open for too long, or its callback's "
+        "queue was deleted; open another one"
     )
 
 
@@ -222,7 +223,7 @@ def take_reports(state: "State", command: ReportParts, now_ms: int) -> None:
     over: list[PartName] = []
     for report in command.parts:
         known = owned.find(report.owner, report.token)
-        if known is None or (command.sealed and owned.heard(known, report, state.batch)):
+        if known is None or (command.sealed and owned.add_report(known, report, state.batch)):
             over.append((report.owner, report.token, report.queue))
     state.jobs.charge(JOIN_COST * len(command.parts))
     if over:

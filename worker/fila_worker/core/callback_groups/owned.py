@@ -148,8 +148,8 @@ class OwnedBatches:
             self._callback_bytes and self._callback_bytes + len(data) > limits.batch_callback_bytes_max
         ):
             raise OverloadedError(
-                f"{len(self.batches)} batches with callbacks of {self._callback_bytes} bytes are open on this shard: let some of "
-                "them end, or use smaller callbacks",
+                f"{len(self.batches)} batches with callbacks of {self._callback_bytes} bytes are open on this shard: let "
+                "some of them end, or use smaller callbacks",
                 retry_after=RETRY_S,
                 details={"refused": True},
             )
@@ -175,7 +175,8 @@ class OwnedBatches:
             return
         if len(owned.parts) >= self._limits.batch_queues_max:
             raise InvalidArgumentError(
-                f"batch {str(owned.name)!r} has members in {len(owned.parts)} queues: use at most {self._limits.batch_queues_max}"
+                f"batch {str(owned.name)!r} has members in {len(owned.parts)} queues: use at most "
+                f"{self._limits.batch_queues_max}"
             )
         owned.parts[queue] = None
         batch.put(owned_part_key(owned.name, queue), b"", self._family)
@@ -195,7 +196,7 @@ class OwnedBatches:
             self.complete[owned.name] = None
         self._timer.by(AT_ONCE)
 
-    def heard(self, owned: OwnedBatch, report: PartReport, batch: "StoreBatch") -> bool:
+    def add_report(self, owned: OwnedBatch, report: PartReport, batch: "StoreBatch") -> bool:
         """Take in the counts of a sealed part. Return whether they are here for good, so that its shard may forget them."""
         if not owned.sealed:
             return False
@@ -300,7 +301,7 @@ def parse_batch_key(key: bytes) -> tuple[BatchName, str | None]:
     prefix = CALLBACK if key.startswith(CALLBACK) else BATCH
     queue, mark, rest = key[len(prefix) :].partition(_MARK)
     if not mark or not 0 < len(queue) <= QUEUE_NAME_BYTES_MAX or len(rest) < BATCH_TOKEN_BYTES:
-        raise ValueError(f"{key.hex()} is no key of a batch")
+        raise ValueError(f"{key.hex()} is not a key of a batch")
     part = rest[BATCH_TOKEN_BYTES:].decode()
     return BatchName(queue.decode(), rest[:BATCH_TOKEN_BYTES]), part or None
 

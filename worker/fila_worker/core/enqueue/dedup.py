@@ -46,7 +46,8 @@ def check_window(window_ms: int) -> None:
     """Raise :class:`InvalidArgumentError` for a window that is out of bounds. 0 stands for the broker's window."""
     if not 0 <= window_ms <= DEDUP_WINDOW_MS_MAX:
         raise InvalidArgumentError(
-            f"dedup window of {window_ms} ms: use 1 to {DEDUP_WINDOW_MS_MAX}, or 0 for the broker's ([limits] dedup_window_ms)"
+            f"dedup window of {window_ms} ms: use 1 to {DEDUP_WINDOW_MS_MAX}, or 0 for the broker's ([limits] "
+            "dedup_window_ms)"
         )
 
 

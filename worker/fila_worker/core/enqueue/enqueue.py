@@ -254,8 +254,8 @@ def _deleted(queue: "Queue") -> FilaError:
 
 def _too_late(queue: "Queue") -> FilaError:
     return OverloadedError(
-        f"not stored, because there was no time: enqueues of {queue.name!r} take long, because of its on_enqueue hook or because many are "
-        "under way; send smaller batches, later, or make the hook faster",
+        f"not stored, because there was no time: enqueues of {queue.name!r} take long, because of its on_enqueue hook or "
+        "because many are under way; send smaller batches, later, or make the hook faster",
         retry_after=1.0,
         details={"queue": queue.name, "refused": True, "late": True},
     )

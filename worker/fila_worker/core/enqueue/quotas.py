@@ -59,8 +59,8 @@ def check_keys(state: "State", queue: "Queue", key_name: str, now_ms: int) -> No
         return
     raise _overloaded(
         queue,
-        f"queue {queue.name!r} has messages of {len(queue.keys)} fairness keys and may have {most} ([limits] max_keys_per_queue), "
-        f"so {key_name!r} can't be one more",
+        f"queue {queue.name!r} has messages of {len(queue.keys)} fairness keys and may have {most} ([limits] "
+        f"max_keys_per_queue), so {key_name!r} can't be one more",
     )
 
 

@@ -56,7 +56,7 @@ def explain_key(state: "State", queue: "Queue", name: str, now_ms: int) -> Expla
     delayed = sum(lane.delayed for lane in lanes)
     if delayed:
         return Explained(DELAYED, [_delayed(state, lanes, delayed, about, now_ms), *paused, *more])
-    if key is not None and any(lane.leased for lane in lanes):  # acked messages may still be stored, and are none
+    if key is not None and any(lane.leased for lane in lanes):  # acked messages may still be stored
         return Explained(LEASED, [_leased_of_key(state, key, about, now_ms), *paused, *more])
     return Explained(EMPTY, [*paused, *more, _empty(about)])
 
@@ -157,16 +157,16 @@ def _group(state: "State", code: str, keys: "list[FairnessKey]", now_ms: int) ->
     """Return one reason for all keys that the same thing stops."""
     example, messages = keys[0], sum(key.pending for key in keys)
     if code == ReasonCode.KEY_PAUSED:
-        told = queue_reasons.pauses(example.queue, example.name)[-1]
+        found = queue_reasons.pauses(example.queue, example.name)[-1]
     else:
         held = cap(state, example, now_ms) if code in {ReasonCode.ORDERED_BEHIND, ReasonCode.IN_FLIGHT_CAP} else None
-        told = (
+        found = (
             held or _shortages(state, example, now_ms)[0] or reason(ReasonCode(code), f"fairness key {example.name!r} waits")
         )
     those = f"{counted(len(keys), 'fairness key')} with {counted(messages, 'message')}"
     first = "" if len(keys) == 1 else f"for example {example.name!r}: "
-    details = told.details | {"keys": len(keys), "messages": messages, "fairness_key": example.name}
-    return reason(ReasonCode(told.code), f"{those}: {first}{told.text}", told.until_ms, **details)
+    details = found.details | {"keys": len(keys), "messages": messages, "fairness_key": example.name}
+    return reason(ReasonCode(found.code), f"{those}: {first}{found.text}", found.until_ms, **details)
 
 
 # --- both --------------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def explain(state: "State", call: "Call", command: Explain) -> "Work":
 
 def explain_without_log(state: "State", queue: str, why: str) -> Explained:
     """Return that nothing leaves the shard, because its log does not confirm. It shows nothing that may still be lost."""
-    text = f"the log does not confirm: {why}; the shard goes on by itself"
+    text = f"the log does not confirm: {why}; the shard continues by itself"
     details = {"queue": queue, "shard": state.index, "unconfirmed_bytes": state.store.unconfirmed_bytes}
     return Explained("unknown", [reason(ReasonCode.LOG_WAITS, text, **details)])
 

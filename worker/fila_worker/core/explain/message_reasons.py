@@ -65,8 +65,8 @@ def _find(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int
     where = f"; its dead letters go to queue {policy!r}: ask there" if elsewhere else ""
     gone = "; the queue discards its dead letters" if policy == DISCARD else ""
     raise MessageNotFoundError(
-        f"no message {format_id(high, low)} in queue {queue.name!r} or among its dead letters: it was settled or removed, or never "
-        f"in it{where}{gone}",
+        f"no message {format_id(high, low)} in queue {queue.name!r} or among its dead letters: it was settled or removed, "
+        f"or never in it{where}{gone}",
         details={"queue": queue.name} | ({"dead_letters": policy} if elsewhere else {}),
     )
 
@@ -79,7 +79,8 @@ def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
     ago = span(now_ms - (extension.dead_lettered_ms or now_ms))
     details: dict[str, Any] = {
         "reason": extension.reason, "error": extension.error, "source_queue": extension.source_queue,
-        "dead_letter_queue": dead.name, "dead_lettered_ms": extension.dead_lettered_ms, "attempts": record.attempts, **_own_cap(record),
+        "dead_letter_queue": dead.name, "dead_lettered_ms": extension.dead_lettered_ms, "attempts": record.attempts,
+        **_own_cap(record),
     }  # fmt: skip
     back = f"`redrive {dead.name}` sends it back to {extension.source_queue!r}"
     if extension.reason == dead_letters.EXPIRED:
@@ -148,7 +149,7 @@ def _own_cap(record: Record) -> dict[str, int]:
 
 
 def _shortage(state: "State", found: Found, record: Record, now_ms: int) -> "list[Reason]":
-    """Return which tokens a delayed message will still lack when it is due, if all goes on as it does."""
+    """Return which tokens a delayed message will still lack when it is due, if all stays as it is."""
     lack = tokens(state, found.lane, now_ms, record.extension.cost_milli * MICRO_PER_MILLI)
     if lack is None:
         return []

@@ -130,8 +130,9 @@ def turns(key: "FairnessKey", rivals: Rivals, now_ms: int) -> "Reason":
     pace = key.queue.delivery_rate.per_second(now_ms)
     lately = f", at {pace:.1f}/s over the queue lately" if pace else ""
     text = (
-        f"{key.name!r} takes turns with {counted(rivals.keys, 'other fairness key')} of {key.queue.name!r}, and has {key.weight:,} of "
-        f"{total:,} by weight ({key.weight / total:.1%}): before it {counted(rivals.messages, 'message')} of others{lately}"
+        f"{key.name!r} takes turns with {counted(rivals.keys, 'other fairness key')} of {key.queue.name!r}, and has "
+        f"{key.weight:,} of {total:,} by weight ({key.weight / total:.1%}): before it {counted(rivals.messages, 'message')} "
+        f"of others{lately}"
     )
     details: dict[str, Any] = {
         "fairness_key": key.name, "keys": rivals.keys, "weight": key.weight, "weights": total,
@@ -157,7 +158,7 @@ def nothing(queue: "Queue", now_ms: int) -> "Reason":
 def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":
     """Return as a reason that the first message of a lane waits for its throttle keys.
 
-    ``need``: the message's cost, if the caller knows it.
+    ``need``: the message's cost, if it is known.
     """
     throttling = state.token_client
     if lane.throttle is None:
@@ -189,7 +190,7 @@ def _need(state: "State", lane: "Lane") -> int:
 
 
 class _Lack(NamedTuple):
-    """What a bucket lacks for a message. Amounts are in millionths of a token."""
+    """The shortage of a bucket for a message. Amounts are in millionths of a token."""
 
     name: str
     need: int
@@ -234,7 +235,7 @@ class _Lack(NamedTuple):
         )
         text = f"throttled by {self.name}: {level:.1f} of {burst:g} tokens, {rate:g}/s, {when}"
         details = {
-            "throttle_key": self.name, "tokens": round(level, 3), "burst": burst, "rate": rate, "cost": cost, "wait_ms": wait_ms,
-            "throttle_keys": throttle_keys,
+            "throttle_key": self.name, "tokens": round(level, 3), "burst": burst, "rate": rate, "cost": cost,
+            "wait_ms": wait_ms, "throttle_keys": throttle_keys,
         }  # fmt: skip
         return reason(ReasonCode.THROTTLED, text, now_ms + wait_ms if wait_ms else 0, **details)

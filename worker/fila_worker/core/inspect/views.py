@@ -174,7 +174,7 @@ def browse_view(state: "State", call: "Call", command: BrowseView) -> ViewBrowse
     if view is None:
         raise InvalidArgumentError(
             f"no view {command.view!r} is open: it was not read for longer than its idle time, its shard ran out of room, or "
-            f"its worker was restarted; open a new one (in Spark: load the DataFrame anew)",
+            f"its worker was restarted; open a new one (in Spark: load the DataFrame again)",
             details={"view": command.view},
         )
     queue = view.queues.get(call.queue)

@@ -88,7 +88,8 @@ def undo_config(state: "State", command: UndoConfig, now_ms: int) -> ConfigChang
     edit = state.runtime.edits.find(command.version, state.store)
     if edit is None:
         raise InvalidConfigError(
-            f"version {command.version} of the runtime config is not remembered: `fila-cluster config history` shows which are"
+            f"version {command.version} of the runtime config is not remembered: `fila-cluster config history` shows which "
+            "are"
         )
     if not command.force and runtime_config.read(edit.key, state.runtime.values) != edit.new:
         raise InvalidConfigError(

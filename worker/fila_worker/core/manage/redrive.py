@@ -44,7 +44,7 @@ def redrive(state: "State", call: "Call", command: Redrive) -> "Work":
     """Move pending dead letters back to the queues they came from; their attempts are set to 0."""
     dead = state.queues.find(call.queue)
     if not (dead.is_dead_letter or dead.appointed):
-        raise NotADeadLetterQueueError(f"{dead.name!r} is no dead letter queue: redrive {dead.name + '.dlq'!r} instead")
+        raise NotADeadLetterQueueError(f"{dead.name!r} is not a dead letter queue: redrive {dead.name + '.dlq'!r} instead")
     redriving = _Redriving(state, dead, call.now_ms)
     if command.ids is None:
         yield from redriving.first_ones(command)
@@ -170,7 +170,7 @@ def _send_back(state: "State", lane: "Lane", message_key: bytes, record: bytes, 
     """Move one message that may go."""
     letter = unpack_stored(record)
     source = letter.extension.source_queue
-    assert source is not None, f"{lane.key.queue.name!r} has a message that is no dead letter, and may go"
+    assert source is not None, f"{lane.key.queue.name!r} has a message that is not a dead letter, and may go"
     state.delete_pending(lane, message_key, len(record))
     target = state.queues.get(source)
     if target is None:

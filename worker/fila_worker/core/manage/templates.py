@@ -84,7 +84,8 @@ def with_hint(state: "State", name: str, error: QueueNotFoundError) -> QueueNotF
     if template is None:
         return error
     return QueueNotFoundError(
-        f"no queue {name!r}: its first message makes it, by the template {template.pattern!r}; enqueue one, or create_queue()",
+        f"no queue {name!r}: its first message makes it, by the template {template.pattern!r}; enqueue one, or "
+        "create_queue()",
         details={"queue": name, "template": template.pattern},
     )
 
@@ -92,8 +93,8 @@ def with_hint(state: "State", name: str, error: QueueNotFoundError) -> QueueNotF
 def _too_many(state: "State", name: str, pattern: str) -> OverloadedError:
     count = len(state.queues.by_id)
     return OverloadedError(
-        f"there is no queue {name!r}, and the template {pattern!r} makes none: shard {state.index} has {count} queues, dead letter queues "
-        f"included, and may have {state.settings.max_queues_per_shard} ([limits] max_queues_per_shard); delete some, or give the template "
-        "an idle_expiry",
+        f"there is no queue {name!r}, and the template {pattern!r} makes none: shard {state.index} has {count} queues, dead "
+        f"letter queues included, and may have {state.settings.max_queues_per_shard} ([limits] max_queues_per_shard); "
+        "delete some, or give the template an idle_expiry",
         details={"queue": name, "template": pattern, "queues": count},
     )

@@ -95,9 +95,9 @@ def report(state: "State", now_ms: int) -> ShardMetrics:
     watch.forget_gone()
     _look_at_keys(state, watch, shown)
     return ShardMetrics(
-        state.index, [_of_queue(state, queue, now_ms) for queue in shown], len(queues) - len(shown), _throttles(state, now_ms),
-        state.token_client.passes, state.token_client.hits, dict(watch.refused), state.buffers.used_bytes, state.store.metrics(),
-        watch.schedules(),
+        state.index, [_of_queue(state, queue, now_ms) for queue in shown], len(queues) - len(shown),
+        _throttles(state, now_ms), state.token_client.passes, state.token_client.hits, dict(watch.refused),
+        state.buffers.used_bytes, state.store.metrics(), watch.schedules(),
     )  # fmt: skip
 
 

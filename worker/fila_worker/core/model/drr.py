@@ -149,8 +149,8 @@ class Ring:
     """
 
     __slots__ = (
-        "_began", "_busy_turn", "_credit", "_keys", "_limits", "_old_turn", "_round", "_skipped", "_spent", "_turns", "again", "busy",
-        "current", "debtors", "fresh",
+        "_began", "_busy_turn", "_credit", "_keys", "_limits", "_old_turn", "_round", "_skipped", "_spent", "_turns", "again",
+        "busy", "current", "debtors", "fresh",
     )  # fmt: skip
 
     def __init__(self, limits: Limits = DEFAULTS) -> None:

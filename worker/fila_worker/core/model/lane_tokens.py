@@ -94,8 +94,9 @@ class LaneTokens:
     """
 
     __slots__ = (
-        "asking", "burst", "consumed", "dealt", "granted", "holders", "keys", "lanes", "limited", "news_due_ms", "parked_until_ms",
-        "refused", "returned", "session", "told", "told_again", "traffic", "uncounted", "version", "waiting",
+        "asking", "burst", "consumed", "dealt", "granted", "holders", "keys", "lanes", "limited", "news_due_ms",
+        "parked_until_ms", "refused", "returned", "session", "told", "told_again", "traffic", "uncounted", "version",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, keys: tuple[str, ...], session: int) -> None:

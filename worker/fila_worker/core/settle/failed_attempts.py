@@ -89,7 +89,7 @@ def _take_back(state: "State", lease: Lease, indexes: list[int], ended: bool) ->
 
 
 def _records_of(state: "State", lease: Lease, indexes: list[int]) -> "list[tuple[bytes, Lane, bytes]]":
-    members: list[tuple[bytes, Lane]] = [lease.members[index] for index in indexes]  # type: ignore[misc]  # open ones are pairs
+    members: list[tuple[bytes, Lane]] = [lease.members[i] for i in indexes]  # type: ignore[misc]  # open: pairs
     records = state.read([key for key, _ in members])
     return [(key, lane, record) for (key, lane), record in zip(members, records, strict=True)]
 

@@ -62,7 +62,7 @@ class Owners:
         """Pass the outcomes for a feature's owners to ``receiver``. Call it when the shard is recovered, or before."""
         self._receivers[feature] = receiver
 
-    def tell(self, owner: Owner, outcome: RemoteOutcome, now_ms: int) -> bool:
+    def pass_on(self, owner: Owner, outcome: RemoteOutcome, now_ms: int) -> bool:
         """Pass an outcome to its owner, and return whether that waits for the enqueue.
 
         The outcome for a feature that this version does not have is dropped.
@@ -110,7 +110,7 @@ def conclude(
     retry_ms = None
     if fault is not None and (outcome is None or from_fault(fault).retryable):
         retry_ms = now_ms + min(max(fault.retry_after_ms, RETRY_MS_MIN << min(entry.tries, 10)), RETRY_MS_MAX)
-    waited_for = state.part(Owners).tell(entry.owner, RemoteOutcome(message, fault, retry_ms, entry.owner.number), now_ms)
+    waited_for = state.part(Owners).pass_on(entry.owner, RemoteOutcome(message, fault, retry_ms, entry.owner.number), now_ms)
     if retry_ms is not None and waited_for:
         entry.tries += 1
         state.due_index.add(retry_ms, DueKind.ENQUEUE, waits_as, state.batch, encode_entry(entry))
@@ -129,5 +129,6 @@ def go_on(state: "State", due: "Iterable[DueEntry]", now_ms: int) -> None:
 
 def _too_old(entry: OutboxEntry) -> FilaError:
     return UnsupportedVersionError(
-        f"the worker of queue {entry.transfer.queue!r} runs an earlier version, which does not enqueue for other shards: upgrade it"
+        f"the worker of queue {entry.transfer.queue!r} runs an earlier version, which does not enqueue for other shards: "
+        "upgrade it"
     )

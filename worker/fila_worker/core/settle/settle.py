@@ -124,7 +124,8 @@ def check_fences(fences: Fences) -> None:
     named = sum(len(indexes) for _, indexes in fences)
     if len(fences) > FENCES_MAX or named > FENCES_MAX:
         raise InvalidArgumentError(
-            f"{len(fences):,} leases and {named:,} of their deliveries by index in one frame: name at most {FENCES_MAX:,} of each"
+            f"{len(fences):,} leases and {named:,} of their deliveries by index in one frame: name at most {FENCES_MAX:,} "
+            "of each"
         )
 
 

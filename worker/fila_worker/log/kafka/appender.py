@@ -178,7 +178,7 @@ class KafkaAppender:
                     self._fail_all(self._out_of_patience())
         except Exception as error:  # the worker needs the reason, whatever the library raises
             self._fail_all(self._text_of(error))
-        # What is purged on its way to a broker is a fatal error of a gapless producer.
+        # A record that is purged on its way to a broker is a fatal error of a gapless producer.
         for last in (producer.purge, partial(producer.poll, 0), producer.close):
             with suppress(kafka.KafkaException):
                 last()

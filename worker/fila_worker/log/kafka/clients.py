@@ -59,9 +59,9 @@ class Trouble:
 
 
 def _common(settings: KafkaSettings, listener: Listener | None) -> dict[str, Any]:
-    heard = {} if listener is None else {"error_cb": listener}
+    events = {} if listener is None else {"error_cb": listener}
     return {
-        **heard,
+        **events,
         **settings.properties,
         **RECONNECT,
         "bootstrap.servers": settings.bootstrap_servers,

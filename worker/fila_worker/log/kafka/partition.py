@@ -165,7 +165,8 @@ def keys_of_log(settings: KafkaSettings) -> str:
     def pause() -> None:
         if monotonic() > give_up_at:
             raise TopicError(
-                f"the topic {settings.topic} can't be read: partition {settings.control_partition} does not answer; are all brokers up?"
+                f"the topic {settings.topic} can't be read: partition {settings.control_partition} does not answer; are all "
+                "brokers up?"
             )
         sleep(LOOK_S)
 

@@ -9,8 +9,9 @@ OVERHEAD_BYTES: Final = 512
 """Kafka's own bytes for a record that is alone in its batch, and more: 61 for the batch, up to 30 for the record."""
 
 PROPERTIES: Final = (
-    "api.version.", "broker.address.", "client.", "compression.", "connections.max.idle.ms", "enable.sasl.", "enable.ssl.", "https.", "resolve_canonical_",
-    "sasl.", "security.protocol", "socket.keepalive.", "socket.nagle.", "socket.receive.", "socket.send.", "ssl.", "ssl_",
+    "api.version.", "broker.address.", "client.", "compression.", "connections.max.idle.ms", "enable.sasl.", "enable.ssl.",
+    "https.", "resolve_canonical_", "sasl.", "security.protocol", "socket.keepalive.", "socket.nagle.", "socket.receive.",
+    "socket.send.", "ssl.", "ssl_",
 )  # fmt: skip
 """The beginnings of the properties that users may set: how to reach brokers, and how to compress records. This package sets
 all others, because the promises of a shard depend on them."""
@@ -68,7 +69,8 @@ class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
         for name in self.properties:
             if not name.startswith(PROPERTIES):
                 raise ValueError(
-                    f"the property {name} is not for users to set; those for TLS, SASL, sockets and compression are: {', '.join(PROPERTIES)}"
+                    f"the property {name} is not for users to set; those for TLS, SASL, sockets and compression are: "
+                    f"{', '.join(PROPERTIES)}"
                 )
 
     @property
@@ -99,5 +101,8 @@ class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
         return f"KafkaSettings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
-_PUBLIC: Final = {"sasl_ssl", "sasl_plaintext", "ssl", "plaintext", "plain", "gssapi", "oauthbearer", "scram-sha-256", "scram-sha-512", "true", "false", "none", "lz4", "zstd", "gzip", "snappy"}  # fmt: skip
+_PUBLIC: Final = {
+    "sasl_ssl", "sasl_plaintext", "ssl", "plaintext", "plain", "gssapi", "oauthbearer", "scram-sha-256", "scram-sha-512", "true",
+    "false", "none", "lz4", "zstd", "gzip", "snappy",
+}  # fmt: skip
 _SECRET: Final = ("password", "secret", "pem")

@@ -95,7 +95,7 @@ class KafkaTail:
         details = {"offset": self._next, "begin": answer.begin, "end": answer.end}
         if self._next < answer.begin:
             text = (
-                f"offset {self._next} is needed, but the log begins at {answer.begin}: begin the copy anew from a checkpoint"
+                f"offset {self._next} is needed, but the log begins at {answer.begin}: begin the copy again from a checkpoint"
             )
             return TrimmedError(text, details=details)
         if self._missing < LOOKS_MAX:

@@ -20,7 +20,10 @@ LOOK_S: Final = 0.1
 QUESTION_S_MAX: Final = 3.0
 """How long to wait for one answer before asking again. A broker may still carry out the first request; then it is found."""
 AFRESH: Final = "stop all hosts, and start each with an empty data directory, but for auth (docs/hosts.md)"
-GONE: Final = f"it is missing, and it had what this host's copies follow, so it is not made anew. If it is lost for good, begin afresh: {AFRESH}"
+GONE: Final = (
+    "it is missing, and it had what this host's copies follow, so it is not made again. If it is lost for good, begin afresh: "
+    f"{AFRESH}"
+)
 _NO_ANSWER: Final = frozenset({
     kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._RESOLVE,
     kafka.KafkaError._TIMED_OUT_QUEUE, kafka.KafkaError.REQUEST_TIMED_OUT, kafka.KafkaError.NOT_CONTROLLER,
@@ -67,8 +70,9 @@ def refuse_other_log(topic: str, wanted: str, found: str) -> None:
     """Raise :class:`TopicError` if a topic is another log than is wanted. Empty names are not known, and fit."""
     if wanted and found and found != wanted:
         raise TopicError(
-            f"the topic {topic} is the log {found}, and this host's copies are of {wanted}: the topic was deleted and made anew, or [replication] "
-            f"log or cluster names that of another cluster. Correct the setting; or begin afresh, without what the copies have: {AFRESH}",
+            f"the topic {topic} is the log {found}, and this host's copies are of {wanted}: the topic was deleted and made "
+            "again, or [replication] log or cluster names that of another cluster. Correct the setting; or begin afresh, "
+            f"without what the copies have: {AFRESH}",
             details={"found": found, "wanted": wanted},
         )
 
@@ -150,7 +154,7 @@ class _Preparation:
         if name := log_name(self._settings.topic, topic):
             return name
         raise self._refused(
-            "the brokers give topics no ids, by which one that is made anew is told apart: use Kafka 2.8 or later"
+            "the brokers give topics no ids, which distinguish one that is made again: use Kafka 2.8 or later"
         )
 
     def _look(self) -> admin.TopicMetadata | None:

@@ -301,9 +301,9 @@ class Leadership:
 
     def _may_request(self) -> bool:
         """Whether it should lead and could: a leader that does not beat reads no requests."""
-        speaks = self._stepped_ms - self._candidacy.heard_ms <= 2 * self.limits.beat_ms
+        beats = self._stepped_ms - self._candidacy.heard_ms <= 2 * self.limits.beat_ms
         may = self.wants and not self._retires and self._candidacy.vacancy is None and self.epoch >= 0
-        return may and speaks and self._log_end.at_end
+        return may and beats and self._log_end.at_end
 
     # --- a claim ------------------------------------------------------------------------------------------------------
 

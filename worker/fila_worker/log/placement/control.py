@@ -1,7 +1,7 @@
 """The control partition of the log: each node appends its state, and reads the states of the others.
 
 A reader begins at the end of the partition: all live nodes append once a second, and older states do not show who lives. No
-call here fails: after an error the reader begins again, and :meth:`ControlPartition.knows` is False until it has read for
+call here fails: after an error the reader begins again, and :meth:`ControlPartition.is_complete` is False until it has read for
 long enough.
 
 :func:`find_keys` reads it for a host that has not joined yet.
@@ -17,7 +17,7 @@ from fila_worker.log.placement.views import NodeView, NodeViews, PlacementLimits
 
 
 class ControlPartition:
-    """One node's access to it. Call :meth:`say` and :meth:`hear` some times a second."""
+    """One node's access to it. Call :meth:`append` and :meth:`read` some times a second."""
 
     def __init__(self, partition: Partition, now_ms: int, limits: PlacementLimits, node: Node) -> None:
         self._partition, self._limits, self._node = partition, limits, node
@@ -26,8 +26,8 @@ class ControlPartition:
         self._appender = partition.appender()
         self._reported = True
         """Whether the last append has its outcome: there is one at a time."""
-        self._said: NodeState | None = None
-        self._said_ms = now_ms
+        self._states: NodeState | None = None
+        self._appended_ms = now_ms
         # the states of the others
         self._finder: Tail | None = None
         """It looks for the end of the partition, where the reader is to begin."""
@@ -35,7 +35,7 @@ class ControlPartition:
         self._next_offset = 0
         self._since_ms: int | None = None
         """Since when it reads, and the partition answers; None: it does not answer."""
-        self._asked_ms = self._answered_ms = self._heard_ms = now_ms
+        self._asked_ms = self._answered_ms = self._read_ms = now_ms
         self._trimmed_ms = now_ms
         # whether its name is its own
         self.twin: Node | None = None
@@ -46,22 +46,22 @@ class ControlPartition:
         """When it first read its own name. Once is not enough: that may be the last state of an earlier process of this
         node."""
 
-    def say(self, state: NodeState, now_ms: int) -> None:
+    def append(self, state: NodeState, now_ms: int) -> None:
         """Say what this node has, if it is time to: once a second, and when something other than its delay has changed."""
         for report in self._appender.reports():
             self._reported = True
             if report.error:
                 self._appender.close()
                 self._appender = self._partition.appender()
-        last = self._said
+        last = self._states
         same = last is not None and _without_delays(last) == _without_delays(state)
-        if self._reported and not (same and now_ms - self._said_ms < self._limits.say_ms):
-            self._said, self._said_ms, self._reported = state, now_ms, False
+        if self._reported and not (same and now_ms - self._appended_ms < self._limits.append_ms):
+            self._states, self._appended_ms, self._reported = state, now_ms, False
             self._appender.append(encode_body(state))
 
-    def hear(self, now_ms: int) -> None:
+    def read(self, now_ms: int) -> None:
         """Read the states of the others."""
-        gap_ms, self._heard_ms = now_ms - self._heard_ms, now_ms
+        gap_ms, self._read_ms = now_ms - self._read_ms, now_ms
         if gap_ms > self._limits.answer_ms_max:  # this process did not run, and what waits in the reader is old
             self._begin_again()
         try:
@@ -96,8 +96,8 @@ class ControlPartition:
         if now_ms - self._answered_ms > self._limits.answer_ms_max:
             self._since_ms = None
         calm = self._doubted_ms is None or now_ms - self._doubted_ms >= self._limits.learn_ms
-        self.named = self.named or (calm and self.knows(now_ms))
-        if now_ms - self._asked_ms >= self._limits.say_ms:
+        self.named = self.named or (calm and self.is_complete(now_ms))
+        if now_ms - self._asked_ms >= self._limits.append_ms:
             self._asked_ms = now_ms
             tail.ask()
 
@@ -106,7 +106,7 @@ class ControlPartition:
             return
         if self._doubted_ms is None:
             self._doubted_ms = now_ms
-        elif now_ms - self._doubted_ms >= self._limits.say_ms // 2:
+        elif now_ms - self._doubted_ms >= self._limits.append_ms // 2:
             self.twin = other
 
     def _begin_again(self) -> None:
@@ -116,7 +116,7 @@ class ControlPartition:
         self._finder = self._tail = self._since_ms = None
         self._views.clear()
 
-    def knows(self, now_ms: int) -> bool:
+    def is_complete(self, now_ms: int) -> bool:
         """Whether it has listened for long enough, and the partition answers."""
         return self._since_ms is not None and now_ms - self._since_ms >= self._limits.learn_ms
 

@@ -57,10 +57,10 @@ class Placing:
         self._placement = PlacementDecisions(node.name, node.host, range(shards_total), now_ms, self.limits)
         self._views: list[NodeView] = []
         """The views at the last decision."""
-        self._heard: list[NodeView] = []
+        self._first_views: list[NodeView] = []
         """The views before the first decision: perhaps not of all live nodes."""
         self._retires = False
-        self._hear_due_ms = self._decide_due_ms = now_ms
+        self._read_due_ms = self._decide_due_ms = now_ms
 
     def join(self, shard: int, copy: PlacedCopy) -> None:
         """Put a newly opened copy into its first place in the line, and connect its requests with the placement.
@@ -78,7 +78,7 @@ class Placing:
 
         A process that has just started joins each router at once: clients there wait for its shards.
         """
-        return {view.router for view in self._views or self._heard if view.router}
+        return {view.router for view in self._views or self._first_views if view.router}
 
     @property
     def twin(self) -> Node | None:
@@ -87,24 +87,24 @@ class Placing:
 
     def step(self, now_ms: int) -> None:
         """Append, read and decide what is due."""
-        if now_ms < self._hear_due_ms:
+        if now_ms < self._read_due_ms:
             return
-        self._hear_due_ms = now_ms + self.limits.hear_ms
+        self._read_due_ms = now_ms + self.limits.read_ms
         if not self.apart:
             self._apart_ms = None
         elif self._apart_ms is None:
             self._apart_ms = now_ms
         state = self._state()
-        self._control.say(state, now_ms)
-        self._control.hear(now_ms)
+        self._control.append(state, now_ms)
+        self._control.read(now_ms)
         for copy in self._copies().values():
             copy.leadership.holds_back = self._holds_back
         if 0 in state.leads:
             self._control.trim(now_ms)
-        if not self._control.knows(now_ms):
+        if not self._control.is_complete(now_ms):
             self._request(None)
             if not self._views:
-                self._heard = self._control.views(state, now_ms)
+                self._first_views = self._control.views(state, now_ms)
         elif now_ms >= self._decide_due_ms:
             self._decide_due_ms = now_ms + self.limits.decide_ms
             self._decide(state, now_ms)
@@ -165,7 +165,7 @@ class Placing:
 
     def may_give(self, shard: int, to: str, now_ms: int) -> bool:
         """Return whether a shard may go to a host that asks for it. If so, it has to: no other one may for a while."""
-        return self._control.knows(now_ms) and self._placement.may_give(shard, now_ms, to)
+        return self._control.is_complete(now_ms) and self._placement.may_give(shard, now_ms, to)
 
     def retire(self, now_ms: int) -> None:
         """Leave all shards to their successors, and claim none, because the process is about to end."""
@@ -173,7 +173,7 @@ class Placing:
         successors = self._placement.successors(self._views)
         for shard, copy in self._copies().items():
             copy.leadership.retire(successors.get(shard, ""), now_ms)
-        self._control.say(self._state(), now_ms)
+        self._control.append(self._state(), now_ms)
 
     def close(self) -> None:
         """Leave the control partition."""

@@ -19,8 +19,8 @@ def weight(shard: int, host: str) -> int:
 
 def leaders(views: Iterable[NodeView]) -> dict[int, str]:
     """Return which host leads each shard. If several say so, the highest epoch is right."""
-    said = sorted((epoch, view.host, shard) for view in views for shard, epoch in view.leads.items())
-    return {shard: host for _, host, shard in said}
+    terms = sorted((epoch, view.host, shard) for view in views for shard, epoch in view.leads.items())
+    return {shard: host for _, host, shard in terms}
 
 
 def plan_leaders(views: Collection[NodeView], shards: Iterable[int], limits: PlacementLimits) -> dict[int, str]:

@@ -10,9 +10,9 @@ from fila_worker.log.bodies import NodeState
 class PlacementLimits:
     """Spans of time in milliseconds, and counts."""
 
-    say_ms: int = 1000
+    append_ms: int = 1000
     """How often a node appends its state, if nothing changes."""
-    hear_ms: int = 200
+    read_ms: int = 200
     """How often it looks for what others say."""
     live_ms: int = 4000
     """A node without a state for longer is left out of plans. Less than a leader's silence: the line is known when that
@@ -45,9 +45,9 @@ class PlacementLimits:
     """How often the rest is forgotten."""
 
     def __post_init__(self) -> None:
-        assert self.hear_ms <= self.say_ms < self.learn_ms, "all live nodes append while a node only reads"
-        assert self.say_ms < self.answer_ms_max < self.live_ms, "silence of the partition is noticed before that of nodes"
-        assert self.say_ms < self.apart_ms, "two nodes that are apart from each other have both reported it"
+        assert self.read_ms <= self.append_ms < self.learn_ms, "all live nodes append while a node only reads"
+        assert self.append_ms < self.answer_ms_max < self.live_ms, "silence of the partition is noticed before that of nodes"
+        assert self.append_ms < self.apart_ms, "two nodes that are apart from each other have both reported it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +101,20 @@ class NodeViews:
 
     def __init__(self, limits: PlacementLimits) -> None:
         self._limits = limits
-        self._said: dict[str, tuple[NodeView, int]] = {}
+        self._states: dict[str, tuple[NodeView, int]] = {}
 
     def read(self, state: NodeState, now_ms: int) -> None:
         """Note the state of a node."""
-        self._said.pop(state.node.name, None)
-        self._said[state.node.name] = (NodeView.of(state), now_ms)
-        while len(self._said) > self._limits.nodes_max:
-            self._said.pop(next(iter(self._said)))
+        self._states.pop(state.node.name, None)
+        self._states[state.node.name] = (NodeView.of(state), now_ms)
+        while len(self._states) > self._limits.nodes_max:
+            self._states.pop(next(iter(self._states)))
 
     def live(self, now_ms: int) -> list[NodeView]:
         """Return the views of the live nodes, by name. Forget the others."""
-        self._said = {name: said for name, said in self._said.items() if now_ms - said[1] <= self._limits.live_ms}
-        return [view for _, (view, _) in sorted(self._said.items())]
+        self._states = {name: state for name, state in self._states.items() if now_ms - state[1] <= self._limits.live_ms}
+        return [view for _, (view, _) in sorted(self._states.items())]
 
     def clear(self) -> None:
         """Forget everything."""
-        self._said.clear()
+        self._states.clear()

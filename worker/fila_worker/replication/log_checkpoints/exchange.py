@@ -241,8 +241,9 @@ class Beginning:
         begin = int(error.details["begin"])
         if self._log is None:
             self.reason = (
-                f"the log of the shard begins at offset {begin}, this host's copy needs offset {error.details['offset']}, and no target for "
-                "checkpoints is configured: name the one that the other hosts use in [replication] checkpoint, and start this host again"
+                f"the log of the shard begins at offset {begin}, this host's copy needs offset {error.details['offset']}, "
+                "and no target for checkpoints is configured: name the one that the other hosts use in [replication] "
+                "checkpoint, and start this host again"
             )
             return
         self._wanted = Wanted(self._log, self._exchange.shard, self._shards, begin)

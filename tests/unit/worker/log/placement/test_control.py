@@ -38,12 +38,12 @@ class Listener:
         self.control = ControlPartition(self.partition, town.now_ms, LIMITS, self.state.node)
 
     def step(self) -> None:
-        self.control.say(self.state, self.town.now_ms)
-        self.control.hear(self.town.now_ms)
+        self.control.append(self.state, self.town.now_ms)
+        self.control.read(self.town.now_ms)
 
     @property
     def knows(self) -> bool:
-        return self.control.knows(self.town.now_ms)
+        return self.control.is_complete(self.town.now_ms)
 
     @property
     def heard(self) -> list[str]:
@@ -177,10 +177,10 @@ def test_nodes_in_any_number_are_bounded() -> None:
     town = Town()
     control = ControlPartition(MemoryPartition(town.log, lambda: town.now_ms), town.now_ms, limits, Node("a"))
     for _ in range(2):
-        control.hear(town.now_ms)
+        control.read(town.now_ms)
     for number in range(10):
         town.log.put(encode_body(NodeState(Node(f"n{number}"))))
-    control.hear(town.now_ms)
+    control.read(town.now_ms)
     assert [view.name for view in control.views(NodeState(Node("a")), town.now_ms)] == ["a", "n7", "n8", "n9"]
 
 
