@@ -130,7 +130,9 @@ def repair(report: ShardReport, shards: int, progress: Progress | None = None) -
     if not report.findings.repairable:
         return report
     if is_copy(report.path):
-        report.refused = "it is a copy of a replicated shard, and only the log may change it: remove the directory, and the copy begins again"
+        report.refused = (
+            "it is a copy of a replicated shard, only the log may change it: remove the directory, and the copy begins again"
+        )
         return report
     try:
         mark_made(report.path)

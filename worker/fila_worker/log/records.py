@@ -162,7 +162,8 @@ def split(epoch: int, number: int, batch: bytes, before: Before | None, record_b
     """
     assert record_bytes_max >= RECORD_BYTES_LEAST, f"records of {record_bytes_max} bytes have no room for a batch"
     if len(batch) > BATCH_BYTES_MAX:
-        text = f"a batch of {len(batch):,} bytes: the log takes at most {BATCH_BYTES_MAX:,}; send less in one frame"
+        most = f"at most {BATCH_BYTES_MAX:,}"
+        text = f"a batch of {len(batch):,} bytes is larger than the log takes: {most}; send less in one frame"
         raise StorageError(text, details={"bytes": len(batch), "max": BATCH_BYTES_MAX})
     room = record_bytes_max - _HEADER.size - _PART.size
     first = room if before is None else room - _BEFORE.size

@@ -144,8 +144,8 @@ class Replica(Database):
         if data is None:
             if any(next(reader.keys(), None) is not None for reader in self._readers.values()):
                 raise UnfitStoreError(
-                    f"{self._path} has data, but no position in the replicated log: it is not a copy of a replicated shard; use "
-                    "another data directory, or serve it on one host as before"
+                    f"{self._path} has data, but no position in the replicated log: it is not a copy of a replicated shard; "
+                    "use another data directory, or serve it on one host as before"
                 )
             return START, 0
         if len(data) < POSITION_BYTES:

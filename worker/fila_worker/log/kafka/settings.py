@@ -102,7 +102,7 @@ class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
 
 
 _PUBLIC: Final = {
-    "sasl_ssl", "sasl_plaintext", "ssl", "plaintext", "plain", "gssapi", "oauthbearer", "scram-sha-256", "scram-sha-512", "true",
-    "false", "none", "lz4", "zstd", "gzip", "snappy",
+    "sasl_ssl", "sasl_plaintext", "ssl", "plaintext", "plain", "gssapi", "oauthbearer", "scram-sha-256", "scram-sha-512",
+    "true", "false", "none", "lz4", "zstd", "gzip", "snappy",
 }  # fmt: skip
 _SECRET: Final = ("password", "secret", "pem")

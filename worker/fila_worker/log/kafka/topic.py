@@ -21,8 +21,8 @@ QUESTION_S_MAX: Final = 3.0
 """How long to wait for one answer before asking again. A broker may still carry out the first request; then it is found."""
 AFRESH: Final = "stop all hosts, and start each with an empty data directory, but for auth (docs/hosts.md)"
 GONE: Final = (
-    "it is missing, and it had what this host's copies follow, so it is not made again. If it is lost for good, begin afresh: "
-    f"{AFRESH}"
+    "it is missing, and it had what this host's copies follow, so it is not made again. If it is lost for good, begin "
+    f"afresh: {AFRESH}"
 )
 _NO_ANSWER: Final = frozenset({
     kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._RESOLVE,
