@@ -186,31 +186,6 @@ class BatchError(FilaError):
         return _rebuild_batch, (self.message, self.results, self.retry_after, self.details)
 
 
-BY_CODE: dict[str, type[FilaError]] = {
-    kind.code: kind
-    for kind in (
-        FilaError,
-        QueueNotFoundError,
-        QueueExistsError,
-        MessageNotFoundError,
-        LeaseExpiredError,
-        AlreadySettledError,
-        LuaCompilationError,
-        InvalidArgumentError,
-        InvalidConfigError,
-        NotADeadLetterQueueError,
-        DeadLetterQueueNotEmptyError,
-        PayloadTooLargeError,
-        RateLimitedError,
-        OverloadedError,
-        UnauthenticatedError,
-        PermissionDeniedError,
-        ShardUnavailableError,
-        RequestTimeoutError,
-        UnsupportedVersionError,
-        InvalidFrameError,
-        StorageError,
-        InternalError,
-        BatchError,
-    )
-}
+_KINDS: list[type[FilaError]] = [FilaError, *FilaError.__subclasses__()]
+BY_CODE = {kind.code: kind for kind in _KINDS}
+"""The errors by their codes: each is a direct subclass, and stands above."""

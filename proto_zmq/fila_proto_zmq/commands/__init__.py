@@ -1,3 +1,4 @@
+# ruff: noqa: F403, F405  # the modules below have public names only
 """All commands and replies of the wire: one struct per opcode.
 
 A struct travels as a msgpack array of its fields in order (nested structs too). A reader ignores trailing elements that it
@@ -10,200 +11,21 @@ of a batch, or a single value that holds for all of them: uniform batches cost n
 Opcodes up to 79 are for clients, 80 to 99 for the router and its workers, and between workers.
 """
 
-from fila_proto_zmq.commands.backups import BackupParts as BackupParts
-from fila_proto_zmq.commands.backups import BeginBackup as BeginBackup
-from fila_proto_zmq.commands.backups import CutBackup as CutBackup
-from fila_proto_zmq.commands.backups import KeepBackup as KeepBackup
-from fila_proto_zmq.commands.backups import ShardCut as ShardCut
-from fila_proto_zmq.commands.batches import AbandonBatch as AbandonBatch
-from fila_proto_zmq.commands.batches import BatchJoined as BatchJoined
-from fila_proto_zmq.commands.batches import BatchOpened as BatchOpened
-from fila_proto_zmq.commands.batches import ForgetParts as ForgetParts
-from fila_proto_zmq.commands.batches import JoinBatch as JoinBatch
-from fila_proto_zmq.commands.batches import OpenBatch as OpenBatch
-from fila_proto_zmq.commands.batches import PartName as PartName
-from fila_proto_zmq.commands.batches import PartReport as PartReport
-from fila_proto_zmq.commands.batches import ReportParts as ReportParts
-from fila_proto_zmq.commands.batches import SealBatch as SealBatch
-from fila_proto_zmq.commands.batches import SealParts as SealParts
-from fila_proto_zmq.commands.cluster import CLOSED as CLOSED
-from fila_proto_zmq.commands.cluster import MARK as MARK
-from fila_proto_zmq.commands.cluster import PLACEMENT as PLACEMENT
-from fila_proto_zmq.commands.cluster import PLATE as PLATE
-from fila_proto_zmq.commands.cluster import AdoptShards as AdoptShards
-from fila_proto_zmq.commands.cluster import ClusterStatus as ClusterStatus
-from fila_proto_zmq.commands.cluster import DoorView as DoorView
-from fila_proto_zmq.commands.cluster import DrainWorker as DrainWorker
-from fila_proto_zmq.commands.cluster import GetClusterStatus as GetClusterStatus
-from fila_proto_zmq.commands.cluster import GetPlacement as GetPlacement
-from fila_proto_zmq.commands.cluster import Hello as Hello
-from fila_proto_zmq.commands.cluster import MoveShard as MoveShard
-from fila_proto_zmq.commands.cluster import Placement as Placement
-from fila_proto_zmq.commands.cluster import Plate as Plate
-from fila_proto_zmq.commands.cluster import PrepareShard as PrepareShard
-from fila_proto_zmq.commands.cluster import PutDraining as PutDraining
-from fila_proto_zmq.commands.cluster import ReleaseShard as ReleaseShard
-from fila_proto_zmq.commands.cluster import ShardOutage as ShardOutage
-from fila_proto_zmq.commands.cluster import Welcome as Welcome
-from fila_proto_zmq.commands.cluster import WorkerStatus as WorkerStatus
-from fila_proto_zmq.commands.config import ConfigChange as ConfigChange
-from fila_proto_zmq.commands.config import ConfigEdit as ConfigEdit
-from fila_proto_zmq.commands.config import ConfigHistory as ConfigHistory
-from fila_proto_zmq.commands.config import ConfigValues as ConfigValues
-from fila_proto_zmq.commands.config import GetConfig as GetConfig
-from fila_proto_zmq.commands.config import ListConfig as ListConfig
-from fila_proto_zmq.commands.config import ListConfigHistory as ListConfigHistory
-from fila_proto_zmq.commands.config import SetConfig as SetConfig
-from fila_proto_zmq.commands.config import UndoConfig as UndoConfig
-from fila_proto_zmq.commands.hosts import GetHosts as GetHosts
-from fila_proto_zmq.commands.hosts import HostCopy as HostCopy
-from fila_proto_zmq.commands.hosts import HostList as HostList
-from fila_proto_zmq.commands.hosts import HostWorker as HostWorker
-from fila_proto_zmq.commands.hosts import LogReplicas as LogReplicas
-from fila_proto_zmq.commands.inspecting import Browse as Browse
-from fila_proto_zmq.commands.inspecting import Browsed as Browsed
-from fila_proto_zmq.commands.inspecting import BrowseView as BrowseView
-from fila_proto_zmq.commands.inspecting import Cancel as Cancel
-from fila_proto_zmq.commands.inspecting import Cancelled as Cancelled
-from fila_proto_zmq.commands.inspecting import ConsumerView as ConsumerView
-from fila_proto_zmq.commands.inspecting import DescribeQueue as DescribeQueue
-from fila_proto_zmq.commands.inspecting import Explain as Explain
-from fila_proto_zmq.commands.inspecting import Explained as Explained
-from fila_proto_zmq.commands.inspecting import HookState as HookState
-from fila_proto_zmq.commands.inspecting import MessageView as MessageView
-from fila_proto_zmq.commands.inspecting import OpenView as OpenView
-from fila_proto_zmq.commands.inspecting import Purged as Purged
-from fila_proto_zmq.commands.inspecting import PurgeQueue as PurgeQueue
-from fila_proto_zmq.commands.inspecting import QueueDescription as QueueDescription
-from fila_proto_zmq.commands.inspecting import Reason as Reason
-from fila_proto_zmq.commands.inspecting import Redrive as Redrive
-from fila_proto_zmq.commands.inspecting import Redriven as Redriven
-from fila_proto_zmq.commands.inspecting import ViewBrowsed as ViewBrowsed
-from fila_proto_zmq.commands.inspecting import ViewedQueue as ViewedQueue
-from fila_proto_zmq.commands.inspecting import ViewOpened as ViewOpened
-from fila_proto_zmq.commands.keys import ApiKey as ApiKey
-from fila_proto_zmq.commands.keys import CreateKey as CreateKey
-from fila_proto_zmq.commands.keys import FetchKeys as FetchKeys
-from fila_proto_zmq.commands.keys import GetOwnKey as GetOwnKey
-from fila_proto_zmq.commands.keys import GrantKey as GrantKey
-from fila_proto_zmq.commands.keys import KeyList as KeyList
-from fila_proto_zmq.commands.keys import KeyMade as KeyMade
-from fila_proto_zmq.commands.keys import KeyView as KeyView
-from fila_proto_zmq.commands.keys import ListKeys as ListKeys
-from fila_proto_zmq.commands.keys import OwnKey as OwnKey
-from fila_proto_zmq.commands.keys import PutKeys as PutKeys
-from fila_proto_zmq.commands.keys import RevokeKey as RevokeKey
-from fila_proto_zmq.commands.keys import StoredKeys as StoredKeys
-from fila_proto_zmq.commands.keys import StoreKeys as StoreKeys
-from fila_proto_zmq.commands.messages import DELIVERY as DELIVERY
-from fila_proto_zmq.commands.messages import CancelReceive as CancelReceive
-from fila_proto_zmq.commands.messages import Delivered as Delivered
-from fila_proto_zmq.commands.messages import EndReservation as EndReservation
-from fila_proto_zmq.commands.messages import Enqueue as Enqueue
-from fila_proto_zmq.commands.messages import Enqueued as Enqueued
-from fila_proto_zmq.commands.messages import Extend as Extend
-from fila_proto_zmq.commands.messages import Extended as Extended
-from fila_proto_zmq.commands.messages import Fault as Fault
-from fila_proto_zmq.commands.messages import Fences as Fences
-from fila_proto_zmq.commands.messages import FetchReserved as FetchReserved
-from fila_proto_zmq.commands.messages import Goodbye as Goodbye
-from fila_proto_zmq.commands.messages import Heartbeat as Heartbeat
-from fila_proto_zmq.commands.messages import LeaseBatch as LeaseBatch
-from fila_proto_zmq.commands.messages import Receive as Receive
-from fila_proto_zmq.commands.messages import RenewReservation as RenewReservation
-from fila_proto_zmq.commands.messages import ReservationEnded as ReservationEnded
-from fila_proto_zmq.commands.messages import Reserve as Reserve
-from fila_proto_zmq.commands.messages import Reserved as Reserved
-from fila_proto_zmq.commands.messages import Settle as Settle
-from fila_proto_zmq.commands.messages import Settled as Settled
-from fila_proto_zmq.commands.messages import Subscribe as Subscribe
-from fila_proto_zmq.commands.messages import Subscribed as Subscribed
-from fila_proto_zmq.commands.messages import Unsubscribe as Unsubscribe
-from fila_proto_zmq.commands.messages import Verb as Verb
-from fila_proto_zmq.commands.metrics import OTHER_KEYS as OTHER_KEYS
-from fila_proto_zmq.commands.metrics import GetMetrics as GetMetrics
-from fila_proto_zmq.commands.metrics import HookMetrics as HookMetrics
-from fila_proto_zmq.commands.metrics import KeyMetrics as KeyMetrics
-from fila_proto_zmq.commands.metrics import Metrics as Metrics
-from fila_proto_zmq.commands.metrics import QueueMetrics as QueueMetrics
-from fila_proto_zmq.commands.metrics import RouterMetrics as RouterMetrics
-from fila_proto_zmq.commands.metrics import ShardMetrics as ShardMetrics
-from fila_proto_zmq.commands.metrics import StoreMetrics as StoreMetrics
-from fila_proto_zmq.commands.metrics import ThrottleMetrics as ThrottleMetrics
-from fila_proto_zmq.commands.metrics import WorkerMetrics as WorkerMetrics
-from fila_proto_zmq.commands.operating import Act as Act
-from fila_proto_zmq.commands.operating import ActList as ActList
-from fila_proto_zmq.commands.operating import ClientsDescribed as ClientsDescribed
-from fila_proto_zmq.commands.operating import ClientWork as ClientWork
-from fila_proto_zmq.commands.operating import CloseConnection as CloseConnection
-from fila_proto_zmq.commands.operating import ConnectionList as ConnectionList
-from fila_proto_zmq.commands.operating import ConnectionView as ConnectionView
-from fila_proto_zmq.commands.operating import DescribeClients as DescribeClients
-from fila_proto_zmq.commands.operating import EndClient as EndClient
-from fila_proto_zmq.commands.operating import ListActs as ListActs
-from fila_proto_zmq.commands.operating import ListConnections as ListConnections
-from fila_proto_zmq.commands.options import MESSAGE_OPTIONS as MESSAGE_OPTIONS
-from fila_proto_zmq.commands.options import QUEUE_OPTIONS as QUEUE_OPTIONS
-from fila_proto_zmq.commands.options import Option as Option
-from fila_proto_zmq.commands.options import QueueOptions as QueueOptions
-from fila_proto_zmq.commands.queues import ChangesConfig as ChangesConfig
-from fila_proto_zmq.commands.queues import CreateQueue as CreateQueue
-from fila_proto_zmq.commands.queues import DeleteQueue as DeleteQueue
-from fila_proto_zmq.commands.queues import DeleteTemplate as DeleteTemplate
-from fila_proto_zmq.commands.queues import GetQueueStats as GetQueueStats
-from fila_proto_zmq.commands.queues import GetTemplate as GetTemplate
-from fila_proto_zmq.commands.queues import KeyStats as KeyStats
-from fila_proto_zmq.commands.queues import ListQueues as ListQueues
-from fila_proto_zmq.commands.queues import ListTemplates as ListTemplates
-from fila_proto_zmq.commands.queues import Pause as Pause
-from fila_proto_zmq.commands.queues import PutTemplate as PutTemplate
-from fila_proto_zmq.commands.queues import QueueInfo as QueueInfo
-from fila_proto_zmq.commands.queues import QueueList as QueueList
-from fila_proto_zmq.commands.queues import QueueStats as QueueStats
-from fila_proto_zmq.commands.queues import Template as Template
-from fila_proto_zmq.commands.queues import TemplateList as TemplateList
-from fila_proto_zmq.commands.queues import ThrottleStats as ThrottleStats
-from fila_proto_zmq.commands.queues import UpdateQueue as UpdateQueue
-from fila_proto_zmq.commands.queues import joined as joined
-from fila_proto_zmq.commands.schedules import DeleteSchedule as DeleteSchedule
-from fila_proto_zmq.commands.schedules import GetSchedule as GetSchedule
-from fila_proto_zmq.commands.schedules import ListSchedules as ListSchedules
-from fila_proto_zmq.commands.schedules import PutSchedule as PutSchedule
-from fila_proto_zmq.commands.schedules import ScheduleDeleted as ScheduleDeleted
-from fila_proto_zmq.commands.schedules import ScheduleFound as ScheduleFound
-from fila_proto_zmq.commands.schedules import ScheduleList as ScheduleList
-from fila_proto_zmq.commands.schedules import ScheduleMetrics as ScheduleMetrics
-from fila_proto_zmq.commands.schedules import ScheduleView as ScheduleView
-from fila_proto_zmq.commands.schedules import joined_schedules as joined_schedules
-from fila_proto_zmq.commands.structs import BoolColumn as BoolColumn
-from fila_proto_zmq.commands.structs import Command as Command
-from fila_proto_zmq.commands.structs import Done as Done
-from fila_proto_zmq.commands.structs import Histogram as Histogram
-from fila_proto_zmq.commands.structs import IntColumn as IntColumn
-from fila_proto_zmq.commands.structs import KeysColumn as KeysColumn
-from fila_proto_zmq.commands.structs import Reply as Reply
-from fila_proto_zmq.commands.structs import Struct as Struct
-from fila_proto_zmq.commands.structs import TextColumn as TextColumn
-from fila_proto_zmq.commands.workers import Appoint as Appoint
-from fila_proto_zmq.commands.workers import Appointed as Appointed
-from fila_proto_zmq.commands.workers import BankLease as BankLease
-from fila_proto_zmq.commands.workers import ConfigTaken as ConfigTaken
-from fila_proto_zmq.commands.workers import EnqueueOutcome as EnqueueOutcome
-from fila_proto_zmq.commands.workers import Grant as Grant
-from fila_proto_zmq.commands.workers import Grants as Grants
-from fila_proto_zmq.commands.workers import Leave as Leave
-from fila_proto_zmq.commands.workers import MessagesTransferred as MessagesTransferred
-from fila_proto_zmq.commands.workers import Park as Park
-from fila_proto_zmq.commands.workers import Pulse as Pulse
-from fila_proto_zmq.commands.workers import Pulsed as Pulsed
-from fila_proto_zmq.commands.workers import PutConfig as PutConfig
-from fila_proto_zmq.commands.workers import Register as Register
-from fila_proto_zmq.commands.workers import Registered as Registered
-from fila_proto_zmq.commands.workers import Tokens as Tokens
-from fila_proto_zmq.commands.workers import TokenWant as TokenWant
-from fila_proto_zmq.commands.workers import Transfer as Transfer
-from fila_proto_zmq.commands.workers import TransferMessages as TransferMessages
-from fila_proto_zmq.commands.workers import put_whole as put_whole
+from fila_proto_zmq.commands.backups import *
+from fila_proto_zmq.commands.batches import *
+from fila_proto_zmq.commands.cluster import *
+from fila_proto_zmq.commands.config import *
+from fila_proto_zmq.commands.hosts import *
+from fila_proto_zmq.commands.inspecting import *
+from fila_proto_zmq.commands.keys import *
+from fila_proto_zmq.commands.messages import *
+from fila_proto_zmq.commands.metrics import *
+from fila_proto_zmq.commands.operating import *
+from fila_proto_zmq.commands.options import *
+from fila_proto_zmq.commands.queues import *
+from fila_proto_zmq.commands.schedules import *
+from fila_proto_zmq.commands.structs import *
+from fila_proto_zmq.commands.workers import *
 
 COMMANDS: tuple[type[Command], ...] = tuple(sorted(Command.__subclasses__(), key=lambda each: each.opcode))
 """All of them: each is a direct subclass, in a module that is imported above."""
