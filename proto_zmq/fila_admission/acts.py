@@ -9,36 +9,12 @@ flood the log.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from fila_admission.in_flight import CALL_MS_MAX
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import (
-    BY_OPCODE,
-    Act,
-    BeginBackup,
-    Cancel,
-    CloseConnection,
-    Command,
-    CreateKey,
-    CreateQueue,
-    DeleteQueue,
-    DeleteSchedule,
-    DeleteTemplate,
-    DrainWorker,
-    Fault,
-    GrantKey,
-    MoveShard,
-    Pause,
-    PurgeQueue,
-    PutSchedule,
-    PutTemplate,
-    Redrive,
-    RevokeKey,
-    SetConfig,
-    UndoConfig,
-    UpdateQueue,
-)
 from fila_proto_zmq.errors import FilaError, UnauthenticatedError
 from fila_proto_zmq.events import TEXT_MAX, AdminActed, printable
 from fila_proto_zmq.frames import ERROR, pack_header
@@ -54,36 +30,74 @@ TOGETHER_MS: Final = 10_000
 READ_BYTES_MAX: Final = 1024 * 1024
 """A larger command is not read for its details: two scripts are smaller."""
 
-_VERBS: Final[dict[int, str]] = {
-    command.opcode: verb
-    for command, verb in (
-        (CreateQueue, "queue.create"),
-        (UpdateQueue, "queue.update"),
-        (DeleteQueue, "queue.delete"),
-        (PurgeQueue, "queue.purge"),
-        (Pause, "queue.pause"),
-        (Redrive, "queue.redrive"),
-        (Cancel, "message.cancel"),
-        (PutSchedule, "schedule.put"),
-        (DeleteSchedule, "schedule.delete"),
-        (SetConfig, "config.set"),
-        (UndoConfig, "config.undo"),
-        (PutTemplate, "template.put"),
-        (DeleteTemplate, "template.delete"),
-        (CreateKey, "key.create"),
-        (GrantKey, "key.grant"),
-        (RevokeKey, "key.revoke"),
-        (BeginBackup, "backup.begin"),
-        (CloseConnection, "connection.close"),
-        (MoveShard, "shard.move"),
-        (DrainWorker, "worker.drain"),
-    )
+
+def _given(command: wire.UpdateQueue) -> str:
+    return ", ".join(field for field in command.options.__struct_fields__ if field in command.given)
+
+
+def _set(command: wire.CreateQueue | wire.PutTemplate) -> str:
+    return ", ".join(field for field in command.options.__struct_fields__ if getattr(command.options, field) is not None)
+
+
+def _of_key(command: wire.PurgeQueue | wire.Pause | wire.Redrive) -> str:
+    return "" if command.fairness_key is None else f"key {command.fairness_key}"
+
+
+def _forced(command: wire.DeleteQueue | wire.UndoConfig) -> str:
+    return "force" if command.force else ""
+
+
+def _allowed(command: wire.CreateKey | wire.GrantKey) -> str:
+    return " ".join(command.allow)
+
+
+def _due(command: wire.PutSchedule) -> str:
+    return f"queue {command.queue}, {command.cron or f'every {command.every_ms} ms'}"
+
+
+class _Kind(NamedTuple):
+    """A kind of act. ``target``: its subject; without one it is the queue that the request comes for."""
+
+    verb: str
+    details: Callable[[Any], str] = lambda command: ""
+    target: Callable[[Any], str] | None = None
+
+
+_KINDS: Final[dict[type[wire.Command], _Kind]] = {
+    wire.CreateQueue: _Kind("queue.create", _set),
+    wire.UpdateQueue: _Kind("queue.update", _given),
+    wire.DeleteQueue: _Kind("queue.delete", _forced),
+    wire.PurgeQueue: _Kind("queue.purge", _of_key),
+    wire.Pause: _Kind("queue.pause", _of_key),
+    wire.Redrive: _Kind("queue.redrive", _of_key),
+    wire.Cancel: _Kind("message.cancel", lambda command: f"message {format_id(command.id_high, command.id_low)}"),
+    wire.PutSchedule: _Kind("schedule.put", _due),
+    wire.DeleteSchedule: _Kind("schedule.delete"),
+    wire.SetConfig: _Kind("config.set", target=attrgetter("key")),
+    wire.UndoConfig: _Kind("config.undo", _forced, lambda command: f"version {command.version}"),
+    wire.PutTemplate: _Kind("template.put", _set, attrgetter("pattern")),
+    wire.DeleteTemplate: _Kind("template.delete", target=attrgetter("pattern")),
+    wire.CreateKey: _Kind("key.create", _allowed, attrgetter("name")),
+    wire.GrantKey: _Kind("key.grant", _allowed, attrgetter("name")),
+    wire.RevokeKey: _Kind("key.revoke", target=attrgetter("name")),
+    wire.BeginBackup: _Kind("backup.begin", target=attrgetter("backup")),
+    wire.CloseConnection: _Kind("connection.close", target=attrgetter("client")),
+    wire.MoveShard: _Kind("shard.move", lambda command: f"to {command.worker}", lambda command: f"shard {command.shard}"),
+    wire.DrainWorker: _Kind("worker.drain", target=attrgetter("worker")),
 }
+_OPPOSITES: Final[dict[type[wire.Command], tuple[Callable[[Any], bool], str]]] = {
+    wire.Pause: (lambda command: not command.paused, "queue.resume"),
+    wire.SetConfig: (lambda command: command.value is None, "config.delete"),
+    wire.DrainWorker: (lambda command: command.undo, "worker.undrain"),
+}
+"""Commands that also do the opposite: when, and its verb."""
+
+_VERBS: Final = {command.opcode: kind.verb for command, kind in _KINDS.items()}
 ACT_OPCODES: Final = frozenset(_VERBS)
 ACTS: Final = frozenset(pack_header(opcode)[:6] for opcode in ACT_OPCODES)
 """First six bytes (magic, version, opcode, flags) of requests for administrative acts."""
 
-_IN_STEPS: Final = frozenset(_VERBS[command.opcode] for command in (PurgeQueue, Redrive, BeginBackup))
+_IN_STEPS: Final = frozenset(_VERBS[command.opcode] for command in (wire.PurgeQueue, wire.Redrive, wire.BeginBackup))
 """Verbs whose one act may be several requests."""
 
 
@@ -95,24 +109,24 @@ class Audit:
 
     def __init__(self, acts_max: int) -> None:
         """``acts_max``: how many acts are remembered, and how many refusals."""
-        self._open: dict[bytes, Act] = {}
+        self._open: dict[bytes, wire.Act] = {}
         self._trail = Trail(acts_max)
 
     def begin(self, client: bytes, header: bytes, key: bytes, caller: tuple[str, str, str], wall_ms: int) -> None:
         """Note that an act is asked for. ``caller``: the names of the API key and of the client, and the address."""
         by, name, address = caller
         target = _shown(str(key, "utf-8", "replace"))
-        self._open[client + header[10:]] = Act(wall_ms, by, name, address, _VERBS[header[3]], target, "", DONE)
+        self._open[client + header[10:]] = wire.Act(wall_ms, by, name, address, _VERBS[header[3]], target, "", DONE)
 
     def read(self, client: bytes, header: bytes, body: Any) -> None:
         """Note the details of an act that was taken in, and that its worker has yet to check."""
         if len(body) <= READ_BYTES_MAX:
             try:
-                self.describe(client, header, decode_body(BY_OPCODE[header[3]], bytes(body)))
+                self.describe(client, header, decode_body(wire.BY_OPCODE[header[3]], bytes(body)))
             except FilaError:
                 return  # its worker refuses it
 
-    def describe(self, client: bytes, header: bytes, command: Command) -> None:
+    def describe(self, client: bytes, header: bytes, command: wire.Command) -> None:
         """Note the details of an act, if there is one with this ticket."""
         act = self._open.get(client + header[10:])
         if act is not None:
@@ -130,7 +144,7 @@ class Audit:
         result = DONE
         if header[5] & ERROR:
             try:
-                result = decode_body(Fault, bytes(body)).code
+                result = decode_body(wire.Fault, bytes(body)).code
             except FilaError as unreadable:
                 result = unreadable.code
         return self.end(client, header, result)
@@ -146,22 +160,22 @@ class Audit:
         ended = [self._ended(self._open.pop(ticket), UNANSWERED) for ticket in overdue]
         return [event for event in ended if event is not None]
 
-    def _ended(self, act: Act, result: str) -> AdminActed | None:
+    def _ended(self, act: wire.Act, result: str) -> AdminActed | None:
         act.result = result
         if not self._trail.add(act):
             return None
         return AdminActed(act.by, act.client, act.address, act.verb, act.target, act.details, act.result)
 
-    def heard(self, acts: Iterable[Act]) -> None:
+    def heard(self, acts: Iterable[wire.Act]) -> None:
         """Add acts that another process has noted, and logged."""
         for act in acts:
             self._trail.add(act)
 
-    def latest(self, count: int) -> list[Act]:
+    def latest(self, count: int) -> list[wire.Act]:
         """Return the latest acts, the latest first."""
         return self._trail.latest(count)
 
-    def take(self) -> list[Act]:
+    def take(self) -> list[wire.Act]:
         """Return the acts that ended since the last call."""
         return self._trail.take()
 
@@ -177,7 +191,7 @@ class _Group:
 
     def __init__(self, since_ms: int) -> None:
         self.since_ms = since_ms
-        self.act: Act | None = None
+        self.act: wire.Act | None = None
 
 
 class Trail:
@@ -185,11 +199,11 @@ class Trail:
 
     def __init__(self, acts_max: int) -> None:
         self._acts_max = acts_max
-        self._done: deque[Act] = deque(maxlen=acts_max)
-        self._refused: deque[Act] = deque(maxlen=acts_max)
+        self._done: deque[wire.Act] = deque(maxlen=acts_max)
+        self._refused: deque[wire.Act] = deque(maxlen=acts_max)
         self._groups: OrderedDict[tuple[str, ...], _Group] = OrderedDict()
 
-    def add(self, act: Act) -> bool:
+    def add(self, act: wire.Act) -> bool:
         """Add an act that has ended. Return whether it is worth a line in the log: it does not belong to an earlier one."""
         kept = self._done if act.result == DONE else self._refused
         name = _group_of(act)
@@ -211,11 +225,11 @@ class Trail:
             group.act.target = act.target
         return new
 
-    def latest(self, count: int) -> list[Act]:
+    def latest(self, count: int) -> list[wire.Act]:
         """Return the latest, the latest first."""
         return sorted([*reversed(self._done), *reversed(self._refused)], key=lambda act: act.at_ms, reverse=True)[:count]
 
-    def take(self) -> list[Act]:
+    def take(self) -> list[wire.Act]:
         """Return all, and forget them: later acts of their groups are new entries."""
         if not self._done and not self._refused:
             return []
@@ -227,7 +241,7 @@ class Trail:
         return taken
 
 
-def _group_of(act: Act) -> tuple[str, ...] | None:
+def _group_of(act: wire.Act) -> tuple[str, ...] | None:
     """Return what acts have in common that are one entry; None: it is an entry of its own."""
     if act.result == UnauthenticatedError.code:  # whoever it is can be somebody else at the next connection
         return (act.verb, act.result)
@@ -236,70 +250,14 @@ def _group_of(act: Act) -> tuple[str, ...] | None:
     return (act.by, act.client, act.verb, act.target, act.details) if act.verb in _IN_STEPS else None
 
 
-def _given(command: UpdateQueue) -> str:
-    return ", ".join(field for field in command.options.__struct_fields__ if field in command.given)
-
-
-def _set(command: CreateQueue | PutTemplate) -> str:
-    return ", ".join(field for field in command.options.__struct_fields__ if getattr(command.options, field) is not None)
-
-
-def _of_key(command: PurgeQueue | Pause | Redrive) -> str:
-    return "" if command.fairness_key is None else f"key {command.fairness_key}"
-
-
-def _forced(command: DeleteQueue | UndoConfig) -> str:
-    return "force" if command.force else ""
-
-
-_TARGETS: Final[dict[type[Command], Callable[[Any], str]]] = {
-    SetConfig: lambda command: command.key,
-    UndoConfig: lambda command: f"version {command.version}",
-    PutTemplate: lambda command: command.pattern,
-    DeleteTemplate: lambda command: command.pattern,
-    CreateKey: lambda command: command.name,
-    GrantKey: lambda command: command.name,
-    RevokeKey: lambda command: command.name,
-    BeginBackup: lambda command: command.backup,
-    CloseConnection: lambda command: command.client,
-    MoveShard: lambda command: f"shard {command.shard}",
-    DrainWorker: lambda command: command.worker,
-}
-"""The subject of an act; for others it is the queue that they come for."""
-
-_DETAILS: Final[dict[type[Command], Callable[[Any], str]]] = {
-    CreateQueue: _set,
-    PutTemplate: _set,
-    UpdateQueue: _given,
-    DeleteQueue: _forced,
-    UndoConfig: _forced,
-    PurgeQueue: _of_key,
-    Pause: _of_key,
-    Redrive: _of_key,
-    Cancel: lambda command: f"message {format_id(command.id_high, command.id_low)}",
-    PutSchedule: lambda command: f"queue {command.queue}, {command.cron or f'every {command.every_ms} ms'}",
-    CreateKey: lambda command: " ".join(command.allow),
-    GrantKey: lambda command: " ".join(command.allow),
-    MoveShard: lambda command: f"to {command.worker}",
-}
-
-_OPPOSITES: Final[dict[type[Command], tuple[Callable[[Any], bool], str]]] = {
-    Pause: (lambda command: not command.paused, "queue.resume"),
-    SetConfig: (lambda command: command.value is None, "config.delete"),
-    DrainWorker: (lambda command: command.undo, "worker.undrain"),
-}
-"""Commands that also do the opposite: when, and its verb."""
-
-
-def _describe(act: Act, command: Command) -> None:
+def _describe(act: wire.Act, command: wire.Command) -> None:
     """Add what a command says: never a value, a script or a secret."""
-    kind = type(command)
-    if kind in _OPPOSITES:
-        is_opposite, verb = _OPPOSITES[kind]
+    if type(command) in _OPPOSITES:
+        is_opposite, verb = _OPPOSITES[type(command)]
         act.verb = verb if is_opposite(command) else act.verb
-    if kind in _TARGETS:
-        act.target = _shown(_TARGETS[kind](command))
-    act.details = _shown(_DETAILS[kind](command)) if kind in _DETAILS else ""
+    if (kind := _KINDS.get(type(command))) is not None:
+        act.target = act.target if kind.target is None else _shown(kind.target(command))
+        act.details = _shown(kind.details(command))
 
 
 def _shown(text: str) -> str:

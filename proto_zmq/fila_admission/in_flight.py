@@ -23,23 +23,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, Protocol, TypeAlias
 
 from fila_admission.limits import DEFAULTS, RoomLimits
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import (
-    Browse,
-    BrowseView,
-    CancelReceive,
-    EndReservation,
-    Extend,
-    FetchReserved,
-    Goodbye,
-    Heartbeat,
-    Receive,
-    RenewReservation,
-    Reserve,
-    Settle,
-    Subscribe,
-    Unsubscribe,
-)
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.limits import WAIT_MS_MAX
 
@@ -61,19 +46,19 @@ WAIT_BYTES_MAX: Final = 4096
 
 _LOADING, _RELIEVING, _WAITING, _PAGING = range(4)
 _RELIEF: Final = (
-    Settle,
-    Extend,
-    Subscribe,
-    Unsubscribe,
-    Heartbeat,
-    Goodbye,
-    CancelReceive,
-    RenewReservation,
-    EndReservation,
+    wire.Settle,
+    wire.Extend,
+    wire.Subscribe,
+    wire.Unsubscribe,
+    wire.Heartbeat,
+    wire.Goodbye,
+    wire.CancelReceive,
+    wire.RenewReservation,
+    wire.EndReservation,
 )
-_WAITS: Final[dict[int, type[Receive | Reserve]]] = {command.opcode: command for command in (Receive, Reserve)}
+_WAITS: Final[dict[int, type[wire.Receive | wire.Reserve]]] = {each.opcode: each for each in (wire.Receive, wire.Reserve)}
 _KINDS = {command.opcode: _RELIEVING for command in _RELIEF} | dict.fromkeys(_WAITS, _WAITING)
-_KINDS |= {command.opcode: _PAGING for command in (Browse, BrowseView, FetchReserved)}
+_KINDS |= {command.opcode: _PAGING for command in (wire.Browse, wire.BrowseView, wire.FetchReserved)}
 _ROOM_OF: Final = bytes(_KINDS.get(opcode, _LOADING) for opcode in range(256))
 """The room of each opcode."""
 

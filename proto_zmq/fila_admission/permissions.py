@@ -9,55 +9,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple, Self
 
-from fila_proto_zmq.commands import (
-    AbandonBatch,
-    Browse,
-    BrowseView,
-    Cancel,
-    CancelReceive,
-    Command,
-    CreateKey,
-    CreateQueue,
-    DeleteQueue,
-    DeleteSchedule,
-    DeleteTemplate,
-    DescribeQueue,
-    EndReservation,
-    Enqueue,
-    Explain,
-    Extend,
-    FetchReserved,
-    GetClusterStatus,
-    GetHosts,
-    GetMetrics,
-    GetOwnKey,
-    GetPlacement,
-    GetQueueStats,
-    GetSchedule,
-    GetTemplate,
-    Goodbye,
-    GrantKey,
-    Heartbeat,
-    ListKeys,
-    ListQueues,
-    ListSchedules,
-    OpenBatch,
-    OpenView,
-    Pause,
-    PurgeQueue,
-    PutSchedule,
-    PutTemplate,
-    Receive,
-    Redrive,
-    RenewReservation,
-    Reserve,
-    RevokeKey,
-    SealBatch,
-    Settle,
-    Subscribe,
-    Unsubscribe,
-    UpdateQueue,
-)
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
 from fila_proto_zmq.names import matches
@@ -167,19 +119,22 @@ class Need(Enum):
 _NEEDS: Final = {
     command.opcode: need
     for need, commands in {
-        Need.PRODUCE: (Enqueue, OpenBatch, SealBatch, AbandonBatch),
+        Need.PRODUCE: (wire.Enqueue, wire.OpenBatch, wire.SealBatch, wire.AbandonBatch),
         Need.CONSUME: (
-            Receive, Subscribe, Unsubscribe, Heartbeat, Goodbye, CancelReceive, Settle, Extend, Browse, OpenView, BrowseView,
-            Reserve, FetchReserved, RenewReservation, EndReservation,
+            wire.Receive, wire.Subscribe, wire.Unsubscribe, wire.Heartbeat, wire.Goodbye, wire.CancelReceive, wire.Settle,
+            wire.Extend, wire.Browse, wire.OpenView, wire.BrowseView, wire.Reserve, wire.FetchReserved,
+            wire.RenewReservation, wire.EndReservation,
         ),
         Need.ADMIN: (
-            CreateQueue, DeleteQueue, UpdateQueue, PurgeQueue, Pause, Cancel, Redrive, PutSchedule, GetSchedule,
-            DeleteSchedule, PutTemplate, DeleteTemplate,
+            wire.CreateQueue, wire.DeleteQueue, wire.UpdateQueue, wire.PurgeQueue, wire.Pause, wire.Cancel, wire.Redrive,
+            wire.PutSchedule, wire.GetSchedule, wire.DeleteSchedule, wire.PutTemplate, wire.DeleteTemplate,
         ),
-        Need.KNOW: (GetQueueStats, DescribeQueue, Explain, GetTemplate),
-        Need.NOTHING: (GetPlacement, GetClusterStatus, GetHosts, GetOwnKey, ListQueues, ListSchedules),
-        Need.KNOW_ALL: (GetMetrics,),
-        Need.GOVERN_SOME: (CreateKey, ListKeys, RevokeKey, GrantKey),
+        Need.KNOW: (wire.GetQueueStats, wire.DescribeQueue, wire.Explain, wire.GetTemplate),
+        Need.NOTHING: (
+            wire.GetPlacement, wire.GetClusterStatus, wire.GetHosts, wire.GetOwnKey, wire.ListQueues, wire.ListSchedules,
+        ),
+        Need.KNOW_ALL: (wire.GetMetrics,),
+        Need.GOVERN_SOME: (wire.CreateKey, wire.ListKeys, wire.RevokeKey, wire.GrantKey),
     }.items()
     for command in commands
 }  # fmt: skip
@@ -190,20 +145,15 @@ def need_of(opcode: int) -> Need:
     return _NEEDS.get(opcode, Need.GOVERN_ALL)
 
 
-def pattern_of(command: Command) -> str:
+def pattern_of(command: wire.Command) -> str:
     """Return the pattern of queues that a request without a queue is about, empty for none.
 
     It is checked like a queue's name: a permission whose own pattern matches it covers all queues that it may match.
     """
-    return command.pattern if isinstance(command, (PutTemplate, GetTemplate, DeleteTemplate)) else ""
+    return command.pattern if isinstance(command, (wire.PutTemplate, wire.GetTemplate, wire.DeleteTemplate)) else ""
 
 
 def kind_of(opcode: int) -> str | None:
     """Return the kind of permission on its queue that a request needs; None: another need."""
     need = need_of(opcode)
     return need.value if need.value in KINDS else None
-
-
-def is_of_keys(opcode: int) -> bool:
-    """Return whether a request is about API keys."""
-    return need_of(opcode) is Need.GOVERN_SOME

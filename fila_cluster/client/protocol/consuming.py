@@ -24,21 +24,7 @@ from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner
 from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.requests.call import PendingCall
-from fila_proto_zmq.commands import (
-    CancelReceive,
-    Command,
-    Delivered,
-    Extend,
-    Fences,
-    Goodbye,
-    Heartbeat,
-    LeaseBatch,
-    Settle,
-    Subscribe,
-    Subscribed,
-    Unsubscribe,
-    Verb,
-)
+from fila_proto_zmq import commands
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import FENCES_MAX
 from fila_proto_zmq.names import root_name
@@ -62,7 +48,7 @@ class Send(Protocol):
     def __call__(
         self,
         key: str,
-        command: Command,
+        command: commands.Command,
         then: Callable[[PendingCall], None] | None = None,
         *,
         timeout: float | None = None,
@@ -102,7 +88,7 @@ class Consumption:
         self._beating: set[tuple[str, int, int]] = set()
         """The heartbeats and extensions without an answer yet, by queue, duration and place."""
         self._roots: set[str] = set()
-        self._owed: deque[tuple[str, Command]] = deque(maxlen=OWED_MAX)
+        self._owed: deque[tuple[str, commands.Command]] = deque(maxlen=OWED_MAX)
 
     # --- what callers ask ---------------------------------------------------------------------------------------------
 
@@ -133,12 +119,12 @@ class Consumption:
         untaken = subscription.take_back()
         self._end(subscription)
         # Before the messages go back, or the broker would push them again.
-        call = self._owe(subscription.queue, Unsubscribe(subscription.id, held), self._leaving_timeout_s)
+        call = self._owe(subscription.queue, commands.Unsubscribe(subscription.id, held), self._leaving_timeout_s)
         return self._release(subscription.queue, untaken) or call
 
     def take_no_answer(self, call: PendingCall) -> None:
         """Give back the messages of a receive that ended without its answer, those under way included."""
-        self._owe(call.key, CancelReceive(call.request, release=True))
+        self._owe(call.key, commands.CancelReceive(call.request, release=True))
 
     def expect(self, call: PendingCall) -> None:
         """Note that a receive waits for messages: its client needs heartbeats meanwhile."""
@@ -162,18 +148,18 @@ class Consumption:
             self._discard(subscription)
         self._owed.clear()
 
-    def goodbye(self, taken: Mapping[str, Fences]) -> list[PendingCall]:
+    def goodbye(self, taken: Mapping[str, commands.Fences]) -> list[PendingCall]:
         """Ask the broker to give back all unsettled messages except those ``taken`` for good, by queue."""
-        by_root: defaultdict[str, Fences] = defaultdict(list)
+        by_root: defaultdict[str, commands.Fences] = defaultdict(list)
         for queue, fences in taken.items():
             by_root[root_name(queue)] += fences
         return [call for root in self._roots for call in self._farewell(root, by_root[root])]
 
-    def _farewell(self, root: str, taken: Fences) -> list[PendingCall]:
+    def _farewell(self, root: str, taken: commands.Fences) -> list[PendingCall]:
         """Say goodbye, after acks of the deliveries for which the goodbye has no room: a shard keeps a client's order."""
         *more, last = pieces_of(taken)
-        commands = [*(Settle(Verb.ACK, piece) for piece in more), Goodbye(last)]
-        return [self._send(root, command, timeout=self._leaving_timeout_s) for command in commands]
+        farewell = [*(commands.Settle(commands.Verb.ACK, piece) for piece in more), commands.Goodbye(last)]
+        return [self._send(root, command, timeout=self._leaving_timeout_s) for command in farewell]
 
     def disown(self, error: FilaError) -> None:
         """Leave everything to the parent, in the child of a fork."""
@@ -189,18 +175,18 @@ class Consumption:
 
     # --- what the broker sends ----------------------------------------------------------------------------------------
 
-    def received(self, queue: str, delivered: Delivered) -> list[Delivery]:
+    def received(self, queue: str, delivered: commands.Delivered) -> list[Delivery]:
         """Return the deliveries of a receive."""
         deliveries = self._take(queue, delivered.batches, self._loose[queue], renewed=False)
         self._schedule_loose()
         return deliveries
 
-    def pushed(self, queue: str, delivered: Delivered) -> None:
+    def pushed(self, queue: str, delivered: commands.Delivered) -> None:
         """Take in deliveries for a subscription."""
         subscription = self.subscriptions.get(delivered.subscription)
         if subscription is None:
             # It was ended here, and the broker has not read that yet.
-            self._send(queue, Unsubscribe(delivered.subscription, list(self._loose[queue])))
+            self._send(queue, commands.Unsubscribe(delivered.subscription, list(self._loose[queue])))
             return
         if delivered.incarnation != subscription.incarnation:
             return
@@ -211,12 +197,12 @@ class Consumption:
             self._schedule(subscription, self.now + self._interval_s(delivered.batches))
         subscription.wake()
 
-    def give_back(self, queue: str, batches: Iterable[LeaseBatch]) -> None:
+    def give_back(self, queue: str, batches: Iterable[commands.LeaseBatch]) -> None:
         """Give back messages that no caller waits for, except those of an answer that came twice."""
         unwanted = (batch.lease for batch in batches if batch.lease not in self._loose[queue])
-        fences: Fences = [(lease, []) for lease in unwanted if lease != NO_LEASE]
+        fences: commands.Fences = [(lease, []) for lease in unwanted if lease != NO_LEASE]
         if fences:
-            self._send(queue, Settle(Verb.RELEASE, fences))
+            self._send(queue, commands.Settle(commands.Verb.RELEASE, fences))
 
     def refused(self, error: FilaError) -> None:
         """End all subscriptions: the broker does not let this client in (any more)."""
@@ -268,7 +254,7 @@ class Consumption:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _take(
-        self, queue: str, batches: Iterable[LeaseBatch], group: dict[int, ClientLease], *, renewed: bool
+        self, queue: str, batches: Iterable[commands.LeaseBatch], group: dict[int, ClientLease], *, renewed: bool
     ) -> list[Delivery]:
         deliveries: list[Delivery] = []
         for batch in batches:
@@ -288,7 +274,7 @@ class Consumption:
         then = partial(self._beaten, subscription)
         self._send(subscription.queue, self._heartbeat(subscription), then, timeout=self._call_timeout_s, persistent=False)
 
-    def _heartbeat(self, subscription: ClientSubscription) -> Subscribe:
+    def _heartbeat(self, subscription: ClientSubscription) -> commands.Subscribe:
         """Return a subscription's heartbeat: it names everything that the client holds."""
         lapsed = [lease for lease, until in subscription.lapsing.items() if until <= self.now]
         for lease in lapsed:
@@ -296,7 +282,7 @@ class Consumption:
         renew, holds = list(subscription.leases), list(subscription.lapsing)
         if not subscription.auto_extend:
             renew, holds = [], renew + holds
-        return Subscribe(subscription.id, subscription.prefetch, renew, subscription.incarnation, holds)
+        return commands.Subscribe(subscription.id, subscription.prefetch, renew, subscription.incarnation, holds)
 
     def _beaten(self, subscription: ClientSubscription, call: PendingCall) -> None:
         subscription.beating = False
@@ -319,7 +305,7 @@ class Consumption:
             else:
                 self._discard(subscription)
 
-    def _compare(self, subscription: ClientSubscription, asked: Subscribe, answer: Subscribed) -> None:
+    def _compare(self, subscription: ClientSubscription, asked: commands.Subscribe, answer: commands.Subscribed) -> None:
         """Follow the broker's answer; where pushes may have been lost, name the held leases at once."""
         subscription.lose(answer.gone)
         if answer.incarnation != subscription.incarnation:
@@ -344,7 +330,7 @@ class Consumption:
         # A subscription's heartbeat keeps the client alive on the shard of its root: that needs no other.
         self._lapsing = {queue: until for queue, until in self._lapsing.items() if until > self.now}
         for root in set(map(root_name, waiting | self._loose.keys() | self._lapsing.keys())) - subscribed:
-            self._beat_once(root, Heartbeat())
+            self._beat_once(root, commands.Heartbeat())
         for queue, group in self._loose.items():
             self._extend(queue, [lease for lease in group.values() if lease.renewed])
         self._loose_beat_at = math.inf
@@ -352,26 +338,26 @@ class Consumption:
             self._schedule_loose(lease for group in self._loose.values() for lease in group.values() if lease.renewed)
 
     def _extend(self, queue: str, leases: Sequence[ClientLease]) -> None:
-        durations: defaultdict[int, Fences] = defaultdict(list)
+        durations: defaultdict[int, commands.Fences] = defaultdict(list)
         for lease in leases:
             durations[lease.renewal_ms].append((lease.id, []))
         for duration_ms, fences in durations.items():
             for start in range(0, len(fences), FENCES_MAX):
-                self._beat_once(queue, Extend(fences[start : start + FENCES_MAX], duration_ms), start)
+                self._beat_once(queue, commands.Extend(fences[start : start + FENCES_MAX], duration_ms), start)
 
-    def _beat_once(self, queue: str, command: Heartbeat | Extend, start: int = 0) -> None:
+    def _beat_once(self, queue: str, command: commands.Heartbeat | commands.Extend, start: int = 0) -> None:
         """Keep something alive, unless the last heartbeat for it has no answer yet."""
-        beat = queue, command.duration_ms if isinstance(command, Extend) else 0, start
+        beat = queue, command.duration_ms if isinstance(command, commands.Extend) else 0, start
         if beat not in self._beating:
             self._beating.add(beat)
             then = lambda call: self._beating.discard(beat)  # noqa: E731
             self._send(queue, command, then, timeout=self._call_timeout_s, persistent=False)
 
-    def _owe(self, queue: str, command: Command, timeout: float | None = None) -> PendingCall:
+    def _owe(self, queue: str, command: commands.Command, timeout: float | None = None) -> PendingCall:
         """Send a frame, and repeat it until the broker has confirmed it."""
         return self._send(queue, command, partial(self._confirmed, queue, command), timeout=timeout)
 
-    def _confirmed(self, queue: str, command: Command, call: PendingCall) -> None:
+    def _confirmed(self, queue: str, command: commands.Command, call: PendingCall) -> None:
         if call.error is not None and call.error.retryable:
             self._owed.append((queue, command))
             self._schedule_loose()
@@ -397,7 +383,7 @@ class Consumption:
         self._loose_beat_at = min(self._loose_beat_at, self.now + self._interval_s(to_renew))
         self.due_at = min(self.due_at, self._loose_beat_at)
 
-    def _interval_s(self, to_renew: Iterable[ClientLease | LeaseBatch]) -> float:
+    def _interval_s(self, to_renew: Iterable[ClientLease | commands.LeaseBatch]) -> float:
         shortest_s = min(map(lease_duration_s, to_renew), default=math.inf)
         return max(HEARTBEAT_S_MIN, min(HEARTBEAT_S_MAX, self.timeout_s / 3, shortest_s / 3))
 
@@ -405,7 +391,7 @@ class Consumption:
         ended = {lease: indexes for lease, indexes in leases.items() if lease.id != NO_LEASE}
         call = None
         for piece in in_frames(ended):
-            call = self._owe(queue, Settle(Verb.RELEASE, fences_of(piece)), self._leaving_timeout_s)
+            call = self._owe(queue, commands.Settle(commands.Verb.RELEASE, fences_of(piece)), self._leaving_timeout_s)
         return call  # the last one: a link keeps its order
 
     def _end(self, subscription: ClientSubscription) -> None:

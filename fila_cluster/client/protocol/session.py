@@ -35,23 +35,8 @@ from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_cluster.client.requests.connection import PIPE_BYTES_MAX, BrokerConnection
 from fila_cluster.client.requests.open_calls import KEPT_BYTES_MAX
 from fila_cluster.client.requests.way import DirectWay, Way
+from fila_proto_zmq import commands
 from fila_proto_zmq.codec import decode_body, from_fault
-from fila_proto_zmq.commands import (
-    CLOSED,
-    DELIVERY,
-    MARK,
-    PLACEMENT,
-    PLATE,
-    CancelReceive,
-    Command,
-    Delivered,
-    Extend,
-    Placement,
-    Plate,
-    Receive,
-    Verb,
-    Welcome,
-)
 from fila_proto_zmq.errors import FilaError, InvalidFrameError
 from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
 from fila_proto_zmq.version import VERSION
@@ -62,7 +47,7 @@ if TYPE_CHECKING:
 CLIENT_VERSION = f"python/{VERSION}"
 """The name of this library in the greeting and in traces."""
 
-_OF_THE_LINK = frozenset({CLOSED, MARK, PLACEMENT, PLATE})
+_OF_THE_LINK = frozenset({commands.CLOSED, commands.MARK, commands.PLACEMENT, commands.PLATE})
 """Pushes that are about the connection itself."""
 
 GREETING_LOOK_S = 0.05
@@ -170,8 +155,8 @@ class ClientSession:
         try:
             header = unpack_header(parts[0])
             key, body = str(parts[1], "utf-8"), parts[2]
-            if header.opcode == DELIVERY and not header.flags & REPLY:
-                self._consumption.pushed(key, decode_body(Delivered, body))
+            if header.opcode == commands.DELIVERY and not header.flags & REPLY:
+                self._consumption.pushed(key, decode_body(commands.Delivered, body))
             elif header.opcode in _OF_THE_LINK and not header.flags & REPLY:
                 self._arrived_of_link(header.opcode, body, way)
             elif not self._calls.answer(header, body, way or self.routes.router):
@@ -180,11 +165,11 @@ class ClientSession:
             return
 
     def _arrived_of_link(self, opcode: int, body: bytes, way: Way | None) -> None:
-        if opcode == PLACEMENT:
-            self._connection.placed(decode_body(Placement, body))
-        elif opcode == PLATE and isinstance(way, DirectWay):
-            self._connection.at_door(way, decode_body(Plate, body).door)
-        elif opcode == CLOSED and way is None:
+        if opcode == commands.PLACEMENT:
+            self._connection.placed(decode_body(commands.Placement, body))
+        elif opcode == commands.PLATE and isinstance(way, DirectWay):
+            self._connection.at_door(way, decode_body(commands.Plate, body).door)
+        elif opcode == commands.CLOSED and way is None:
             self.disconnected(self._now)  # as if the connection were a new one
         # else a mark: it only shows the broker that this client reads frames
 
@@ -220,7 +205,9 @@ class ClientSession:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def call(self, key: str, command: Command, now: float, then: Callable[[PendingCall], None] | None = None) -> PendingCall:
+    def call(
+        self, key: str, command: commands.Command, now: float, then: Callable[[PendingCall], None] | None = None
+    ) -> PendingCall:
         """Send a command that is neither collected nor kept alive."""
         self._at(now)
         return self._start(key, command, then)
@@ -249,7 +236,7 @@ class ClientSession:
         """Renew one delivery's lease."""
         self._at(now)
         lease = delivery._lease
-        command = Extend([(lease.id, [delivery._index])], duration_ms)
+        command = commands.Extend([(lease.id, [delivery._index])], duration_ms)
         return self._start(lease.queue, command, partial(_extended, delivery, duration_ms))
 
     def subscribe(self, queue: str, prefetch: int, now: float, *, auto_extend: bool) -> ClientSubscription:
@@ -355,7 +342,7 @@ class ClientSession:
     ) -> PendingCall:
         """Ask a queue once for messages."""
         received = partial(self._received, then)
-        call = self._start(queue, Receive(count, wait_ms), received, timeout=timeout, persistent=persistent)
+        call = self._start(queue, commands.Receive(count, wait_ms), received, timeout=timeout, persistent=persistent)
         self._consumption.expect(call)
         return call
 
@@ -364,8 +351,8 @@ class ClientSession:
         if not call.sent:
             self._calls.forget(call)
             return
-        if isinstance(call.command, Receive) and call.command.wait_ms:
-            self._start(call.key, CancelReceive(call.request), persistent=False)
+        if isinstance(call.command, commands.Receive) and call.command.wait_ms:
+            self._start(call.key, commands.CancelReceive(call.request), persistent=False)
         self._calls.hasten(call, self._now + within_s)
 
     def let_go(self, call: PendingCall) -> None:
@@ -374,7 +361,7 @@ class ClientSession:
 
     def release(self, deliveries: "Sequence[Delivery]") -> None:
         """Give back deliveries that no caller has seen."""
-        self._settler.settle(deliveries, Settlement(Verb.RELEASE))
+        self._settler.settle(deliveries, Settlement(commands.Verb.RELEASE))
         self._settler.flush()
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -385,7 +372,7 @@ class ClientSession:
     def _start(
         self,
         key: str,
-        command: Command,
+        command: commands.Command,
         then: Callable[[PendingCall], None] | None = None,
         *,
         timeout: float | None = None,
@@ -394,7 +381,7 @@ class ClientSession:
         timeout_s = self._timeout_s if timeout is None else timeout
         return self._calls.start(PendingCall(key, command, self._now, timeout_s, then=then, persistent=persistent))
 
-    def _welcomed(self, welcome: Welcome) -> None:
+    def _welcomed(self, welcome: commands.Welcome) -> None:
         self._consumption.welcomed(welcome.consumer_timeout_ms / 1000)
 
     def _moved(self, number: int) -> None:
@@ -414,8 +401,8 @@ class ClientSession:
         then(call)
 
     def _give_back(self, header: Header, key: str, body: bytes) -> None:
-        if header.opcode == Receive.opcode and not header.flags & ERROR:
-            self._consumption.give_back(key, decode_body(Delivered, body).batches)
+        if header.opcode == commands.Receive.opcode and not header.flags & ERROR:
+            self._consumption.give_back(key, decode_body(commands.Delivered, body).batches)
 
 
 def _extended(delivery: "Delivery", duration_ms: int, call: PendingCall) -> None:

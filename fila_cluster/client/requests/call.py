@@ -8,27 +8,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fila_proto_zmq import commands
 from fila_proto_zmq.codec import encode_body
-from fila_proto_zmq.commands import (
-    Cancel,
-    Command,
-    CreateQueue,
-    DeleteQueue,
-    DeleteSchedule,
-    DeleteTemplate,
-    Enqueue,
-    Explain,
-    GetSchedule,
-    Pause,
-    PurgeQueue,
-    PutSchedule,
-    PutTemplate,
-    Receive,
-    Redrive,
-    SetConfig,
-    UndoConfig,
-    UpdateQueue,
-)
 from fila_proto_zmq.errors import FilaError
 
 if TYPE_CHECKING:
@@ -38,17 +19,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NOT_REPEATABLE = (
-    Redrive,
-    CreateQueue,
-    DeleteQueue,
-    PurgeQueue,
-    Cancel,
-    SetConfig,
-    UndoConfig,
-    Pause,
-    UpdateQueue,
-    PutTemplate,
-    DeleteTemplate,
+    commands.Redrive,
+    commands.CreateQueue,
+    commands.DeleteQueue,
+    commands.PurgeQueue,
+    commands.Cancel,
+    commands.SetConfig,
+    commands.UndoConfig,
+    commands.Pause,
+    commands.UpdateQueue,
+    commands.PutTemplate,
+    commands.DeleteTemplate,
 )
 """Done twice, these have another effect or another answer than done once, or undo a change that another client made between
 the two. Repetitions of the others do no harm. (A receive that is repeated under its request id gets the same messages again.)
@@ -57,19 +38,19 @@ the two. Repetitions of the others do no harm. (A receive that is repeated under
 _OVERHEAD_BYTES = 512
 """The size of a call beside its body: many small ones take as much memory as a large one."""
 
-_OF_A_SCHEDULE = (PutSchedule, GetSchedule, DeleteSchedule)
+_OF_A_SCHEDULE = (commands.PutSchedule, commands.GetSchedule, commands.DeleteSchedule)
 """Their routing key is a schedule's name."""
 
-_ABOUT_THE_STATE = (Explain,)
+_ABOUT_THE_STATE = (commands.Explain,)
 """An outage of a shard is an answer to these: they are not repeated until it is over."""
 
 
-def _is_repeatable(command: Command) -> bool:
+def _is_repeatable(command: commands.Command) -> bool:
     """Return whether it may be sent again although it may have been done.
 
     An enqueue may, if the broker recognizes all its messages.
     """
-    if isinstance(command, Enqueue):
+    if isinstance(command, commands.Enqueue):
         return bool(command.dedup_id) if isinstance(command.dedup_id, str) else all(command.dedup_id)
     return not isinstance(command, _NOT_REPEATABLE)
 
@@ -144,7 +125,7 @@ class PendingCall(Pending[Any]):
     def __init__(
         self,
         key: str,
-        command: Command,
+        command: commands.Command,
         now: float,
         timeout: float,
         *,
@@ -171,7 +152,7 @@ class PendingCall(Pending[Any]):
         self.wait_until = self.deadline
         self.patience = timeout
         """How long it may take beside its waiting, in seconds."""
-        if type(command) is Receive:
+        if type(command) is commands.Receive:
             self.wait_until = now + command.wait_ms / 1000
             self.patience = timeout - command.wait_ms / 1000
         self.away_until = math.inf
@@ -183,7 +164,7 @@ class PendingCall(Pending[Any]):
         self._encode(self.command)
         self.size_bytes = len(self.frames[2]) + _OVERHEAD_BYTES
 
-    def _encode(self, command: Command) -> None:
+    def _encode(self, command: commands.Command) -> None:
         self.frames = [b"", self.key.encode(), encode_body(command)]
 
     @property
@@ -194,16 +175,16 @@ class PendingCall(Pending[Any]):
     def lose_link(self, now: float) -> None:
         """Wait for the next link to be sent again; a receive waits no longer than any other call."""
         self.go_back(now)
-        if type(self.command) is Receive:
+        if type(self.command) is commands.Receive:
             self.away_until = now + self.patience
 
     def go_back(self, now: float) -> None:
         """Be ready to be sent again; a receive waits for what is left of its time."""
         self.sent = False
         self.place = -1
-        if type(self.command) is Receive and self.command.wait_ms:
+        if type(self.command) is commands.Receive and self.command.wait_ms:
             wait_ms = round(1000 * max(0.0, self.wait_until - now))
-            self._encode(Receive(self.command.count, wait_ms))
+            self._encode(commands.Receive(self.command.count, wait_ms))
 
     @property
     def may_be_done(self) -> bool:

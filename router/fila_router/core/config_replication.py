@@ -23,21 +23,8 @@ from typing import Final, get_args
 from fila_admission.in_flight import has_share
 from fila_admission.limits import TRUST_MS
 from fila_admission.refusals import interrupted, too_busy, unavailable
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body, encode_error
-from fila_proto_zmq.commands import (
-    ChangesConfig,
-    ConfigChange,
-    ConfigTaken,
-    GetConfig,
-    GetTemplate,
-    ListConfig,
-    ListConfigHistory,
-    ListTemplates,
-    Pulse,
-    PutConfig,
-    Register,
-    put_whole,
-)
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
@@ -58,7 +45,7 @@ class PendingConfigChange:
 
     address: ReturnAddress
     deadline_ms: int
-    made: ConfigChange | None = None
+    made: wire.ConfigChange | None = None
 
 
 class ConfigReplication(RouterFeature):
@@ -66,13 +53,13 @@ class ConfigReplication(RouterFeature):
 
     def __init__(self, state: RouterState, bank: TokenBank) -> None:
         super().__init__(state)
-        changes = get_args(ChangesConfig)
+        changes = get_args(wire.ChangesConfig)
         self.commands = {
             **dict.fromkeys(changes, self._propose),
-            **dict.fromkeys((GetConfig, ListConfig, GetTemplate, ListTemplates), self._from_any),
-            ListConfigHistory: self._from_owner,
+            **dict.fromkeys((wire.GetConfig, wire.ListConfig, wire.GetTemplate, wire.ListTemplates), self._from_any),
+            wire.ListConfigHistory: self._from_owner,
         }
-        self.answers = {**dict.fromkeys(changes, self._checked), PutConfig: self._taken}
+        self.answers = {**dict.fromkeys(changes, self._checked), wire.PutConfig: self._taken}
         self.version = 0
         self.values: dict[str, str] = {}
         self._several = state.settings.several
@@ -88,7 +75,7 @@ class ConfigReplication(RouterFeature):
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
-    def _from_owner(self, request: ClientRequest, command: ListConfigHistory) -> Forward:
+    def _from_owner(self, request: ClientRequest, command: wire.ListConfigHistory) -> Forward:
         """Only the owner of shard 0 has the history."""
         self.state.check_started()
         return Forward(self._table.live_owner(CLUSTER_SHARD), CLUSTER_SHARD)
@@ -103,7 +90,7 @@ class ConfigReplication(RouterFeature):
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    def _propose(self, request: ClientRequest, command: ChangesConfig) -> None:
+    def _propose(self, request: ClientRequest, command: wire.ChangesConfig) -> None:
         """Send a client's change to the owner of shard 0, which checks it."""
         self.state.check_started()
         command.by = request.session.key.name if request.session.key else ""
@@ -123,7 +110,7 @@ class ConfigReplication(RouterFeature):
         try:
             if header.flags & ERROR:
                 raise error_in(body)
-            made = decode_body(ConfigChange, body)
+            made = decode_body(wire.ConfigChange, body)
         except FilaError as error:
             self._refuse([header.request], error)
             return
@@ -136,7 +123,7 @@ class ConfigReplication(RouterFeature):
         elif made.version > self.version:
             # An earlier change was lost. The worker registers again, and sends the whole config with that.
             lost = ShardUnavailableError("changes of the runtime config were lost: register again")
-            self._outgoing.to_workers.append([worker.identity, b"", *encode_error(Pulse.opcode, 0, lost)])
+            self._outgoing.to_workers.append([worker.identity, b"", *encode_error(wire.Pulse.opcode, 0, lost)])
         self._settle()
 
     def _taken(self, worker: WorkerState, header: Header, body: bytes, now_ms: int) -> None:
@@ -189,7 +176,7 @@ class ConfigReplication(RouterFeature):
         registration.answer.config_version = self.version
         self._settle()
 
-    def _exchange(self, worker: WorkerState, offer: Register, now_ms: int) -> dict[str, str] | None:
+    def _exchange(self, worker: WorkerState, offer: wire.Register, now_ms: int) -> dict[str, str] | None:
         """Take over a newer config; return the config that the worker lacks. None: it lacks nothing, or gets it in pages.
 
         Two configs may have one version, as after a restored backup. Then that of the owner of shard 0 is the valid one.
@@ -204,9 +191,9 @@ class ConfigReplication(RouterFeature):
         worker.config_sent = worker.config_has = self.version  # it reads the answer before any later frame
         if not differs:
             if any(self._in_logs[shard] < self.version for shard, _ in offer.shards) and self._several:
-                self._outgoing.send([worker.identity], PutConfig(self.version, {}), self.version)
+                self._outgoing.send([worker.identity], wire.PutConfig(self.version, {}), self.version)
             return None
-        whole = put_whole(self.version, self.values)
+        whole = wire.put_whole(self.version, self.values)
         if len(whole) == 1 and not self._several:
             return dict(self.values)
         self._send_whole([worker], whole)
@@ -285,13 +272,15 @@ class ConfigReplication(RouterFeature):
         up_to_date = [worker for worker in workers if changes is not None and worker.config_sent == self.version - 1]
         behind = [worker for worker in workers if worker not in up_to_date]
         if up_to_date and changes is not None:
-            self._outgoing.send([worker.identity for worker in up_to_date], PutConfig(self.version, changes), self.version)
+            self._outgoing.send(
+                [worker.identity for worker in up_to_date], wire.PutConfig(self.version, changes), self.version
+            )
         if behind:
-            self._send_whole(behind, put_whole(self.version, self.values))
+            self._send_whole(behind, wire.put_whole(self.version, self.values))
         for worker in workers:
             worker.config_sent = self.version
 
-    def _send_whole(self, workers: list[WorkerState], whole: list[PutConfig]) -> None:
+    def _send_whole(self, workers: list[WorkerState], whole: list[wire.PutConfig]) -> None:
         identities = [worker.identity for worker in workers]
         for put in whole:
             self._outgoing.send(identities, put, 0 if put.more else self.version)
@@ -300,6 +289,6 @@ class ConfigReplication(RouterFeature):
 def _shards_in(body: bytes) -> list[int]:
     """Return the shards that a worker's answer names. The list is empty if it can't be read."""
     try:
-        return decode_body(ConfigTaken, body).shards
+        return decode_body(wire.ConfigTaken, body).shards
     except FilaError:
         return []

@@ -9,24 +9,8 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from typing import Final
 
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body, encode_body
-from fila_proto_zmq.commands import (
-    CLOSED,
-    ActList,
-    ClientsDescribed,
-    ClientWork,
-    CloseConnection,
-    ConnectionList,
-    ConnectionView,
-    DescribeClients,
-    Done,
-    EndClient,
-    ListActs,
-    ListConnections,
-    Pulse,
-    Pulsed,
-    Reply,
-)
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.limits import ACTS_LISTED_MAX, CONNECTIONS_LISTED_MAX
@@ -40,7 +24,7 @@ from fila_router.core.worker_state import WorkerState
 WORK_MS_MAX: Final = 1000
 """How long to wait for the workers. The list is useful without their answers, too."""
 
-_CLOSED_FRAME: Final = [pack_header(CLOSED), b"", b"\x90"]
+_CLOSED_FRAME: Final = [pack_header(wire.CLOSED), b"", b"\x90"]
 
 
 class ConnectionPage:
@@ -49,7 +33,7 @@ class ConnectionPage:
     strict = False
     ms_max = WORK_MS_MAX
 
-    def __init__(self, sessions: Sessions, asked: ListConnections, ahead_ms: int) -> None:
+    def __init__(self, sessions: Sessions, asked: wire.ListConnections, ahead_ms: int) -> None:
         """``ahead_ms``: how far the wall clock is ahead of the router's. Raise :class:`InvalidArgumentError`."""
         if not 1 <= asked.limit <= CONNECTIONS_LISTED_MAX:
             raise InvalidArgumentError(f"limit of {asked.limit} connections: use 1 to {CONNECTIONS_LISTED_MAX}")
@@ -58,7 +42,7 @@ class ConnectionPage:
         self._more = len(found) > asked.limit
         self._sessions = {session.client: session for session in found[: asked.limit]}
         self._ahead_ms = ahead_ms
-        self._work: dict[bytes, list[ClientWork]] = {}
+        self._work: dict[bytes, list[wire.ClientWork]] = {}
 
     @property
     def clients(self) -> list[bytes]:
@@ -72,17 +56,17 @@ class ConnectionPage:
 
     def add(self, body: bytes) -> None:
         """Take in one worker's answer."""
-        for work in decode_body(ClientsDescribed, body).clients:
+        for work in decode_body(wire.ClientsDescribed, body).clients:
             self._work.setdefault(work.client, []).append(work)
 
-    def whole(self) -> ConnectionList:
+    def whole(self) -> wire.ConnectionList:
         """Return the clients that are still connected."""
         there = [session for session in self._sessions.values() if session.connection.session is session]
-        return ConnectionList([self._view(session) for session in there], self._more and bool(there))
+        return wire.ConnectionList([self._view(session) for session in there], self._more and bool(there))
 
-    def _view(self, session: ClientSession) -> ConnectionView:
+    def _view(self, session: ClientSession) -> wire.ConnectionView:
         work = self._work.get(session.client, [])
-        return ConnectionView(
+        return wire.ConnectionView(
             session.name,
             session.key.name if session.key else "",
             session.address,
@@ -106,11 +90,11 @@ class Endings:
 
     def add(self, body: bytes) -> None:
         """Take in one worker's answer."""
-        decode_body(Done, body)
+        decode_body(wire.Done, body)
 
-    def whole(self) -> Done:
+    def whole(self) -> wire.Done:
         """Return the answer."""
-        return Done()
+        return wire.Done()
 
 
 class ConnectedClients(RouterFeature):
@@ -118,43 +102,43 @@ class ConnectedClients(RouterFeature):
 
     def __init__(self, state: RouterState, fan_ins: FanIns) -> None:
         super().__init__(state)
-        self.commands = {ListConnections: self._list, CloseConnection: self._close, ListActs: self._list_acts}
+        self.commands = {wire.ListConnections: self._list, wire.CloseConnection: self._close, wire.ListActs: self._list_acts}
         self._fan_ins = fan_ins
         self._refusals = RefusalLog(state.counters)
 
-    def _list(self, request: ClientRequest, command: ListConnections) -> Reply | None:
+    def _list(self, request: ClientRequest, command: wire.ListConnections) -> wire.Reply | None:
         page = ConnectionPage(self.state.sessions, command, self.state.wall_ahead_ms)
         asked = self._fan_ins.live_workers() if page.clients else set()
         if not asked:
             return page.whole()
-        self._fan_ins.ask(request, asked, DescribeClients.opcode, encode_body(DescribeClients(page.clients)), page)
+        self._fan_ins.ask(request, asked, wire.DescribeClients.opcode, encode_body(wire.DescribeClients(page.clients)), page)
         self.state.outgoing.to_clients += page.marks()
         return None
 
-    def _close(self, request: ClientRequest, command: CloseConnection) -> None:
+    def _close(self, request: ClientRequest, command: wire.CloseConnection) -> None:
         """End a session here and at all workers. The answer waits for the workers that are up, but not for the others."""
         sessions, outgoing = self.state.sessions, self.state.outgoing
         session = session_named(command.client, sessions)
         if session is request.session:
             raise InvalidArgumentError(f"{command.client!r} is the client that asks: end its program instead")
         asked = self._fan_ins.live_workers()
-        end = EndClient(session.client)
+        end = wire.EndClient(session.client)
         if asked:
-            self._fan_ins.ask(request, asked, EndClient.opcode, encode_body(end), Endings())
+            self._fan_ins.ask(request, asked, wire.EndClient.opcode, encode_body(end), Endings())
             outgoing.note(outgoing.audit.end(request.session.client, request.header))
         else:
-            outgoing.answer(request.address, Done())
+            outgoing.answer(request.address, wire.Done())
         outgoing.send([identity for identity in self.state.table.workers if identity not in asked], end)
         sessions.forget(session)
         ungreeted = sessions.on(session.connection.name, request.now_ms)  # the connection's session until it greets again
         outgoing.to_clients.append([ungreeted.client, *_CLOSED_FRAME])
 
-    def _list_acts(self, request: ClientRequest, command: ListActs) -> ActList:
+    def _list_acts(self, request: ClientRequest, command: wire.ListActs) -> wire.ActList:
         if not 1 <= command.limit <= ACTS_LISTED_MAX:
             raise InvalidArgumentError(f"limit of {command.limit} acts: use 1 to {ACTS_LISTED_MAX}")
-        return ActList(self.state.outgoing.audit.latest(command.limit))
+        return wire.ActList(self.state.outgoing.audit.latest(command.limit))
 
-    def on_pulse(self, worker: WorkerState, pulse: Pulse, answer: Pulsed, now_ms: int) -> None:
+    def on_pulse(self, worker: WorkerState, pulse: wire.Pulse, answer: wire.Pulsed, now_ms: int) -> None:
         """Add the acts of clients that are connected to the worker directly."""
         self.state.outgoing.audit.heard(pulse.acts)
 

@@ -8,35 +8,15 @@ import msgspec
 
 from fila_admission.in_flight import has_share
 from fila_admission.refusals import too_busy, unavailable
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body, encode_body
-from fila_proto_zmq.commands import (
-    BackupParts,
-    BeginBackup,
-    ClusterStatus,
-    CutBackup,
-    DescribeClients,
-    EndClient,
-    GetHosts,
-    GetMetrics,
-    HostList,
-    HostWorker,
-    KeepBackup,
-    ListQueues,
-    ListSchedules,
-    QueueList,
-    Reply,
-    RouterMetrics,
-    ScheduleList,
-    joined,
-    joined_schedules,
-)
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, RequestTimeoutError
 from fila_proto_zmq.frames import ERROR, Header
 from fila_router.core.answers import Frame, ReturnAddress, error_frame, error_in, reply_frame
 from fila_router.core.feature import NEVER, ClientRequest, RouterFeature, RouterState
 from fila_router.core.worker_state import WorkerState
 
-_Page = TypeVar("_Page", bound=Reply)
+_Page = TypeVar("_Page", bound=wire.Reply)
 
 LIST_MS_MAX: Final = 4000
 """Just below the usual timeout of a client, so that the client gets this error."""
@@ -58,7 +38,7 @@ class Joining(Protocol):
         """Take in one worker's answer. Raise :class:`InvalidFrameError` if it is malformed."""
         ...
 
-    def whole(self) -> Reply:
+    def whole(self) -> wire.Reply:
         """Return the joined answer."""
         ...
 
@@ -88,24 +68,24 @@ class BackupAnswers:
     ms_max = LIST_MS_MAX
 
     def __init__(self) -> None:
-        self._parts: list[BackupParts] = []
+        self._parts: list[wire.BackupParts] = []
 
     def add(self, body: bytes) -> None:
         """Take in one worker's shards."""
-        self._parts.append(decode_body(BackupParts, body))
+        self._parts.append(decode_body(wire.BackupParts, body))
 
-    def whole(self) -> BackupParts:
+    def whole(self) -> wire.BackupParts:
         """Return all shards in order."""
         shards = sorted((each for part in self._parts for each in part.shards), key=lambda each: each.shard)
-        return BackupParts(shards, sorted({host for part in self._parts for host in part.hosts}))
+        return wire.BackupParts(shards, sorted({host for part in self._parts for host in part.hosts}))
 
 
-class Unopened(Reply):
+class Unopened(wire.Reply):
     """:class:`~fila_proto_zmq.commands.Metrics` with packed workers, which may be large and are not read here."""
 
     workers: list[msgspec.Raw]
-    status: ClusterStatus | None = None
-    router: RouterMetrics | None = None
+    status: wire.ClusterStatus | None = None
+    router: wire.RouterMetrics | None = None
 
 
 _open = msgspec.msgpack.Decoder(Unopened).decode
@@ -117,7 +97,7 @@ class Measurements:
     strict = False
     ms_max = METRICS_MS_MAX
 
-    def __init__(self, own: Callable[[], tuple[ClusterStatus, RouterMetrics]]) -> None:
+    def __init__(self, own: Callable[[], tuple[wire.ClusterStatus, wire.RouterMetrics]]) -> None:
         self._own = own
         self._workers: list[msgspec.Raw] = []
 
@@ -139,24 +119,24 @@ class HostLists:
     strict = False
     ms_max = METRICS_MS_MAX
 
-    def __init__(self, known: Callable[[], HostList]) -> None:
+    def __init__(self, known: Callable[[], wire.HostList]) -> None:
         """``known``: returns the router's own state, with all workers as silent ones."""
         self._known = known
-        self._workers: list[HostWorker] = []
+        self._workers: list[wire.HostWorker] = []
         self._answered = False
 
     def add(self, body: bytes) -> None:
         """Take in one worker's copies. It has none if the cluster has no replicated log."""
-        self._workers += decode_body(HostList, body).workers
+        self._workers += decode_body(wire.HostList, body).workers
         self._answered = True
 
-    def whole(self) -> HostList:
+    def whole(self) -> wire.HostList:
         """Return the workers so far, by name."""
         workers = sorted(self._workers, key=lambda worker: worker.name)
         known, answered = self._known(), {worker.name for worker in workers}
         has_hosts = bool(workers) or not self._answered
         silent = [name for name in known.silent if name not in answered] if has_hosts else []
-        return HostList(workers, known.shards, silent, known.served)
+        return wire.HostList(workers, known.shards, silent, known.served)
 
 
 @dataclass(slots=True)
@@ -191,51 +171,53 @@ class FanIns(RouterFeature):
     def __init__(self, state: RouterState) -> None:
         super().__init__(state)
         self.commands = {
-            ListQueues: self._list_queues,
-            ListSchedules: self._list_schedules,
-            BeginBackup: self._back_up,
-            CutBackup: self._back_up,
-            KeepBackup: self._back_up,
-            GetMetrics: self._get_metrics,
-            GetHosts: self._get_hosts,
+            wire.ListQueues: self._list_queues,
+            wire.ListSchedules: self._list_schedules,
+            wire.BeginBackup: self._back_up,
+            wire.CutBackup: self._back_up,
+            wire.KeepBackup: self._back_up,
+            wire.GetMetrics: self._get_metrics,
+            wire.GetHosts: self._get_hosts,
         }
-        self.answers = dict.fromkeys((*self.commands, DescribeClients, EndClient), self._answered)
+        self.answers = dict.fromkeys((*self.commands, wire.DescribeClients, wire.EndClient), self._answered)
         self._open: dict[int, FanIn] = {}
         self._asked = 0
 
     # --- commands of clients ------------------------------------------------------------------------------------------
 
-    def _list_queues(self, request: ClientRequest, command: ListQueues) -> Reply | None:
+    def _list_queues(self, request: ClientRequest, command: wire.ListQueues) -> wire.Reply | None:
         command.within = request.session.key.permissions.patterns if request.session.key else None
-        pages = Pages[QueueList](QueueList, joined, strict=not command.partial)
+        pages = Pages[wire.QueueList](wire.QueueList, wire.joined, strict=not command.partial)
         if command.partial:
             return self._ask_live(request, encode_body(command), pages)
         self._ask_all_shards(request, encode_body(command), pages)
         return None
 
-    def _list_schedules(self, request: ClientRequest, command: ListSchedules) -> None:
+    def _list_schedules(self, request: ClientRequest, command: wire.ListSchedules) -> None:
         command.within = request.session.key.permissions.patterns if request.session.key else None
-        self._ask_all_shards(request, encode_body(command), Pages[ScheduleList](ScheduleList, joined_schedules))
+        self._ask_all_shards(
+            request, encode_body(command), Pages[wire.ScheduleList](wire.ScheduleList, wire.joined_schedules)
+        )
 
-    def _back_up(self, request: ClientRequest, command: BeginBackup | CutBackup | KeepBackup) -> None:
+    def _back_up(self, request: ClientRequest, command: wire.BeginBackup | wire.CutBackup | wire.KeepBackup) -> None:
         self._ask_all_shards(request, request.body, BackupAnswers())
         # The joined answer does not end the act, so the question does.
         outgoing = self.state.outgoing
         outgoing.note(outgoing.audit.end(request.session.client, request.header))
 
-    def _get_metrics(self, request: ClientRequest, command: GetMetrics) -> Reply | None:
+    def _get_metrics(self, request: ClientRequest, command: wire.GetMetrics) -> wire.Reply | None:
         return self._ask_live(request, request.body, Measurements(self._own_metrics))
 
-    def _get_hosts(self, request: ClientRequest, command: GetHosts) -> Reply | None:
+    def _get_hosts(self, request: ClientRequest, command: wire.GetHosts) -> wire.Reply | None:
         return self._ask_live(request, request.body, HostLists(self._known_hosts))
 
-    def _own_metrics(self) -> tuple[ClusterStatus, RouterMetrics]:
+    def _own_metrics(self) -> tuple[wire.ClusterStatus, wire.RouterMetrics]:
         return self.state.status(), self.state.counters.metrics(self.state.table.workers.values())
 
-    def _known_hosts(self) -> HostList:
+    def _known_hosts(self) -> wire.HostList:
         table = self.state.table
         served = [shard for shard, owner in enumerate(table.owners) if owner is not None and owner.routable]
-        return HostList([], len(table.owners), sorted(worker.name for worker in table.workers.values()), served)
+        return wire.HostList([], len(table.owners), sorted(worker.name for worker in table.workers.values()), served)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -246,7 +228,7 @@ class FanIns(RouterFeature):
         asked = {table.live_owner(shard).identity for shard in range(len(table.owners))}
         self.ask(request, asked, request.header[3], body, answers)
 
-    def _ask_live(self, request: ClientRequest, body: bytes, answers: Joining) -> Reply | None:
+    def _ask_live(self, request: ClientRequest, body: bytes, answers: Joining) -> wire.Reply | None:
         """Ask the workers that are up, even if a shard has no worker: the answer shows which are missing."""
         asked = self.live_workers()
         if not asked:

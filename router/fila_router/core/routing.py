@@ -7,28 +7,15 @@ import msgspec
 
 from fila_admission.in_flight import InFlight
 from fila_admission.refusals import unavailable
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq import outages
-from fila_proto_zmq.commands import (
-    Appoint,
-    Appointed,
-    BatchJoined,
-    ForgetParts,
-    JoinBatch,
-    MessagesTransferred,
-    Register,
-    ReportParts,
-    SealParts,
-    ShardOutage,
-    TransferMessages,
-    WorkerStatus,
-)
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.worker_state import WorkerState
 
-_TRANSFERS: Final = (TransferMessages, MessagesTransferred, Appoint, Appointed)
-_BATCHES: Final = (JoinBatch, BatchJoined, SealParts, ReportParts, ForgetParts)
+_TRANSFERS: Final = (wire.TransferMessages, wire.MessagesTransferred, wire.Appoint, wire.Appointed)
+_BATCHES: Final = (wire.JoinBatch, wire.BatchJoined, wire.SealParts, wire.ReportParts, wire.ForgetParts)
 RELAYED: Final = frozenset(command.opcode for command in _TRANSFERS + _BATCHES)
 """Opcodes of the messages between shards, which name the shard that they are for."""
 
@@ -138,22 +125,22 @@ class RoutingTable:
         outage = self._outage_of(shard) if owner is None or not owner.routable else None
         return unavailable(shard) if outage is None else outages.unavailable(outage)
 
-    def _outage_of(self, shard: int) -> ShardOutage | None:
+    def _outage_of(self, shard: int) -> wire.ShardOutage | None:
         """Return why a shard is not served. The report of a worker that only follows the shard counts least."""
         living = (worker for worker in self.workers.values() if worker.routable)
         reported = [outage for worker in living for outage in self._outages_of(worker) if outage.shard == shard]
         return min(reported, key=lambda outage: outage.state == outages.FOLLOWING, default=None)
 
-    def _outages_of(self, worker: WorkerState) -> list[ShardOutage]:
+    def _outages_of(self, worker: WorkerState) -> list[wire.ShardOutage]:
         reported = {outage.shard for outage in worker.outages}
         coming = [
-            ShardOutage(shard, outages.OPENING, reason)
+            wire.ShardOutage(shard, outages.OPENING, reason)
             for shard, (target, reason) in self.coming.items()
             if target is worker and shard not in reported
         ]
         return worker.outages + coming
 
-    def register(self, identity: bytes, offer: Register, now_ms: int) -> list[tuple[WorkerState, frozenset[int]]]:
+    def register(self, identity: bytes, offer: wire.Register, now_ms: int) -> list[tuple[WorkerState, frozenset[int]]]:
         """Make the worker the owner of the shards that it offers, and of no others.
 
         The offer has passed :meth:`check_offer`. Returns the shards that changed hands or epochs, by their previous owners:
@@ -170,7 +157,7 @@ class RoutingTable:
         self._forget_idle()
         return superseded
 
-    def check_offer(self, identity: bytes, offer: Register) -> None:
+    def check_offer(self, identity: bytes, offer: wire.Register) -> None:
         """Raise :class:`InvalidArgumentError` if the offer is malformed or a shard's epoch is outdated."""
         if offer.worker.encode() != identity:
             raise InvalidArgumentError(f"worker {offer.worker!r} registers as {identity!r}: the two names must agree")
@@ -227,10 +214,10 @@ class RoutingTable:
         for worker in self.workers.values():
             worker.seen_ms = now_ms
 
-    def status(self) -> list[WorkerStatus]:
+    def status(self) -> list[wire.WorkerStatus]:
         """Return all workers by name, lost ones included."""
         return [
-            WorkerStatus(
+            wire.WorkerStatus(
                 worker.name,
                 worker.pid,
                 worker.state,

@@ -13,19 +13,7 @@ from typing import Final
 from fila_admission.keys import ALGORITHM, Key, KeyRing, digest_of, make_secret
 from fila_admission.login_attempts import LoginAttempts
 from fila_admission.permissions import Permissions
-from fila_proto_zmq.commands import (
-    ApiKey,
-    Command,
-    CreateKey,
-    Done,
-    GrantKey,
-    KeyList,
-    KeyMade,
-    ListKeys,
-    PutKeys,
-    Reply,
-    RevokeKey,
-)
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, UnauthenticatedError
 from fila_proto_zmq.events import ApiKeyCreated, ApiKeyGranted, ApiKeyRevoked, Event
 from fila_router.core.limits import RouterLimits
@@ -56,8 +44,8 @@ class Access:
 
     def __init__(
         self,
-        records: Iterable[ApiKey],
-        internal: Iterable[ApiKey],
+        records: Iterable[wire.ApiKey],
+        internal: Iterable[wire.ApiKey],
         entropy: Callable[[int], bytes],
         limits: RouterLimits,
         version: int = 0,
@@ -102,14 +90,16 @@ class Access:
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
-    def records(self) -> list[ApiKey]:
+    def records(self) -> list[wire.ApiKey]:
         """Return all keys as they are stored, and note that they are."""
         self.unsaved = False
         return [key.record for key in self._ring]
 
-    def copies(self) -> PutKeys:
+    def copies(self) -> wire.PutKeys:
         """Return all keys for workers."""
-        return PutKeys([key.record for key in self._ring], self._copied, [key.record for key in self._internal], self.version)
+        return wire.PutKeys(
+            [key.record for key in self._ring], self._copied, [key.record for key in self._internal], self.version
+        )
 
     def is_current(self, version: int) -> bool:
         """Return whether a worker that has this version has every change."""
@@ -123,7 +113,7 @@ class Access:
         """Return a copy of the keys, to try a change on."""
         return Access((copy(key.record) for key in self._ring), (), self._entropy, self._limits)
 
-    def follow(self, version: int, records: Iterable[ApiKey]) -> None:
+    def follow(self, version: int, records: Iterable[wire.ApiKey]) -> None:
         """Take over the keys in the log of shard 0. Those that are not among them have ended."""
         used = {key.digest: key.record.used_ms for key in self._ring}
         followed = [copy(record) for record in records]
@@ -133,19 +123,19 @@ class Access:
         self.version, self.unsaved = version, True
         self._copied = self._new_version()
 
-    def obey(self, asking: Key, command: Command, wall_ms: int) -> Reply:
+    def obey(self, asking: Key, command: wire.Command, wall_ms: int) -> wire.Reply:
         """Carry out a command about keys. ``asking`` may manage keys whose permissions it governs."""
-        if isinstance(command, CreateKey):
+        if isinstance(command, wire.CreateKey):
             return self._create(asking, command, wall_ms)
-        if isinstance(command, ListKeys):
+        if isinstance(command, wire.ListKeys):
             return self._list(asking, command)
-        if isinstance(command, GrantKey):
+        if isinstance(command, wire.GrantKey):
             return self._grant(asking, command)
-        assert isinstance(command, RevokeKey)
+        assert isinstance(command, wire.RevokeKey)
         self._ring.remove(self._managed(asking, command.name).name)
         return self._done(ApiKeyRevoked(command.name, asking.name))
 
-    def _create(self, asking: Key, command: CreateKey, wall_ms: int) -> KeyMade:
+    def _create(self, asking: Key, command: wire.CreateKey, wall_ms: int) -> wire.KeyMade:
         name = command.name
         if not 1 <= len(name) <= NAME_MAX or not _NAME.fullmatch(name):
             raise InvalidArgumentError(f"bad key name {name!r}: use 1 to {NAME_MAX} of [A-Za-z0-9._@-]")
@@ -163,11 +153,11 @@ class Access:
             raise OverloadedError(f"there are {len(self._ring)} API keys, the most that are kept: revoke some first")
         secret = make_secret(self._entropy)
         allow = Permissions(command.allow).texts
-        key = self._ring.add(ApiKey(name, ALGORITHM, digest_of(secret), allow, wall_ms, expires_ms))
+        key = self._ring.add(wire.ApiKey(name, ALGORITHM, digest_of(secret), allow, wall_ms, expires_ms))
         self._done(ApiKeyCreated(name, asking.name, allow, expires_ms))
-        return KeyMade(secret, key.view())
+        return wire.KeyMade(secret, key.view())
 
-    def _grant(self, asking: Key, command: GrantKey) -> Done:
+    def _grant(self, asking: Key, command: wire.GrantKey) -> wire.Done:
         key = self._managed(asking, command.name)
         self._check_governs(asking, command.allow)
         new = set(command.allow) - set(key.permissions.texts)
@@ -176,17 +166,17 @@ class Access:
         record = key.record
         allow = Permissions([*record.allow, *command.allow]).texts
         key.update(
-            ApiKey(key.name, record.algorithm, key.digest, allow, record.created_ms, record.expires_ms, record.used_ms)
+            wire.ApiKey(key.name, record.algorithm, key.digest, allow, record.created_ms, record.expires_ms, record.used_ms)
         )
         return self._done(ApiKeyGranted(key.name, asking.name, allow))
 
-    def _list(self, asking: Key, command: ListKeys) -> KeyList:
+    def _list(self, asking: Key, command: wire.ListKeys) -> wire.KeyList:
         if command.name is not None:
-            return KeyList([self._managed(asking, command.name).view()])
+            return wire.KeyList([self._managed(asking, command.name).view()])
         govern_all = asking.permissions.govern_all
         names = sorted(key.name for key in self._ring if key.name > command.after and govern_all(key.permissions.texts))
         shown = [key.view() for key in map(self._ring.get, names[:KEYS_PAGE]) if key is not None]
-        return KeyList(shown, len(names) > KEYS_PAGE)
+        return wire.KeyList(shown, len(names) > KEYS_PAGE)
 
     def _managed(self, asking: Key, name: str) -> Key:
         """Return the key of a name, if the asking key may manage it."""
@@ -200,11 +190,11 @@ class Access:
             if not asking.permissions.govern_all([text]):
                 raise asking.denied(f"admin permission on all queues of {text!r}, which it wants to give away")
 
-    def _done(self, note: Event) -> Done:
+    def _done(self, note: Event) -> wire.Done:
         self.unsaved = self.changed = True
         self._copied = self._new_version()
         self.notes.append(note)
-        return Done()
+        return wire.Done()
 
     def check(self) -> None:
         """Check the invariants, for tests."""

@@ -6,20 +6,7 @@ to them directly.
 
 from typing import Any
 
-from fila_proto_zmq.commands import (
-    Command,
-    CreateKey,
-    FetchKeys,
-    GetOwnKey,
-    GrantKey,
-    ListKeys,
-    OwnKey,
-    Pulse,
-    Pulsed,
-    Reply,
-    RevokeKey,
-    StoreKeys,
-)
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq.errors import InvalidArgumentError, UnauthenticatedError
 from fila_router.core.feature import EACH_TICK, NEVER, ClientRequest, Registration, RouterFeature, RouterState
 from fila_router.core.keys.access import Access
@@ -35,15 +22,15 @@ class ApiKeys(RouterFeature):
         """``access``: None without authentication."""
         super().__init__(state)
         self.commands = {
-            **dict.fromkeys((CreateKey, ListKeys, GrantKey, RevokeKey), self._change),
-            GetOwnKey: lambda request, command: OwnKey(request.session.key.view() if request.session.key else None),
+            **dict.fromkeys((wire.CreateKey, wire.ListKeys, wire.GrantKey, wire.RevokeKey), self._change),
+            wire.GetOwnKey: lambda request, command: wire.OwnKey(request.session.key.view() if request.session.key else None),
         }
         self._access = access
         self._replication: KeyReplication | None = None
         """How the routers agree on the keys; None for an only router."""
         if access is not None and state.settings.several:
             self._replication = KeyReplication(access, state, self._spread)
-            self.answers = dict.fromkeys((StoreKeys, FetchKeys), self._replication.answered)
+            self.answers = dict.fromkeys((wire.StoreKeys, wire.FetchKeys), self._replication.answered)
 
     def check_access(self, session: ClientSession, opcode: int, queue: bytes, body: Any, now_ms: int) -> None:
         """Raise unless the session's API key allows a request."""
@@ -54,7 +41,7 @@ class ApiKeys(RouterFeature):
             self._replication.check_known()
         key.check(opcode, str(queue, "utf-8", "replace"), body, self.state.wall_ms(now_ms))
 
-    def _change(self, request: ClientRequest, command: Command) -> Reply | None:
+    def _change(self, request: ClientRequest, command: wire.Command) -> wire.Reply | None:
         access, session, now_ms = self._access, request.session, request.now_ms
         if access is None or session.key is None:
             raise InvalidArgumentError(
@@ -90,7 +77,7 @@ class ApiKeys(RouterFeature):
         """Send all keys."""
         self._send([worker.identity])
 
-    def on_pulse(self, worker: WorkerState, pulse: Pulse, answer: Pulsed, now_ms: int) -> None:
+    def on_pulse(self, worker: WorkerState, pulse: wire.Pulse, answer: wire.Pulsed, now_ms: int) -> None:
         """Send all keys again if the worker lacks a change, because a frame was lost with its connection."""
         if self._access is not None and not self._access.is_current(pulse.keys_version):
             self._send([worker.identity])
