@@ -26,10 +26,10 @@ from fila_process.clock import Clock
 from fila_process.journal import Journal
 from fila_process.parent import Heartbeat
 from fila_proto_zmq import commands as c
-from fila_proto_zmq.clients import SESSION_BYTES
 from fila_proto_zmq.codec import decode_body, encode_command, encode_reply, from_fault
 from fila_proto_zmq.events import LogSettings
 from fila_proto_zmq.frames import ERROR, epoch_tag, pack_header, unpack_header
+from fila_proto_zmq.ids import SESSION_BYTES
 from fila_proto_zmq.record import seal_envelope
 from fila_proto_zmq.stream import FrameReader, FrameWriter
 from fila_worker.loop import Wakeup, WorkerLoop, open_host

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from fila_proto_zmq import commands as wire
-from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.codec import decode_body, decode_command
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
-from fila_proto_zmq.ids import format_id
+from fila_proto_zmq.ids import client_name, format_id
 from fila_proto_zmq.record import open_envelope, record_id, unpack_fixed
 
 EVENTS_MAX: Final = 10_000

@@ -20,13 +20,65 @@ it any more: those that wait by design say in their bodies how long. No error is
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-from fila_admission.limits import DEFAULTS, RoomLimits
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body
 from fila_proto_zmq.errors import InvalidFrameError
-from fila_proto_zmq.limits import WAIT_MS_MAX
+from fila_proto_zmq.frames import pack_header
+from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, WAIT_MS_MAX
+
+TRUST_MS: Final = 2000
+"""How long a worker may believe that its router counts it among the living, from a pulse that the router has answered.
+
+It is less than the router's patience with silence, which runs from the same pulse or a later one. A router that goes on
+without a worker for another reason waits for so long.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomLimits:
+    """Bounds of the open requests of one worker."""
+
+    calls_max: int = 10_000
+    """Requests that load one worker: about a second of its time; a client that comes now would wait that long."""
+    relieving_calls_max: int = 40_000
+    """Requests that relieve one worker."""
+    waits_max: int = 100_000
+    """Receives and reservations that wait at one worker. They cost memory, not time."""
+    client_waits_max: int = 10_000
+    """Those of one client at one worker: when a client leaves, all of them end in one turn."""
+    pages_max: int = 256
+    """Open pages (Browse, BrowseView, FetchReserved) of one worker: up to 1 MiB each, and some ms of its time."""
+    client_pages_max: int = 8
+    """Those of one client at all workers, together with what it has not read. After a quarter of them the router checks
+    whether the client reads."""
+    page_bytes: int = DELIVERY_BYTES_MAX
+    """The size of an open page. It counts as unread from the moment of the question: its answer has its room by then."""
+    in_flight_bytes_max: int = 128 * 1024 * 1024
+    """Frames on their way to one worker, of each kind. A single larger one still passes when nothing else is in flight."""
+
+
+DEFAULTS = RoomLimits()
+
+
+OF_WORKERS: Final = 80
+"""Opcodes from here on pass between the router and its workers, and between those."""
+
+_WITHOUT_QUEUE: Final = (
+    wire.Hello, wire.GetPlacement, wire.ListQueues, wire.ListSchedules, wire.GetClusterStatus, wire.GetHosts, wire.GetMetrics,
+    wire.ListActs, wire.ListConnections, wire.CloseConnection, wire.SetConfig, wire.GetConfig, wire.ListConfig,
+    wire.ListConfigHistory, wire.UndoConfig, wire.PutTemplate, wire.GetTemplate, wire.ListTemplates, wire.DeleteTemplate,
+    wire.CreateKey, wire.ListKeys, wire.RevokeKey, wire.GrantKey, wire.GetOwnKey, wire.BeginBackup, wire.CutBackup,
+    wire.KeepBackup, wire.MoveShard, wire.DrainWorker,
+)  # fmt: skip
+_OF_THE_ROUTER: Final = frozenset(command.opcode for command in _WITHOUT_QUEUE)
+OF_A_QUEUE: Final = frozenset(
+    pack_header(opcode)[:6] for opcode in wire.BY_OPCODE if opcode < OF_WORKERS and opcode not in _OF_THE_ROUTER
+)
+"""First six bytes (magic, version, opcode, flags) of the requests for the worker of a queue: one look-up checks them all."""
+
 
 OVERHEAD_BYTES: Final = 128
 """The size of a frame beside its body: a flood of empty frames is not free."""

@@ -5,17 +5,19 @@ says nothing about other secrets. A key is refused before anything else is exami
 """
 
 import base64
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, Final
 
-from fila_admission.naming import NAMING, named_queues
 from fila_admission.permissions import (
     ADMIN,
     EVERYTHING,
     KINDS,
+    NAMING,
     Need,
     Permissions,
+    named_queues,
     need_of,
 )
 from fila_proto_zmq.commands import ApiKey, KeyView
@@ -172,3 +174,46 @@ class KeyRing:
         assert {id(key) for key in self._by_name.values()} == {id(key) for key in self._by_digest.values()}
         assert all(name == key.name and (not key.ended or key.record.expires_ms) for name, key in self._by_name.items())
         assert all(digest == key.digest for digest, key in self._by_digest.items())
+
+
+class LoginAttempts:
+    """How many wrong API keys an address may still try, at the router or at the observer.
+
+    Each address has a token bucket, kept as in the generic cell rate algorithm (ITU-T I.371): one number, the time at which the
+    bucket is full again. A refused attempt takes nothing, so an address that tries again and again is answered at the rate.
+
+    Invariant: at most ``addresses_max`` addresses are remembered. Beyond, the one whose last attempt is longest ago is
+    forgotten: its bucket is full.
+    """
+
+    def __init__(self, attempts_max: int, refill_ms: int, addresses_max: int) -> None:
+        """``attempts_max``: those of one address at once. It gets one more every ``refill_ms``."""
+        self._spent_ms_max = (attempts_max - 1) * refill_ms
+        """The time until a bucket is full, if one attempt is left in it."""
+        self._refill_ms = refill_ms
+        self._addresses_max = addresses_max
+        self._full_at_ms: OrderedDict[str, int] = OrderedDict()
+        """By address, the one with the latest attempt last."""
+
+    def __len__(self) -> int:
+        return len(self._full_at_ms)
+
+    def take(self, address: str, now_ms: int) -> bool:
+        """Take an attempt of an address. Return whether it had one left. ``now_ms`` never goes back."""
+        full_at_ms = max(now_ms, self._full_at_ms.pop(address, now_ms))
+        has_one = full_at_ms - now_ms <= self._spent_ms_max
+        self._full_at_ms[address] = full_at_ms + self._refill_ms if has_one else full_at_ms
+        if len(self._full_at_ms) > self._addresses_max:
+            self._forget_oldest()
+        return has_one
+
+    def give_back(self, address: str, now_ms: int) -> None:
+        """Give an attempt back to an address: its key is not known to be wrong."""
+        full_at_ms = self._full_at_ms.get(address, now_ms) - self._refill_ms
+        if full_at_ms > now_ms:
+            self._full_at_ms[address] = full_at_ms
+        else:
+            self._full_at_ms.pop(address, None)
+
+    def _forget_oldest(self) -> None:
+        self._full_at_ms.popitem(last=False)

@@ -1,17 +1,22 @@
-"""Permissions of API keys, and those that a request needs.
+"""Permissions of API keys, those that a request needs, and the queues that it names beside its routing key's.
 
 A permission is ``KIND:PATTERN``. ``produce`` puts messages into queues, ``consume`` takes them out and reads them, ``admin``
 changes queues and makes keys. A pattern is a queue's name, or the beginning of names and ``*``. No kind implies another one.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
+
+from msgspec import inspect
 
 from fila_proto_zmq import commands as wire
+from fila_proto_zmq.codec import decode_body
+from fila_proto_zmq.commands import COMMANDS, Command
 from fila_proto_zmq.errors import InvalidArgumentError
-from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
+from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX, VIEW_QUEUES_MAX
 from fila_proto_zmq.names import matches
 
 PRODUCE: Final = "produce"
@@ -157,3 +162,59 @@ def kind_of(opcode: int) -> str | None:
     """Return the kind of permission on its queue that a request needs; None: another need."""
     need = need_of(opcode)
     return need.value if need.value in KINDS else None
+
+
+NO_NAMES: Final = frozenset({"dlq", "discard"})
+"""Words of the protocol that may stand in place of a queue's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """A field that names queues: the fields that lead to it, and which kind of permission on them is needed for what."""
+
+    path: tuple[str, ...]
+    needs: str
+    use: str
+
+
+def namings(command: type[Command]) -> list[Naming]:
+    """Return the fields of a command that name queues."""
+    return list(_walk(inspect.type_info(command), ()))
+
+
+def _walk(found: inspect.Type, path: tuple[str, ...]) -> Iterator[Naming]:
+    if isinstance(found, inspect.Metadata):
+        if found.extra and "needs" in found.extra:
+            yield Naming(path, found.extra["needs"], found.extra["use"])
+        yield from _walk(found.type, path)
+    elif isinstance(found, inspect.StructType):
+        for field in found.fields:
+            yield from _walk(field.type, (*path, field.name))
+    elif isinstance(found, inspect.UnionType):
+        for each in found.types:
+            yield from _walk(each, path)
+    elif isinstance(found, inspect.ListType):
+        yield from _walk(found.item_type, path)
+
+
+NAMING: Final[dict[int, tuple[type[Command], list[Naming]]]] = {
+    command.opcode: (command, found) for command in COMMANDS if (found := namings(command))
+}
+"""The commands that name queues, by opcode."""
+
+
+def named_queues(opcode: int, body: bytes) -> Iterator[tuple[Naming, str]]:
+    """Yield the queues that a request names, each with the field. Raise :class:`InvalidArgumentError` if it names too
+    many."""
+    kind, fields = NAMING[opcode]
+    command = decode_body(kind, body)
+    for naming in fields:
+        names: Any = command
+        for name in naming.path:
+            names = None if names is None else getattr(names, name)
+        listed = names if isinstance(names, list) else [names]
+        if len(listed) > VIEW_QUEUES_MAX:
+            raise InvalidArgumentError(f"{len(listed)} queues in one request: use at most {VIEW_QUEUES_MAX}")
+        for each in listed:
+            if each is not None and each not in NO_NAMES:
+                yield naming, each

@@ -1,9 +1,11 @@
-"""Changes of names on disk that are whole or not at all, also after a power cut. All functions raise :class:`OSError`."""
+"""Changes of names on disk that are whole or not at all, also after a power cut, and how many descriptors a process may have."""
 
 import os
+import resource
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 
 def write_whole(path: Path, pieces: Iterable[bytes], *, draft: str = "new") -> None:
@@ -47,3 +49,19 @@ def sync_names(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""The longest path in a Unix socket's address."""
+
+
+def allow_many_connections() -> None:
+    """Raise the limit of descriptors: every client is one, and the usual soft limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def connections_allowed(reserved: int) -> int:
+    """Return how many connections there is room for beside ``reserved`` other descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(0, soft - reserved)

@@ -15,7 +15,9 @@ An id is handled as its two 64-bit halves, ``(high, low)``, until a person looks
 """
 
 import re
+from hashlib import blake2b
 from struct import Struct
+from typing import Final
 
 from fila_proto_zmq.errors import InvalidArgumentError
 
@@ -80,3 +82,23 @@ def shard_of_id(high: int) -> int:
 def sequence(low: int) -> int:
     """Return the shard's sequence number of the message."""
     return low & _SEQUENCE_MASK
+
+
+SESSION_BYTES: Final = 32
+"""A session's secret."""
+
+TAG_BYTES: Final = 4
+"""The part of the secret that names the session in the headers of its requests. The other 28 bytes keep it secret."""
+
+
+def client_of(session: bytes, key: bytes = b"") -> bytes:
+    """Return the identity of the client that holds this secret: 16 bytes. ``key``: the hash of its API key, if it has one.
+
+    So leases belong to the key that made them: the same secret with another key is another client.
+    """
+    return blake2b(session, digest_size=16, key=key).digest()
+
+
+def client_name(client: bytes) -> str:
+    """Return a client's name for people and for other clients: 8 hex digits that distinguish clients."""
+    return blake2b(client, digest_size=4).hexdigest()

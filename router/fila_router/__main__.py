@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from fila_process.connections import allow_many_connections
+from fila_process.files import allow_many_connections
 from fila_process.journal import Journal
 from fila_process.parent import STDIN, Heartbeat, StopRequests, read_settings
 from fila_proto_zmq.commands import ApiKey

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fila_admission.in_flight import _ROOM_OF, InFlight
-from fila_admission.login_attempts import LoginAttempts
+from fila_admission.keys import LoginAttempts
 from fila_cluster.client.protocol import settling
 from fila_cluster.client.requests.connection import BrokerConnection
 from fila_cluster.client.requests.open_calls import OpenCalls

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fila_process.clock import Clock, SteadyClock
-from fila_process.connections import allow_many_connections, connections_allowed
+from fila_process.files import allow_many_connections, connections_allowed
 from fila_process.journal import Journal
 from fila_process.parent import DEPOSED, STDIN, Heartbeat, StopRequests
 from fila_proto_zmq.errors import StorageError

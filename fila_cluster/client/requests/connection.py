@@ -20,10 +20,10 @@ from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.client.requests.open_calls import KEPT_BYTES_MAX, OpenCalls
 from fila_cluster.client.requests.routes import Routes, ShardRoute
 from fila_cluster.client.requests.way import DirectWay, Way, WayState
-from fila_proto_zmq.clients import TAG_BYTES
 from fila_proto_zmq.commands import CancelReceive, DoorView, GetClusterStatus, GetPlacement, Hello, Placement, Welcome
 from fila_proto_zmq.errors import FilaError, PayloadTooLargeError, UnauthenticatedError
 from fila_proto_zmq.frames import VERSIONS, pack_header
+from fila_proto_zmq.ids import TAG_BYTES
 from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
 
 PIPE_BYTES_MAX = 8 * 1024 * 1024

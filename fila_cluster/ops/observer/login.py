@@ -22,7 +22,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fila_admission.login_attempts import LoginAttempts
+from fila_admission.keys import LoginAttempts
 from fila_admission.permissions import Permissions
 from fila_cluster.client import AsyncClient
 from fila_cluster.client.calls.cluster import ask_own_key

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from fila_cluster.run.config.address import Address
 from fila_cluster.run.supervisor import CannotStartError
-from fila_process.connections import SOCKET_PATH_BYTES_MAX
+from fila_process.files import SOCKET_PATH_BYTES_MAX
 from fila_proto_zmq.errors import InvalidConfigError
 
 _KEEPS: Final = sys.platform == "linux"

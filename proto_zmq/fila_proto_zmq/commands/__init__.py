@@ -11,7 +11,6 @@ of a batch, or a single value that holds for all of them: uniform batches cost n
 Opcodes up to 79 are for clients, 80 to 99 for the router and its workers, and between workers.
 """
 
-from fila_proto_zmq.commands.backups import *
 from fila_proto_zmq.commands.batches import *
 from fila_proto_zmq.commands.cluster import *
 from fila_proto_zmq.commands.config import *

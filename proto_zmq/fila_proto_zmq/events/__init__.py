@@ -8,7 +8,6 @@ messages; no field holds a payload, a header, a script or the value of a config 
 
 from fila_proto_zmq.events.cluster import *
 from fila_proto_zmq.events.event import *
-from fila_proto_zmq.events.keys import *
 from fila_proto_zmq.events.process import *
 from fila_proto_zmq.events.router import *
 from fila_proto_zmq.events.worker import *

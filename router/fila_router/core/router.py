@@ -15,16 +15,15 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from fila_admission.acts import ACT_OPCODES, ACTS
-from fila_admission.in_flight import asks_page, relieves
+from fila_admission.in_flight import OF_A_QUEUE, OF_WORKERS, asks_page, relieves
 from fila_admission.permissions import pattern_of
 from fila_admission.refusals import RETRY_S, overloaded, too_busy, unavailable
-from fila_admission.requests import OF_A_QUEUE, OF_WORKERS
-from fila_proto_zmq.clients import SESSION_BYTES, client_name
 from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
 from fila_proto_zmq.commands import BY_OPCODE, Command, Done, Hello, Leave, Pulse, Register, Reply, Welcome
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailableError, UnauthenticatedError
 from fila_proto_zmq.events import ClientConnected, printable
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
+from fila_proto_zmq.ids import SESSION_BYTES, client_name
 from fila_router.core.answers import ReturnAddress, no_common_version, not_greeted, other_version, request_of
 from fila_router.core.config_replication import ConfigReplication
 from fila_router.core.connections import ConnectedClients

@@ -6,7 +6,6 @@ from operator import attrgetter
 from typing import Final
 
 from fila_admission.keys import Key
-from fila_proto_zmq.clients import SESSION_BYTES, TAG_BYTES, client_name, client_of
 from fila_proto_zmq.errors import (
     InvalidFrameError,
     PermissionDeniedError,
@@ -14,6 +13,7 @@ from fila_proto_zmq.errors import (
     UnsupportedVersionError,
 )
 from fila_proto_zmq.events import ClientRefused
+from fila_proto_zmq.ids import SESSION_BYTES, TAG_BYTES, client_name, client_of
 from fila_router.core.counters import RouterCounters
 from fila_router.core.limits import RouterLimits
 from fila_router.core.unread import NO_TAG, ClientConnection, ClientSession, Unread

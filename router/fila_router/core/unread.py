@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fila_admission.keys import Key
-from fila_proto_zmq.clients import TAG_BYTES
 from fila_proto_zmq.commands import MARK
 from fila_proto_zmq.frames import pack_header
+from fila_proto_zmq.ids import TAG_BYTES
 from fila_router.core.limits import RouterLimits
 
 FRAME_BYTES: Final = 256

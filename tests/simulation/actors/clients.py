@@ -11,7 +11,7 @@ from fila_admission.keys import digest_of
 from fila_cluster import AsyncClient
 from fila_cluster.client.asynchronous import client as asynchronous
 from fila_cluster.client.protocol.session import ClientSession
-from fila_proto_zmq.clients import client_of
+from fila_proto_zmq.ids import client_of
 from tests.simulation.replacing import replaced
 from tests.simulation.world.event_loop import VirtualLoop
 from tests.simulation.world.processes import FRONT

@@ -3,7 +3,6 @@
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from fila_proto_zmq.clients import TAG_BYTES
 from fila_proto_zmq.codec import decode_body, encode_command
 from fila_proto_zmq.commands import (
     Browse,
@@ -21,6 +20,7 @@ from fila_proto_zmq.commands import (
 )  # fmt: skip
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import REPLY, VERSION, pack_header
+from fila_proto_zmq.ids import TAG_BYTES
 from tests.simulation.actors.clients import RawPeer
 from tests.simulation.world.key_file import ADMIN
 

@@ -5,7 +5,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_admission.login_attempts import LoginAttempts
+from fila_admission.keys import LoginAttempts
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 

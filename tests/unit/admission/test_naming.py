@@ -7,8 +7,7 @@ import pytest
 from msgspec import inspect
 
 from fila_admission.keys import ALGORITHM, Key, digest_of
-from fila_admission.naming import NAMING, named_queues, namings
-from fila_admission.permissions import Need, need_of
+from fila_admission.permissions import NAMING, Need, named_queues, namings, need_of
 from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import (
     COMMANDS,
@@ -39,7 +38,7 @@ NAMES_NO_QUEUE = {
     "view", "within",
     "batch",  # it has the callback's queue, and a token that only who opened the batch was given
 }  # fmt: skip
-"""Fields with texts that are no queue's name. ``pattern`` is the routing key of its command, see ``requests.py``."""
+"""Fields with texts that are no queue's name. ``pattern`` is the routing key of its command, see ``in_flight.py``."""
 
 
 ALLOW = [f"{kind}:{QUEUE}" for kind in ("admin", "consume", "produce")]

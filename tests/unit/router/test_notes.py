@@ -2,10 +2,10 @@
 
 import pytest
 
-from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Hello
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.events import ClientConnected, ClientRefused, Event, WorkerJoined, WorkerLeft, WorkerLost, WorkerReturned
+from fila_proto_zmq.ids import client_name
 from fila_router.core.sessions import LOG_AGAIN_MS
 from tests.unit.router.desk import CLIENT, PID, Desk
 

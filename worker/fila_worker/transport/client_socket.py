@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from fila_process.connections import SOCKET_PATH_BYTES_MAX
+from fila_process.files import SOCKET_PATH_BYTES_MAX
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import DoorNotOpened
 from fila_proto_zmq.frames import HEADER_BYTES

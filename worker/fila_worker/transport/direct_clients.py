@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from fila_admission.acts import ACT_OPCODES, DONE, Audit
-from fila_admission.in_flight import InFlight, asks_page
+from fila_admission.in_flight import OF_A_QUEUE, TRUST_MS, InFlight, RoomLimits, asks_page
 from fila_admission.keys import Key, KeyRing
-from fila_admission.limits import TRUST_MS, RoomLimits
 from fila_admission.refusals import interrupted, overloaded, too_busy
-from fila_admission.requests import OF_A_QUEUE
-from fila_proto_zmq.clients import SESSION_BYTES, client_name, client_of
 from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
 from fila_proto_zmq.commands import PLATE, ApiKey, Hello, Plate, PutKeys, Subscribe, Welcome
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnauthenticatedError, UnsupportedVersionError
 from fila_proto_zmq.frames import HEADER_BYTES, VERSIONS, pack_header, unpack_header
+from fila_proto_zmq.ids import SESSION_BYTES, client_name, client_of
 from fila_proto_zmq.version import VERSION
 from fila_worker.core.effects import Answer, Push
 

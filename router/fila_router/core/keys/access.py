@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Final
 
-from fila_admission.keys import ALGORITHM, Key, KeyRing, digest_of, make_secret
-from fila_admission.login_attempts import LoginAttempts
+from fila_admission.keys import ALGORITHM, Key, KeyRing, LoginAttempts, digest_of, make_secret
 from fila_admission.permissions import Permissions
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, UnauthenticatedError

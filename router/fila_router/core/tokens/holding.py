@@ -13,7 +13,7 @@ window. Left out: the debt of a bucket, from a message that cost more than its b
 
 from typing import Final
 
-from fila_admission.limits import TRUST_MS
+from fila_admission.in_flight import TRUST_MS
 from fila_proto_zmq.commands import BankLease
 from fila_router.core.tokens.token_bank import TokenBank
 

@@ -5,7 +5,6 @@ from random import Random
 import pytest
 
 from fila_admission.keys import ALGORITHM, digest_of
-from fila_proto_zmq.clients import client_of
 from fila_proto_zmq.codec import decode_body, encode_body
 from fila_proto_zmq.commands import (
     DELIVERY,
@@ -40,6 +39,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import ApiKeyCreated, ApiKeyGranted, ApiKeyRevoked
 from fila_proto_zmq.frames import pack_header, unpack_header
+from fila_proto_zmq.ids import client_of
 from fila_router.core.keys.access import Access
 from fila_router.core.limits import RouterLimits
 from tests.unit.router.desk import QUEUE, Desk

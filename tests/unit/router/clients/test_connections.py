@@ -2,7 +2,6 @@
 
 import pytest
 
-from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import (
     CLOSED,
@@ -22,6 +21,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.frames import REPLY, pack_header, unpack_header
+from fila_proto_zmq.ids import client_name
 from tests.unit.router.desk import Desk
 
 OPERATOR = b"\0operator"

@@ -1,9 +1,9 @@
 """Who a client is: never what it chose, always who has the secret."""
 
-from fila_proto_zmq.clients import SESSION_BYTES, client_name, client_of
 from fila_proto_zmq.commands import DELIVERY, Enqueue, GetClusterStatus, Hello, Welcome
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.frames import pack_header
+from fila_proto_zmq.ids import SESSION_BYTES, client_name, client_of
 from fila_router.core.limits import RouterLimits
 from tests.unit.router.desk import QUEUE, Desk
 

@@ -14,7 +14,6 @@ import psutil
 import pytest
 import zmq
 
-from fila_proto_zmq.clients import client_of
 from fila_proto_zmq.codec import decode_body, encode_command, encode_delivery, encode_reply, from_fault
 from fila_proto_zmq.commands import (
     BY_OPCODE,
@@ -37,6 +36,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import InvalidFrameError, ShardUnavailableError
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
+from fila_proto_zmq.ids import client_of
 from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
 from fila_router.settings import RouterSettings
 

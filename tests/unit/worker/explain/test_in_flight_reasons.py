@@ -1,9 +1,9 @@
 """Why a cap or a strict order holds a message up: the first reason names each situation, with its numbers."""
 
-from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import (
     Verb,
 )
+from fila_proto_zmq.ids import client_name
 from tests.support.shard.explained import first, text_of, these, why
 from tests.support.shard.shard import ShardHarness
 

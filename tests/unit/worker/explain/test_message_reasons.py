@@ -2,7 +2,6 @@
 
 import pytest
 
-from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import (
     QueueOptions,
     Reserve,
@@ -10,6 +9,7 @@ from fila_proto_zmq.commands import (
     Verb,
 )
 from fila_proto_zmq.errors import MessageNotFoundError
+from fila_proto_zmq.ids import client_name
 from fila_proto_zmq.names import shard_of
 from tests.support.shard.explained import codes, first, these, why, why_now
 from tests.support.shard.shard import SHARDS, ShardHarness

@@ -2,10 +2,9 @@
 
 import pytest
 
-from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Browse, Browsed, Cancel, Extend, MessageView, PurgeQueue, Verb
 from fila_proto_zmq.errors import InvalidArgumentError, MessageNotFoundError, QueueNotFoundError
-from fila_proto_zmq.ids import format_id, parse_id
+from fila_proto_zmq.ids import client_name, format_id, parse_id
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX
 from fila_proto_zmq.record import payload_of, record_id, unpack_record
 from fila_worker.core.inspect.backlog import BrowseCursors

@@ -2,7 +2,6 @@
 
 import pytest
 
-from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import (
     BrowseView,
     CreateQueue,
@@ -15,6 +14,7 @@ from fila_proto_zmq.commands import (
     Verb,
 )
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedError, QueueNotFoundError
+from fila_proto_zmq.ids import client_name
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import Call

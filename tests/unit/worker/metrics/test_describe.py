@@ -2,7 +2,6 @@
 
 import pytest
 
-from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import (
     ConsumerView,
     CreateQueue,
@@ -17,6 +16,7 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
 )
 from fila_proto_zmq.errors import QueueNotFoundError
+from fila_proto_zmq.ids import client_name
 from fila_worker.core.metrics import describe as describing
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard.linked_shards import name_on

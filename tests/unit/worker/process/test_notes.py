@@ -2,7 +2,6 @@
 
 import pytest
 
-from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import (
     CreateQueue,
     DeleteQueue,
@@ -39,6 +38,7 @@ from fila_proto_zmq.events import (
     StorageRecovered,
     StorageStalled,
 )
+from fila_proto_zmq.ids import client_name
 from fila_worker.core.effects import Call
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import StoreBatch

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from fila_proto_zmq.clients import client_of
 from fila_proto_zmq.codec import decode_body, encode_body, encode_command, from_fault
 from fila_proto_zmq.commands import (
     BY_OPCODE,
@@ -20,6 +19,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import ERROR, epoch_tag, pack_header, unpack_header
+from fila_proto_zmq.ids import client_of
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.process.shard_process import ShardProcess

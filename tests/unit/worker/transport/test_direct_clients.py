@@ -4,10 +4,8 @@ from contextlib import suppress
 
 import pytest
 
-from fila_admission.in_flight import CALL_MS_MAX
+from fila_admission.in_flight import CALL_MS_MAX, TRUST_MS
 from fila_admission.keys import ALGORITHM, KeyRing, digest_of
-from fila_admission.limits import TRUST_MS
-from fila_proto_zmq.clients import client_of
 from fila_proto_zmq.commands import (
     DELIVERY,
     PLATE,
@@ -53,6 +51,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import AdminActed
 from fila_proto_zmq.frames import REPLY, epoch_tag, pack_header
+from fila_proto_zmq.ids import client_of
 from fila_worker.transport.direct_clients import (
     QUIET_MS,
     SWEEP_MS,

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from fila_proto_zmq.clients import client_name
 from fila_proto_zmq.commands import Delivered, Receive, Reserve, Reserved
 from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.ids import client_name
 from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.effects import Answer, Call
 
