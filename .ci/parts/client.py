@@ -86,7 +86,7 @@ def message_options() -> str:
     """Return the table of the options of a message, after its fields that are no options."""
     given, meanings = inspect.signature(Message).parameters, field_docs(Message)
     rows = [
-        (f"`{name}`", _type(given[name].annotation), "", "", meanings[name]) for name in given.keys() - MESSAGE_OPTIONS.keys()
+        (f"`{name}`", _type(given[name].annotation), "", "", meanings[name]) for name in given if name not in MESSAGE_OPTIONS
     ]
     return _options([*rows, *_rows(MESSAGE_OPTIONS, given)])
 
