@@ -1,6 +1,6 @@
 """Figures that the text between the tables names. Each phrase stands in its page with the value that the code has."""
 
-from fila_cluster.client.calls.redrive import IDS_MAX
+from fila_cluster.client.calls.backlog import IDS_MAX
 from fila_cluster.client.io.inside import PATIENCE_S
 from fila_cluster.ops.top.columns import KEYS, QUEUES, WORKERS
 from fila_cluster.testing.plugin import WAIT_S_MAX

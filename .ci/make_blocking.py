@@ -43,7 +43,6 @@ WORDS = {
     },
     "administration.py": {},
     "schedules.py": {},
-    "leases.py": {},
     "batches.py": {"Several tasks may take": "Several threads may take"},
     "message_batches.py": {"Use it in an ``async with``": "Use it in a ``with``"},
     "consumer.py": {"Several tasks may take": "Several threads may take"},

@@ -1,4 +1,4 @@
-"""Receiving for others, as the HTTP API does: deliveries are kept only until they are settled.
+"""Calls for other parts of this distribution: receiving for others (HTTP API), commands ahead of replies (Spark).
 
 Not part of the client's everyday surface.
 """
@@ -8,8 +8,12 @@ from typing import Any
 
 from fila_cluster.client import checks
 from fila_cluster.client.asynchronous import AsyncClient
+from fila_cluster.client.blocking import Client
 from fila_cluster.client.calls import messages
+from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.requests.call import PendingCall
+from fila_proto_zmq.commands import Command
 from fila_proto_zmq.record import FIXED_BYTES
 
 
@@ -41,3 +45,19 @@ def let_lapse(delivery: Delivery) -> None:
         delivery._settled = True
         owner: Any = delivery._lease.owner
         owner.forgotten(delivery._lease)
+
+
+class CommandsAhead:
+    """Sends commands of a client, and waits for each reply later."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def start(self, command: Command | Request) -> PendingCall:
+        """Send a command as :meth:`Client.request` does."""
+        return self._client._start(*as_request(command))
+
+    def outcome(self, call: PendingCall) -> Any:
+        """Wait for the reply to a command that :meth:`start` sent, and return it, or raise its error."""
+        self._client._io.wait(call)
+        return call.outcome()

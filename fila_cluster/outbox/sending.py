@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Row
 
 from fila_cluster.client import Client, Request
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.client.message import Message
 from fila_cluster.client.protocol.encoding import seal_message, seal_rows
 from fila_cluster.client.protocol.producing import ids_of

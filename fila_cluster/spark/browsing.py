@@ -16,8 +16,8 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fila_cluster.client import Client
-from fila_cluster.client.calls.snapshots import KeyRange, ShardViews
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.calls.reservations import KeyRange, ShardViews
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.spark.options import BrokerAccess, queue_of
 from fila_cluster.spark.pushdown import PushedFilters, Selection, is_asked_for, meant
 from fila_proto_zmq.commands import MessageView, ViewedQueue

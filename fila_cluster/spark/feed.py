@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from fila_cluster.client import Request
 from fila_cluster.client.calls.request import AsksAhead
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY
 from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.spark import options as reading

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import (
 
 from fila_cluster.client import Client
 from fila_cluster.client.calls.reservations import Reservations
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.spark.planner import Offset
 from fila_proto_zmq.errors import FilaError
 

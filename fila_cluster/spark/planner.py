@@ -12,7 +12,7 @@ import msgspec
 
 from fila_cluster.client import Client, QueueInfo
 from fila_cluster.client.calls.reservations import Reservations, WantedPart
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.spark.options import RETRY_FOR_S, BrokerAccess
 from fila_cluster.spark.pushdown import Selection, meant
 from fila_proto_zmq.errors import FilaError

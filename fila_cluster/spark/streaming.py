@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from fila_cluster.client.calls.reservations import Reservations
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.spark import options as spark_options
 from fila_cluster.spark.options import RETRY_FOR_S, BrokerAccess
 from fila_cluster.spark.planner import Offset, Planner, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow, rows_of

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, In
 
 from fila_cluster import Client, Message
-from fila_cluster.client.calls.snapshots import KeyRange, ShardViews
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.calls.reservations import KeyRange, ShardViews
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
 from fila_cluster.spark import browsing
 from fila_cluster.spark.browsing import BrowseReader, FilteringReader, ViewPart

@@ -6,7 +6,7 @@ The questions and the meaning of their answers are in :mod:`fila_cluster.client.
 from typing import Any, Literal, TypeVar, Unpack
 
 from fila_cluster.client import views
-from fila_cluster.client.calls import backlog, cluster, operating, queues, redrive
+from fila_cluster.client.calls import backlog, cluster, queues
 from fila_cluster.client.calls.explain import Explaining
 from fila_cluster.client.calls.request import Request, Steps
 from fila_cluster.client.explanation import Explanation
@@ -262,7 +262,7 @@ class AsyncAdministration:
             QueueNotFoundError: There is no such queue.
             NotADeadLetterQueueError: The queue collects no dead letters.
         """
-        return await self._walk(redrive.Redriving(dlq, count, fairness_key))
+        return await self._walk(backlog.Redriving(dlq, count, fairness_key))
 
     async def why(self, queue: str, *, message_id: str | None = None, fairness_key: str | None = None) -> Explanation:
         """Return why a message, a fairness key or, if neither is named, the queue waits.
@@ -355,7 +355,7 @@ class AsyncAdministration:
             limit: The most changes to return.
             before: Only changes before this version; None: up to the latest.
         """
-        return views.config_edits(await self._walk(operating.ListingConfigHistory(key, limit, before)))
+        return views.config_edits(await self._walk(cluster.ListingConfigHistory(key, limit, before)))
 
     async def undo_config(self, version: int, *, force: bool = False) -> None:
         """Set the key that a version changed back to its value before, as a new version.
@@ -368,7 +368,7 @@ class AsyncAdministration:
             InvalidConfigError: The key was changed since, and ``force`` is not set; or the broker does not keep that
                 version.
         """
-        await self.request(operating.undo_config(version, force))
+        await self.request(cluster.undo_config(version, force))
 
     # --- operation ----------------------------------------------------------------------------------------------------
 
@@ -379,7 +379,7 @@ class AsyncAdministration:
         Args:
             limit: The most acts to return, up to 1,000.
         """
-        return views.acts(await self.request(operating.audit(limit)))
+        return views.acts(await self.request(cluster.audit(limit)))
 
     async def connections(self, *, limit: int = 1000) -> list[views.ConnectionInfo]:
         """Return the clients that are connected, by name. The client's timeout counts anew for each five hundred.
@@ -387,7 +387,7 @@ class AsyncAdministration:
         Args:
             limit: The most clients to return.
         """
-        return views.connections(await self._walk(operating.ListingConnections(limit)))
+        return views.connections(await self._walk(cluster.ListingConnections(limit)))
 
     async def close_connection(self, client: str) -> None:
         """End the session of a client.
@@ -401,7 +401,7 @@ class AsyncAdministration:
         Raises:
             InvalidArgumentError: There is no such client, or it is the one that asks.
         """
-        await self.request(operating.close_connection(client))
+        await self.request(cluster.close_connection(client))
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

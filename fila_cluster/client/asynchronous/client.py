@@ -10,8 +10,7 @@ from typing import Any, Literal, Self
 
 from fila_cluster.client import checks
 from fila_cluster.client.asynchronous.administration import AsyncAdministration
-from fila_cluster.client.asynchronous.consuming import AsyncConsuming
-from fila_cluster.client.asynchronous.leases import AsyncDeliveryOwner
+from fila_cluster.client.asynchronous.consuming import AsyncConsuming, AsyncDeliveryOwner
 from fila_cluster.client.asynchronous.message_batches import AsyncMessageBatch
 from fila_cluster.client.asynchronous.producer import AsyncProducer
 from fila_cluster.client.asynchronous.schedules import AsyncScheduling

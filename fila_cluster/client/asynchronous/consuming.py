@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fila_cluster.client import checks
 from fila_cluster.client.asynchronous.batches import AsyncBatchConsumer
@@ -12,11 +12,15 @@ from fila_cluster.client.calls import messages
 from fila_cluster.client.io.reactor import Reactor
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
+from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.protocol.settling import ACK, RELEASE, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import FilaError
+
+if TYPE_CHECKING:
+    from fila_cluster.client.asynchronous.client import AsyncClient
 
 
 class AsyncConsuming:
@@ -234,3 +238,30 @@ class AsyncConsuming:
     def _abandon(self, subscription: ClientSubscription) -> None:
         self._session.abandoned.append(subscription)
         self._io.push()
+
+
+class AsyncDeliveryOwner:
+    """The :class:`LeaseOwner` of a client, where the verbs and finalizers of its deliveries end. It keeps the client alive."""
+
+    def __init__(self, client: "AsyncClient") -> None:
+        self._client = client
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client is closed: then its leases were given back."""
+        return self._client.closed
+
+    def settle_one(self, delivery: Delivery, how: Settlement) -> Any:
+        """Settle one delivery. Its own method returns the result of this."""
+        return self._client._settle((delivery,), how, messages.failure_of_one)
+
+    async def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
+        """Renew the lease of one delivery for this many milliseconds."""
+        client = self._client
+        call = client._io.ask(lambda now: client._session.extend(delivery, duration_ms, now))
+        await client._io.wait(call)
+        call.outcome()
+
+    def forgotten(self, lease: ClientLease) -> None:
+        """Note that a delivery was garbage-collected unsettled. Called at any time, in any thread."""
+        self._client._session.forgotten.append(lease)

@@ -8,7 +8,7 @@ The questions and the meaning of their answers are in :mod:`fila_cluster.client.
 from typing import Any, Literal, TypeVar, Unpack
 
 from fila_cluster.client import views
-from fila_cluster.client.calls import backlog, cluster, operating, queues, redrive
+from fila_cluster.client.calls import backlog, cluster, queues
 from fila_cluster.client.calls.explain import Explaining
 from fila_cluster.client.calls.request import Request, Steps
 from fila_cluster.client.explanation import Explanation
@@ -264,7 +264,7 @@ class Administration:
             QueueNotFoundError: There is no such queue.
             NotADeadLetterQueueError: The queue collects no dead letters.
         """
-        return self._walk(redrive.Redriving(dlq, count, fairness_key))
+        return self._walk(backlog.Redriving(dlq, count, fairness_key))
 
     def why(self, queue: str, *, message_id: str | None = None, fairness_key: str | None = None) -> Explanation:
         """Return why a message, a fairness key or, if neither is named, the queue waits.
@@ -357,7 +357,7 @@ class Administration:
             limit: The most changes to return.
             before: Only changes before this version; None: up to the latest.
         """
-        return views.config_edits(self._walk(operating.ListingConfigHistory(key, limit, before)))
+        return views.config_edits(self._walk(cluster.ListingConfigHistory(key, limit, before)))
 
     def undo_config(self, version: int, *, force: bool = False) -> None:
         """Set the key that a version changed back to its value before, as a new version.
@@ -370,7 +370,7 @@ class Administration:
             InvalidConfigError: The key was changed since, and ``force`` is not set; or the broker does not keep that
                 version.
         """
-        self.request(operating.undo_config(version, force))
+        self.request(cluster.undo_config(version, force))
 
     # --- operation ----------------------------------------------------------------------------------------------------
 
@@ -381,7 +381,7 @@ class Administration:
         Args:
             limit: The most acts to return, up to 1,000.
         """
-        return views.acts(self.request(operating.audit(limit)))
+        return views.acts(self.request(cluster.audit(limit)))
 
     def connections(self, *, limit: int = 1000) -> list[views.ConnectionInfo]:
         """Return the clients that are connected, by name. The client's timeout counts anew for each five hundred.
@@ -389,7 +389,7 @@ class Administration:
         Args:
             limit: The most clients to return.
         """
-        return views.connections(self._walk(operating.ListingConnections(limit)))
+        return views.connections(self._walk(cluster.ListingConnections(limit)))
 
     def close_connection(self, client: str) -> None:
         """End the session of a client.
@@ -403,7 +403,7 @@ class Administration:
         Raises:
             InvalidArgumentError: There is no such client, or it is the one that asks.
         """
-        self.request(operating.close_connection(client))
+        self.request(cluster.close_connection(client))
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,7 @@ from typing import Any, Literal, Self
 
 from fila_cluster.client import checks
 from fila_cluster.client.blocking.administration import Administration
-from fila_cluster.client.blocking.consuming import Consuming
-from fila_cluster.client.blocking.leases import DeliveryOwner
+from fila_cluster.client.blocking.consuming import Consuming, DeliveryOwner
 from fila_cluster.client.blocking.message_batches import MessageBatch
 from fila_cluster.client.blocking.producer import Producer
 from fila_cluster.client.blocking.schedules import Scheduling

@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING
 
 from fila_cluster.client.protocol.consuming import Consumption, Make
 from fila_cluster.client.protocol.encoding import Row
-from fila_cluster.client.protocol.gathering import Gathering
 from fila_cluster.client.protocol.lease import LeaseOwner
 from fila_cluster.client.protocol.ordering import Chunk, OrderedSender, Surroundings
 from fila_cluster.client.protocol.pipelining import Pipelines
 from fila_cluster.client.protocol.producing import SingleEnqueues
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
-from fila_cluster.client.protocol.subscription import ClientSubscription
+from fila_cluster.client.protocol.subscription import ClientSubscription, Gathering
 from fila_cluster.client.protocol.timers import SessionTimer, Timers
 from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_cluster.client.requests.connection import PIPE_BYTES_MAX, BrokerConnection

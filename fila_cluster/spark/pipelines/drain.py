@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fila_cluster import Client
 from fila_cluster.client.calls.reservations import Reservations
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.spark.options import COUNT_MAX
 from fila_cluster.spark.pipelines.session import PipelineError, plain_errors

@@ -1,11 +1,12 @@
 """The frames and events that a router makes itself, kept until the caller sends them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from fila_admission.acts import Audit
 from fila_proto_zmq.codec import decode_body, encode_body, from_fault, to_fault
-from fila_proto_zmq.commands import Command, Fault, Reply
+from fila_proto_zmq.commands import Command, Fault, Reply, RouterMetrics
 from fila_proto_zmq.errors import (
     FilaError,
     InvalidFrameError,
@@ -14,8 +15,59 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, VERSIONS, pack_header
-from fila_router.core.counters import RouterCounters
 from fila_router.core.limits import DEFAULTS, RouterLimits
+from fila_router.core.worker_state import WorkerState
+
+
+class RouterCounters:
+    """Frames by their sender and receiver, and refusals."""
+
+    __slots__ = (
+        "cpu_ms",
+        "from_clients",
+        "from_workers",
+        "refused",
+        "refused_last",
+        "rss_bytes",
+        "started_ms",
+        "to_clients",
+        "to_workers",
+    )
+
+    def __init__(self) -> None:
+        self.started_ms = 0
+        self.rss_bytes = self.cpu_ms = 0
+        self.from_clients = self.to_clients = self.from_workers = self.to_workers = 0
+        self.refused: dict[str, int] = {}
+        """Requests that the router answered with an error, by its code."""
+        self.refused_last: dict[str, bytes] = {}
+        """The last refused client, by the error's code."""
+
+    def refuse(self, code: str, client: bytes) -> None:
+        """Count a refused request."""
+        self.refused_last[code] = client
+        self.refused[code] = self.refused.get(code, 0) + 1
+
+    def metrics(self, workers: Iterable[WorkerState]) -> RouterMetrics:
+        """Return all counters, with the open requests of the workers."""
+        workers = list(workers)
+        open_requests = {worker.name: len(worker.in_flight) for worker in workers}
+        open_bytes = {worker.name: worker.in_flight.size_bytes for worker in workers}
+        return RouterMetrics(
+            self.started_ms,
+            self.from_clients,
+            self.to_clients,
+            self.from_workers,
+            self.to_workers,
+            dict(self.refused),
+            open_requests,
+            open_bytes,
+            self.rss_bytes,
+            self.cpu_ms,
+            {worker.name: worker.direct_clients for worker in workers},
+            {worker.name: worker.direct_frames for worker in workers},
+        )
+
 
 Frame: TypeAlias = list[Any]
 """The parts of a frame, as bytes. The body of a forwarded frame may be an object of the socket."""

@@ -9,7 +9,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.client.calls.reservations import Reservations, WantedPart
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.errors import InvalidArgumentError, LeaseExpiredError, QueueNotFoundError, RequestTimeoutError
 from fila_cluster.spark.listener import acknowledge
 from fila_cluster.spark.options import BrokerAccess

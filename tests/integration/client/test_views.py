@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fila_cluster import Client, Message
-from fila_cluster.client.calls.snapshots import KeyRange, ShardViews
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.calls.reservations import KeyRange, ShardViews
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.record import payload_of
 from tests.support.cluster.cluster import Cluster

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from fila_cluster import AsyncClient, Client, Message
+from fila_cluster.client.calls.backlog import redrive_selected
 from fila_cluster.client.calls.queues import describe_queue
-from fila_cluster.client.calls.redrive import redrive_selected
 from fila_cluster.errors import QueueNotFoundError
 from fila_proto_zmq.commands import QueueOptions
 from fila_proto_zmq.names import shard_of

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fila_proto_zmq.commands import BankLease, Grants, Tokens
 from fila_proto_zmq.runtime_config import Limit
-from fila_router.core.tokens.holding import Holding
 from fila_router.core.tokens.token_bank import TokenBank
+from fila_router.core.tokens.token_grants import Holding
 from tests.property.scheduling.test_token_bank import Cluster, Habits, ShardModel, _split
 from tests.unit.router.bank_desk import TOKEN, check, limit
 

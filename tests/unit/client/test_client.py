@@ -12,7 +12,7 @@ import pytest
 
 from fila_cluster import AsyncClient, Client, Message, Request
 from fila_cluster.client import checks
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY
 from fila_cluster.errors import (
     AlreadySettledError,

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from fila_cluster.client.calls.snapshots import KeyRange
+from fila_cluster.client.calls.reservations import KeyRange
 from fila_cluster.spark.browsing import ROOM_WAIT_S, TASK_MESSAGES, interleaved, opened_in_time, pack, stretches_of
 from fila_proto_zmq.commands import ViewedQueue
 from fila_proto_zmq.errors import OverloadedError, ShardUnavailableError

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from nicegui import ui
 
 from fila_cluster import AsyncClient
-from fila_cluster.client.calls.redrive import redrive_selected
+from fila_cluster.client.calls.backlog import redrive_selected
 from fila_cluster.client.message import MessageView
 from fila_cluster.ops.dashboard.messages.dialog import MessageAction, MessageDialog
 from fila_cluster.ops.dashboard.messages.page import find_message

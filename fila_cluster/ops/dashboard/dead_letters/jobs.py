@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from nicegui import ui
 
 from fila_cluster import AsyncClient
-from fila_cluster.client.calls.redrive import redrive_selected
+from fila_cluster.client.calls.backlog import redrive_selected
 from fila_cluster.errors import FilaError, MessageNotFoundError
 from fila_cluster.figures import counted
 from fila_cluster.ops.dashboard.shell.links import link

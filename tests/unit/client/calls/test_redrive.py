@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fila_cluster import AsyncClient
-from fila_cluster.client.calls.redrive import IDS_MAX, redrive_selected
+from fila_cluster.client.calls.backlog import IDS_MAX, redrive_selected
 from fila_cluster.errors import InvalidArgumentError, NotADeadLetterQueueError
 from fila_proto_zmq.commands import Redrive, Redriven
 from fila_proto_zmq.ids import format_id, high_half, low_half, parse_id

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fila_cluster.client.calls.backlog import Browsing, Purging
-from fila_cluster.client.calls.redrive import Redriving
+from fila_cluster.client.calls.backlog import Browsing, Purging, Redriving
 from fila_cluster.errors import InvalidArgumentError
 from fila_proto_zmq.commands import Browse, Browsed, MessageView, Purged, PurgeQueue, Redriven
 from fila_proto_zmq.ids import format_id, high_half, low_half

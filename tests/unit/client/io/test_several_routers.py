@@ -15,7 +15,7 @@ import zmq
 
 import fila_cluster.client.blocking.client
 from fila_cluster import AsyncClient, Client
-from fila_cluster.client.io import link, links, lookup
+from fila_cluster.client.io import link, links
 from fila_cluster.client.requests import endpoints
 from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
 from fila_cluster.errors import FilaError, RequestTimeoutError, UnauthenticatedError
@@ -295,7 +295,7 @@ class Names:
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
     names = Names()
-    monkeypatch.setattr(lookup.socket, "getaddrinfo", names.getaddrinfo)
+    monkeypatch.setattr(links.socket, "getaddrinfo", names.getaddrinfo)
     yield names
     names.answers.set()
 
@@ -374,7 +374,7 @@ def test_a_slow_name_server_holds_up_no_other_endpoint_and_no_closing(
 def test_addresses_of_version_6_count_where_there_are_no_others(names: Names, known: list[str], found: list[str]) -> None:
     names.addresses = known
     (endpoint,) = parse_endpoints("tcp://routers.example:5")
-    question = lookup.Lookup(endpoint)
+    question = links.Lookup(endpoint)
     results: list[Any] = []
 
     def answered() -> bool:

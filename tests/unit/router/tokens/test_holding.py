@@ -4,8 +4,8 @@ import pytest
 
 from fila_admission.in_flight import TRUST_MS
 from fila_proto_zmq.commands import BankLease, Pulse, Pulsed, Tokens, TokenWant
-from fila_router.core.tokens.holding import ALONE, Holding
 from fila_router.core.tokens.token_bank import TokenBank
+from fila_router.core.tokens.token_grants import ALONE, Holding
 from tests.unit.router.desk import Desk
 
 RATE = "throttle:api:rate"

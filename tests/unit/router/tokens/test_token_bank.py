@@ -6,8 +6,7 @@ from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import Tokens, TokenWant
 from fila_router.core.tokens import token_bank
 from fila_router.core.tokens.bucket import HANDFUL_MS, NEVER_MS
-from fila_router.core.tokens.grant_updates import REMIND_MS
-from fila_router.core.tokens.token_bank import AMOUNT_MAX, IDLE_MS
+from fila_router.core.tokens.token_bank import AMOUNT_MAX, IDLE_MS, REMIND_MS
 from tests.unit.router.bank_desk import EPOCH, TOKEN, BankDesk, check, limit
 
 # --- one bucket -------------------------------------------------------------------------------------------------------
