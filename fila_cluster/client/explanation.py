@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fila_cluster.client.message import utc
+from fila_cluster.client.message import moment_or_none
 from fila_proto_zmq import commands
 
 
@@ -54,12 +54,8 @@ class Explanation:
 
 def explanation(reply: commands.Explained) -> Explanation:
     """Return the broker's explanation."""
-    reasons = [Reason(each.code, each.text, _moment(each.until_ms), each.details) for each in reply.reasons]
-    return Explanation(reply.state, reasons, reply.position, _moment(reply.estimated_ms))
-
-
-def _moment(unix_ms: int) -> datetime | None:
-    return utc(unix_ms) if unix_ms else None
+    reasons = [Reason(each.code, each.text, moment_or_none(each.until_ms), each.details) for each in reply.reasons]
+    return Explanation(reply.state, reasons, reply.position, moment_or_none(reply.estimated_ms))
 
 
 def _place(position: int) -> str:

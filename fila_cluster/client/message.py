@@ -86,6 +86,11 @@ def utc(unix_ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=unix_ms)
 
 
+def moment_or_none(unix_ms: int) -> datetime | None:
+    """Return a Unix time of the wire as a datetime; None for 0."""
+    return utc(unix_ms) if unix_ms else None
+
+
 class StoredMessage:
     """The fields of a record. A subclass has the record in ``_packed``, and room for decoded parts.
 
@@ -221,13 +226,9 @@ def message_view(queue: str, view: commands.MessageView) -> MessageView:
         view.fairness_key,
         view.weight,
         view.throttle_keys,
-        _moment(view.due_ms),
-        _moment(view.leased_ms),
-        _moment(view.lease_expires_ms),
+        moment_or_none(view.due_ms),
+        moment_or_none(view.leased_ms),
+        moment_or_none(view.lease_expires_ms),
         view.consumer or None,
         view.record,
     )
-
-
-def _moment(unix_ms: int) -> datetime | None:
-    return utc(unix_ms) if unix_ms else None

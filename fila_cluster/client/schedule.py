@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from fila_cluster.client.message import Message, utc
+from fila_cluster.client.message import Message, moment_or_none, utc
 from fila_cluster.figures import written_ms
 from fila_proto_zmq import commands
 from fila_proto_zmq.codec import from_fault
@@ -71,11 +71,11 @@ def schedule(view: commands.ScheduleView) -> Schedule:
         view.jitter_ms / 1000,
         view.shard,
         utc(view.created_ms),
-        _moment(view.next_due_ms),
-        _moment(view.next_at_ms),
-        _moment(view.under_way_ms),
-        _moment(view.last_due_ms),
-        _moment(view.last_at_ms),
+        moment_or_none(view.next_due_ms),
+        moment_or_none(view.next_at_ms),
+        moment_or_none(view.under_way_ms),
+        moment_or_none(view.last_due_ms),
+        moment_or_none(view.last_at_ms),
         format_id(view.id_high, view.id_low) if view.id_high else None,
         view.fired,
         view.skipped,
@@ -83,10 +83,6 @@ def schedule(view: commands.ScheduleView) -> Schedule:
         None if view.fault is None else from_fault(view.fault),
         None if view.enqueue is None else _message(view.enqueue),
     )
-
-
-def _moment(at_ms: int) -> datetime | None:
-    return utc(at_ms) if at_ms else None
 
 
 def _message(enqueue: commands.Enqueue) -> Message:

@@ -10,16 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, Final
 
-from fila_admission.permissions import (
-    ADMIN,
-    EVERYTHING,
-    KINDS,
-    NAMING,
-    Need,
-    Permissions,
-    named_queues,
-    need_of,
-)
+from fila_admission.permissions import ADMIN, EVERYTHING, KINDS, NAMING, Need, Permissions, named_queues, need_of
 from fila_proto_zmq.commands import ApiKey, KeyView
 from fila_proto_zmq.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 

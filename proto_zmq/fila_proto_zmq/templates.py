@@ -20,9 +20,7 @@ from fila_proto_zmq.runtime_config import TEMPLATE, is_template
 _ANY: Final = "*"
 
 _Fields = msgspec.defstruct(
-    "_Fields",
-    [(field.name, field.type, None) for field in msgspec.structs.fields(QueueOptions)],
-    omit_defaults=True,
+    "_Fields", [(field.name, field.type, None) for field in msgspec.structs.fields(QueueOptions)], omit_defaults=True
 )
 """The options by name: in the history of the config people read them."""
 _encode = msgspec.json.Encoder().encode

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from random import Random
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from fila_cluster.client import checks
@@ -213,9 +212,7 @@ class AsyncClient(AsyncConsuming, AsyncAdministration, AsyncScheduling):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __del__(self) -> None:

@@ -5,7 +5,6 @@ delivery, which is acked when it is handed over. Leaving the iterator, for any r
 not taken; those that the caller holds stay leased.
 """
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from fila_cluster.client import checks
@@ -79,9 +78,7 @@ class AsyncConsumer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __del__(self) -> None:

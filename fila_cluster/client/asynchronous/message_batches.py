@@ -37,11 +37,7 @@ class AsyncMessageBatch:
         return self._terms.name
 
     async def enqueue(
-        self,
-        queue: str,
-        payload: BytesLike,
-        headers: Mapping[str, str] | None = None,
-        **options: Unpack[EnqueueOptions],
+        self, queue: str, payload: BytesLike, headers: Mapping[str, str] | None = None, **options: Unpack[EnqueueOptions]
     ) -> str:
         """Enqueue a message of the batch, as :meth:`Client.enqueue` does.
 

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from fila_cluster.client.calls import messages
@@ -126,9 +125,7 @@ class AsyncProducer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __del__(self) -> None:

@@ -211,7 +211,9 @@ class BatchConsumer:
 
     def _confirm(self, under_way: int) -> None:
         """Wait until so few settlements are under way. Raise the failures, also of those that need not be waited for."""
-        while len(self._unconfirmed) > under_way or (self._unconfirmed and self._is_answered(self._unconfirmed[0])):
+        while len(self._unconfirmed) > under_way or (
+            self._unconfirmed and all(sent.settling.done for sent in self._unconfirmed[0])
+        ):
             try:
                 group = self._unconfirmed.popleft()  # before the waiting: no other task may wait for it, too
             except IndexError:
@@ -228,9 +230,6 @@ class BatchConsumer:
         if self._failed:
             self._ahead = 0
             raise self._failure()
-
-    def _is_answered(self, group: list[_Sent]) -> bool:
-        return all(sent.settling.done for sent in group)
 
     def _note(self, group: list[_Sent]) -> None:
         """Take in the answers to a settlement."""

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from random import Random
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from fila_cluster.client import checks
@@ -212,9 +211,7 @@ class Client(Consuming, Administration, Scheduling):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -7,7 +7,6 @@ delivery, which is acked when it is handed over. Leaving the iterator, for any r
 not taken; those that the caller holds stay leased.
 """
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from fila_cluster.client import checks
@@ -79,9 +78,7 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -39,11 +39,7 @@ class MessageBatch:
         return self._terms.name
 
     def enqueue(
-        self,
-        queue: str,
-        payload: BytesLike,
-        headers: Mapping[str, str] | None = None,
-        **options: Unpack[EnqueueOptions],
+        self, queue: str, payload: BytesLike, headers: Mapping[str, str] | None = None, **options: Unpack[EnqueueOptions]
     ) -> str:
         """Enqueue a message of the batch, as :meth:`Client.enqueue` does.
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from fila_cluster.client.calls import messages
@@ -128,9 +127,7 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

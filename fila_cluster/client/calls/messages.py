@@ -116,12 +116,7 @@ def _defer(retry_after: Any) -> Settlement:
     return settlement(Verb.DEFER, after_ms=checks.positive_milliseconds("retry_after", retry_after, DELAY_MS_MAX))
 
 
-_PLAIN = {
-    "ack": ACK,
-    "nack": settlement(Verb.NACK),
-    "retry": settlement(Verb.RETRY),
-    "fail": settlement(Verb.FAIL),
-}
+_PLAIN = {"ack": ACK, "nack": settlement(Verb.NACK), "retry": settlement(Verb.RETRY), "fail": settlement(Verb.FAIL)}
 _WITH_ARGUMENT: dict[str, Callable[[Any], Settlement]] = {
     "nack": partial(settlement, Verb.NACK),
     "fail": partial(settlement, Verb.FAIL),

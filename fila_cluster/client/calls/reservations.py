@@ -127,12 +127,7 @@ class ShardViews:
         return opened.queues
 
     def pages(
-        self,
-        view: str,
-        stretch: KeyRange,
-        *,
-        fairness_keys: Sequence[str] | None = None,
-        states: Sequence[str] | None = None,
+        self, view: str, stretch: KeyRange, *, fairness_keys: Sequence[str] | None = None, states: Sequence[str] | None = None
     ) -> Iterator[list[MessageView]]:
         """Yield a part of a queue as it was, page by page; the next page is on its way while the caller reads one."""
         command = BrowseView(

@@ -19,6 +19,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from fila_cluster.client.io.link import Bell
 from fila_cluster.client.protocol.session import ClientSession
 from fila_proto_zmq.errors import InvalidArgumentError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.frames import HEADER_BYTES
@@ -211,26 +212,23 @@ class InsideLink:
         self._name = name
         self._broker: InsideBroker | None = None
         self._pipe: InsideConnection | None = None
-        self._bell, self._rope = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._rope, False)
+        self._bell = Bell()
         self._ringing = threading.RLock()
-        self._rung = False
         self.closed = False
-        self.descriptors = (self._bell,)
+        self.descriptors = (self._bell.descriptor,)
         with _lock:
             _inhabitants[inhabitant] = name
 
     def ring(self) -> None:
         """Wake the client: frames have arrived, or its broker has come or gone."""
         with self._ringing:
-            if not (self._rung or self.closed):
-                self._rung = True
-                os.write(self._rope, b"!")
+            if not self.closed:
+                self._bell.ring()
 
     def exchange(self, session: ClientSession, now: float, *, arrived: bool) -> bool:
         """Send the outgoing frames and read arrived ones; True if there are more than were read."""
-        self._silence()
+        with self._ringing:
+            self._bell.silence()
         broker = _brokers.get(self._name)
         if broker is not self._broker:
             self._move(broker, session, now)
@@ -268,12 +266,6 @@ class InsideLink:
                 session.arrived((header, key, body), now)
         return bool(arrived)
 
-    def _silence(self) -> None:
-        with self._ringing:
-            if self._rung:
-                self._rung = False
-                os.read(self._bell, 1)
-
     def disown(self) -> None:
         """Leave the connection to the parent, in the child of a fork."""
         self._ringing = threading.RLock()
@@ -289,10 +281,8 @@ class InsideLink:
 
     def _shut(self) -> None:
         with self._ringing:
-            if not self.closed:
-                self.closed = True
-                os.close(self._bell)
-                os.close(self._rope)
+            self.closed = True
+            self._bell.close()
 
 
 def _no_broker(name: str) -> ShardUnavailableError:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from fila_cluster.client.io.pump import Bell, Pump
+from fila_cluster.client.io.link import Bell
+from fila_cluster.client.io.pump import EVENTS, Pump
 from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.requests.endpoints import EndpointRounds
 from fila_proto_zmq.errors import FilaError
@@ -53,7 +54,7 @@ class LentPump(Pump):
                 self._epoll, self._alarm = select.epoll(), Bell()
                 self._epoll.register(self._alarm.descriptor, select.EPOLLIN)
                 for descriptor, writable in self._links.descriptors:
-                    self._epoll.register(descriptor, _EVENTS[writable])
+                    self._epoll.register(descriptor, EVENTS[writable])
                 self._ring()
             return self._epoll.fileno()
 
@@ -86,9 +87,9 @@ class LentPump(Pump):
         super().watch(descriptor, writable=writable)
         if self._epoll is not None:
             try:
-                self._epoll.register(descriptor, _EVENTS[writable])
+                self._epoll.register(descriptor, EVENTS[writable])
             except FileExistsError:
-                self._epoll.modify(descriptor, _EVENTS[writable])
+                self._epoll.modify(descriptor, EVENTS[writable])
 
     def unwatch(self, descriptor: int) -> None:
         """Do not look at a descriptor any more."""
@@ -111,7 +112,3 @@ class LentPump(Pump):
         if self._epoll is not None and self._alarm is not None:
             self._epoll.close()
             self._alarm.close()
-
-
-_EVENTS = (select.POLLIN, select.POLLIN | select.POLLOUT)
-"""The events to look for at a descriptor, by whether it is to take something. epoll has the same numbers."""

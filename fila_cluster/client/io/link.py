@@ -94,6 +94,34 @@ _FIRST = int(zmq.SNDMORE | zmq.NOBLOCK)
 _POLLIN, _NOBLOCK, _SNDMORE, _RCVMORE = int(zmq.POLLIN), int(zmq.NOBLOCK), int(zmq.SNDMORE), int(zmq.RCVMORE)
 
 
+class Bell:
+    """A descriptor that :meth:`ring` makes readable."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._rope = os.pipe()
+        os.set_blocking(self.descriptor, False)
+        os.set_blocking(self._rope, False)
+        self._ends = [self.descriptor, self._rope]
+        self._rung = False
+
+    def ring(self) -> None:
+        """Make it readable."""
+        if not self._rung:
+            os.write(self._rope, b"!")  # first: an interrupt in between rings twice, and not never
+            self._rung = True
+
+    def silence(self) -> None:
+        """Make it quiet again."""
+        if self._rung:
+            self._rung = False
+            os.read(self.descriptor, 16)
+
+    def close(self) -> None:
+        """Close both ends."""
+        while self._ends:
+            os.close(self._ends.pop())
+
+
 class RouterLink:
     """One DEALER socket and its monitor, in a context of their own: closing it leaves nothing behind."""
 

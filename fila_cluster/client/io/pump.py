@@ -11,7 +11,6 @@ heartbeats.
 """
 
 import math
-import os
 import select
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from fila_cluster.client.io.heartbeat import HeartbeatThread
 from fila_cluster.client.io.inside import InsideTime
-from fila_cluster.client.io.link import leave_to_the_parent
+from fila_cluster.client.io.link import Bell, leave_to_the_parent
 from fila_cluster.client.io.links import ClientLinks
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.session import ClientSession
@@ -31,8 +30,8 @@ from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
 
-_EVENTS: Final = (select.POLLIN, select.POLLIN | select.POLLOUT)
-"""The events to look for at a descriptor, by whether it is to take something."""
+EVENTS: Final = (select.POLLIN, select.POLLIN | select.POLLOUT)
+"""The events to look for at a descriptor, by whether it is to take something. epoll has the same numbers."""
 
 _SLEEP_S_MAX = 3600.0
 """The longest single sleep: poll() takes an int of milliseconds."""
@@ -248,12 +247,12 @@ class Pump:
         poller = select.poll()
         poller.register(self._bell.descriptor, select.POLLIN)
         for descriptor, writable in self._links.descriptors:
-            poller.register(descriptor, _EVENTS[writable])
+            poller.register(descriptor, EVENTS[writable])
         return poller
 
     def watch(self, descriptor: int, *, writable: bool) -> None:
         """Look at a descriptor from now on; a leader that sleeps begins its sleep again."""
-        self._poller.register(descriptor, _EVENTS[writable])
+        self._poller.register(descriptor, EVENTS[writable])
         self._wake_leader()
 
     def unwatch(self, descriptor: int) -> None:
@@ -386,31 +385,3 @@ class _Follower:
         self.promoted = True
         self.pending.wake = wake
         self.leave()
-
-
-class Bell:
-    """A descriptor that :meth:`ring` makes readable."""
-
-    def __init__(self) -> None:
-        self.descriptor, self._rope = os.pipe()
-        os.set_blocking(self.descriptor, False)
-        os.set_blocking(self._rope, False)
-        self._ends = [self.descriptor, self._rope]
-        self._rung = False
-
-    def ring(self) -> None:
-        """Make it readable."""
-        if not self._rung:
-            os.write(self._rope, b"!")  # first: an interrupt in between rings twice, and not never
-            self._rung = True
-
-    def silence(self) -> None:
-        """Make it quiet again."""
-        if self._rung:
-            self._rung = False
-            os.read(self.descriptor, 16)
-
-    def close(self) -> None:
-        """Close both ends."""
-        while self._ends:
-            os.close(self._ends.pop())

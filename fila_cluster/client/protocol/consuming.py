@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import repeat
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner, lease_duration_s
 from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
 from fila_cluster.client.protocol.subscription import ClientSubscription
-from fila_cluster.client.requests.call import PendingCall
+from fila_cluster.client.requests.call import PendingCall, StartCall
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import FENCES_MAX
@@ -42,21 +42,6 @@ OWED_MAX = 1000
 Make: TypeAlias = Callable[[ClientLease, int, bytes, bool], Delivery]
 
 
-class Send(Protocol):
-    """Start a call of the session."""
-
-    def __call__(
-        self,
-        key: str,
-        command: commands.Command,
-        then: Callable[[PendingCall], None] | None = None,
-        *,
-        timeout: float | None = None,
-        persistent: bool = True,
-    ) -> PendingCall:
-        """See :class:`PendingCall`; without ``timeout``, the client's."""
-
-
 class Consumption:
     """All messages that the client receives and holds.
 
@@ -64,7 +49,7 @@ class Consumption:
     a lower bound of the time when :meth:`tick` has something to do.
     """
 
-    def __init__(self, owner: LeaseOwner, make: Make, send: Send, call_timeout_s: float) -> None:
+    def __init__(self, owner: LeaseOwner, make: Make, send: StartCall, call_timeout_s: float) -> None:
         self.now = 0.0
         self.timeout_s = math.inf
         self.due_at = math.inf

@@ -24,12 +24,12 @@ from collections import deque
 from collections.abc import Callable
 from copy import copy
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
 from fila_cluster.client.protocol.timers import SessionTimer, Timers
-from fila_cluster.client.requests.call import Pending, PendingCall
+from fila_cluster.client.requests.call import Pending, PendingCall, StartCall
 from fila_cluster.client.requests.open_calls import backoff_s
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.errors import FilaError, OverloadedError, RequestTimeoutError, ShardUnavailableError
@@ -76,21 +76,6 @@ class Chunk(Pending[Enqueued]):
             self.command = self.command.only(cut, len(self.command.envelopes))
         self.value = answer if self.value is None else _joined(self.value, answer)
         return not cut
-
-
-class StartCall(Protocol):
-    """Start a call of the session."""
-
-    def __call__(
-        self,
-        key: str,
-        command: Enqueue,
-        then: Callable[[PendingCall], None] | None = None,
-        *,
-        timeout: float | None = None,
-        persistent: bool = True,
-    ) -> PendingCall:
-        """See :class:`PendingCall`; without ``timeout``, the client's."""
 
 
 class Surroundings:

@@ -385,11 +385,7 @@ class ClientSession:
 
     def _moved(self, number: int) -> None:
         """Send heartbeats for the subscriptions of a shard: pushes may have been lost between two ways."""
-        self._consumption.moved(partial(self._is_of, number))
-
-    def _is_of(self, number: int, queue: str) -> bool:
-        shard = self.routes.shard(queue)
-        return shard is not None and shard.number == number
+        self._consumption.moved(lambda queue: (shard := self.routes.shard(queue)) is not None and shard.number == number)
 
     def _received(self, then: Callable[[PendingCall], None], call: PendingCall) -> None:
         self._consumption.expect_no_more(call)

@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 from fila_cluster.client.protocol.lease import ClientLease
@@ -13,6 +14,7 @@ from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq.errors import FilaError
 
 
+@dataclass(slots=True, eq=False)
 class ClientSubscription:
     """The deliveries that wait to be taken, in ``ready``, and the callers that wait for deliveries.
 
@@ -24,42 +26,22 @@ class ClientSubscription:
     and in ``lapsing`` (by lease, until when) if nothing of it can be settled any more. ``beating``: a heartbeat is under way.
     """
 
-    __slots__ = (
-        "auto_extend",
-        "beat_at",
-        "beating",
-        "confirm_by",
-        "ended",
-        "error",
-        "failures",
-        "id",
-        "incarnation",
-        "lapsing",
-        "leases",
-        "prefetch",
-        "queue",
-        "ready",
-        "seen",
-        "waiting",
-    )
-
-    def __init__(self, number: int, queue: str, prefetch: int, confirm_by: float, *, auto_extend: bool) -> None:
-        self.id = number
-        self.queue = queue
-        self.prefetch = prefetch
-        self.confirm_by = confirm_by
-        self.auto_extend = auto_extend
-        self.ready: deque[Any] = deque()  # deliveries, of the class that the shell makes
-        self.waiting: list[Pending[None]] = []
-        self.leases: dict[int, ClientLease] = {}
-        self.lapsing: dict[int, float] = {}
-        self.incarnation = 0
-        self.seen = 0
-        self.beat_at = -math.inf
-        self.beating = False
-        self.failures = 0
-        self.ended = False
-        self.error: FilaError | None = None
+    id: int
+    queue: str
+    prefetch: int
+    confirm_by: float
+    auto_extend: bool = field(kw_only=True)
+    ready: deque[Any] = field(default_factory=deque)  # deliveries, of the class that the shell makes
+    waiting: list[Pending[None]] = field(default_factory=list)
+    leases: dict[int, ClientLease] = field(default_factory=dict)
+    lapsing: dict[int, float] = field(default_factory=dict)
+    incarnation: int = 0
+    seen: int = 0
+    beat_at: float = -math.inf
+    beating: bool = False
+    failures: int = 0
+    ended: bool = False
+    error: FilaError | None = None
 
     def wake(self) -> None:
         """Wake all waiting callers."""

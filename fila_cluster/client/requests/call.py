@@ -6,7 +6,8 @@ nor locks, and both shells share it.
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fila_proto_zmq import commands
 from fila_proto_zmq.codec import encode_body
@@ -55,16 +56,14 @@ def _is_repeatable(command: commands.Command) -> bool:
     return not isinstance(command, _NOT_REPEATABLE)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Pending(Generic[T]):
     """A result that is not there yet. Completed once, by the session."""
 
-    __slots__ = ("done", "error", "value", "wake")
-
-    def __init__(self) -> None:
-        self.done = False
-        self.value: T = None  # type: ignore[assignment] # to be read when it is done without an error
-        self.error: FilaError | None = None
-        self.wake: Callable[[], object] | None = None
+    done: bool = field(default=False, init=False)
+    value: T = field(default=None, init=False)  # type: ignore[assignment] # to be read when it is done without an error
+    error: FilaError | None = field(default=None, init=False)
+    wake: Callable[[], object] | None = field(default=None, init=False)
 
     def finish(self, value: T | None = None, error: FilaError | None = None) -> None:
         """Complete it and wake the waiter; a second completion has no effect."""
@@ -87,6 +86,7 @@ class Pending(Generic[T]):
         return self.value
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PendingCall(Pending[Any]):
     """One request: its command, its deadline, and what follows its answer.
 
@@ -98,66 +98,36 @@ class PendingCall(Pending[Any]):
     is the session's own continuation, run before a waiter is woken.
     """
 
-    __slots__ = (
-        "attempts",
-        "away_until",
-        "command",
-        "deadline",
-        "doubtful",
-        "frames",
-        "key",
-        "patience",
-        "persistent",
-        "place",
-        "request",
-        "retry_at",
-        "routed",
-        "sent",
-        "shard",
-        "size_bytes",
-        "then",
-        "timeout",
-        "under_way",
-        "wait_until",
-        "way",
-    )
+    key: str
+    command: commands.Command
+    now: InitVar[float]
+    timeout: float
+    then: "Callable[[PendingCall], None] | None" = None
+    persistent: bool = True
+    deadline: float = math.inf
+    request: int = 0
+    frames: list[bytes] = field(default_factory=list)
+    size_bytes: int = 0
+    place: int = -1
+    sent: bool = False
+    way: "Way | None" = None
+    shard: "ShardRoute | None" = None
+    under_way: bool = False
+    routed: bool = False
+    doubtful: bool = False
+    wait_until: float = math.inf
+    patience: float = math.inf
+    """How long it may take beside its waiting, in seconds."""
+    away_until: float = math.inf
+    attempts: int = 0
+    retry_at: float | None = None
 
-    def __init__(
-        self,
-        key: str,
-        command: commands.Command,
-        now: float,
-        timeout: float,
-        *,
-        then: "Callable[[PendingCall], None] | None" = None,
-        persistent: bool = True,
-    ) -> None:
-        super().__init__()
-        self.key = key
-        self.command = command
-        self.timeout = timeout
-        self.deadline = now + timeout
-        self.then = then
-        self.persistent = persistent
-        self.request = 0
-        self.frames: list[bytes] = []
-        self.size_bytes = 0
-        self.place = -1
-        self.sent = False
-        self.way: Way | None = None
-        self.shard: ShardRoute | None = None
-        self.under_way = False
-        self.routed = False
-        self.doubtful = False
-        self.wait_until = self.deadline
-        self.patience = timeout
-        """How long it may take beside its waiting, in seconds."""
-        if type(command) is commands.Receive:
-            self.wait_until = now + command.wait_ms / 1000
-            self.patience = timeout - command.wait_ms / 1000
-        self.away_until = math.inf
-        self.attempts = 0
-        self.retry_at: float | None = None
+    def __post_init__(self, now: float) -> None:
+        self.deadline = self.wait_until = now + self.timeout
+        self.patience = self.timeout
+        if type(self.command) is commands.Receive:
+            self.wait_until = now + self.command.wait_ms / 1000
+            self.patience -= self.command.wait_ms / 1000
 
     def encode(self) -> None:
         """Make the frames of the request; its way gives it a header."""
@@ -220,3 +190,18 @@ class PendingCall(Pending[Any]):
         name = type(self.command).__name__
         kind = "schedule" if isinstance(self.command, _OF_A_SCHEDULE) else "queue"
         return f"{name} of {kind} {self.key!r}" if self.key else name
+
+
+class StartCall(Protocol):
+    """Start a call of the session."""
+
+    def __call__(
+        self,
+        key: str,
+        command: commands.Command,
+        then: Callable[[PendingCall], None] | None = None,
+        *,
+        timeout: float | None = None,
+        persistent: bool = True,
+    ) -> PendingCall:
+        """See :class:`PendingCall`; without ``timeout``, the client's."""

@@ -143,8 +143,8 @@ class BrokerConnection:
         self.greet()
         self.calls.take_back(self.router, unsent)
         for call in self.calls:
-            if _is_stranded(call):
-                self.dispatch(call)
+            if not (call.done or call.under_way or call.is_held or call.retry_at is not None):
+                self.dispatch(call)  # an interrupt has left it so
         self.routes.left(self.router)
 
     def refused_link(self, why: str, *, final: bool) -> None:
@@ -328,13 +328,11 @@ class BrokerConnection:
 
     def _ask_for_room(self, way: Way) -> None:
         if way.open and way.probe is None and way.pipe_bytes:
-            question = self._greeting_again() if isinstance(way, DirectWay) else GetClusterStatus()
+            greeting = Hello(list(VERSIONS), "", self._session, api_key=self._api_key)
+            question = greeting if isinstance(way, DirectWay) else GetClusterStatus()
             probe = way.probe = PendingCall("", question, 0.0, math.inf, then=partial(self._probed, way), persistent=False)
             probe.way = way
             self._send(self.calls.add(probe), way)
-
-    def _greeting_again(self) -> Hello:
-        return Hello(list(VERSIONS), "", self._session, api_key=self._api_key)
 
     def _probed(self, way: Way, probe: PendingCall) -> None:
         if way.probe is probe:
@@ -367,8 +365,3 @@ class BrokerConnection:
             "([limits] max_payload_bytes); store it elsewhere and send a reference",
             details={"max_payload_bytes": accepted},
         )
-
-
-def _is_stranded(call: PendingCall) -> bool:
-    """Return whether an interrupt has left a call neither held, nor under way, nor to be sent again."""
-    return not (call.done or call.under_way or call.is_held or call.retry_at is not None)

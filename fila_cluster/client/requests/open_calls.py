@@ -97,7 +97,8 @@ class OpenCalls:
             call.finish(error=copy(refusal))
             return call
         self.add(call)
-        if self._bytes + connection.pipe_bytes > self._kept_bytes_max and not self._makes_room(call):
+        room = self._kept_bytes_max * (2 if isinstance(call.command, _RELIEVING) else 1)
+        if self._bytes + connection.pipe_bytes > room:
             self.finish(call, error=self._no_room(call))
             return call
         if call.key:
@@ -251,9 +252,6 @@ class OpenCalls:
             held = call.is_held
             assert held + call.under_way + (call.retry_at is not None) == 1, (str(call), held, call.under_way, call.retry_at)
         self._connection.check()
-
-    def _makes_room(self, call: PendingCall) -> bool:
-        return isinstance(call.command, _RELIEVING) and self.kept_bytes <= 2 * self._kept_bytes_max
 
     def _no_room(self, call: PendingCall) -> FilaError:
         endpoint = self._connection.endpoint

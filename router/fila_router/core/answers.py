@@ -1,47 +1,34 @@
 """The frames and events that a router makes itself, kept until the caller sends them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from fila_admission.acts import Audit
 from fila_proto_zmq.codec import decode_body, encode_body, from_fault, to_fault
 from fila_proto_zmq.commands import Command, Fault, Reply, RouterMetrics
-from fila_proto_zmq.errors import (
-    FilaError,
-    InvalidFrameError,
-    ShardUnavailableError,
-    UnsupportedVersionError,
-)
+from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailableError, UnsupportedVersionError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.frames import ERROR, HEADER_BYTES, REPLY, VERSIONS, pack_header
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.worker_state import WorkerState
 
 
+@dataclass(slots=True)
 class RouterCounters:
-    """Frames by their sender and receiver, and refusals."""
+    """A router's counters and measurements: frames by their sender and receiver, and refusals."""
 
-    __slots__ = (
-        "cpu_ms",
-        "from_clients",
-        "from_workers",
-        "refused",
-        "refused_last",
-        "rss_bytes",
-        "started_ms",
-        "to_clients",
-        "to_workers",
-    )
-
-    def __init__(self) -> None:
-        self.started_ms = 0
-        self.rss_bytes = self.cpu_ms = 0
-        self.from_clients = self.to_clients = self.from_workers = self.to_workers = 0
-        self.refused: dict[str, int] = {}
-        """Requests that the router answered with an error, by its code."""
-        self.refused_last: dict[str, bytes] = {}
-        """The last refused client, by the error's code."""
+    started_ms: int = 0
+    rss_bytes: int = 0
+    cpu_ms: int = 0
+    from_clients: int = 0
+    to_clients: int = 0
+    from_workers: int = 0
+    to_workers: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    """Requests that the router answered with an error, by its code."""
+    refused_last: dict[str, bytes] = field(default_factory=dict)
+    """The last refused client, by the error's code."""
 
     def refuse(self, code: str, client: bytes) -> None:
         """Count a refused request."""

@@ -15,7 +15,7 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.limits import ACTS_LISTED_MAX, CONNECTIONS_LISTED_MAX
 from fila_router.core.answers import Frame
-from fila_router.core.fan_in import FanIns
+from fila_router.core.fan_in import FanIns, Joined
 from fila_router.core.feature import EACH_TICK, ClientRequest, RouterFeature, RouterState
 from fila_router.core.sessions import RefusalLog, Sessions
 from fila_router.core.unread import MARK_FRAME, ClientSession
@@ -79,22 +79,9 @@ class ConnectionPage:
         )
 
 
-class Endings:
-    """The workers' answers that a session has ended there.
-
-    A lost worker need not answer: its part of the session is lost, too.
-    """
-
-    strict = False
-    ms_max = WORK_MS_MAX
-
-    def add(self, body: bytes) -> None:
-        """Take in one worker's answer."""
-        decode_body(wire.Done, body)
-
-    def whole(self) -> wire.Done:
-        """Return the answer."""
-        return wire.Done()
+def _endings() -> Joined[wire.Done]:
+    """Return what joins the answers that a session has ended: a lost worker need not answer, its part of it is lost, too."""
+    return Joined(wire.Done, lambda _: wire.Done(), strict=False, ms_max=WORK_MS_MAX)
 
 
 class ConnectedClients(RouterFeature):
@@ -124,7 +111,7 @@ class ConnectedClients(RouterFeature):
         asked = self._fan_ins.live_workers()
         end = wire.EndClient(session.client)
         if asked:
-            self._fan_ins.ask(request, asked, wire.EndClient.opcode, encode_body(end), Endings())
+            self._fan_ins.ask(request, asked, wire.EndClient.opcode, encode_body(end), _endings())
             outgoing.note(outgoing.audit.end(request.session.client, request.header))
         else:
             outgoing.answer(request.address, wire.Done())

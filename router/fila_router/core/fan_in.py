@@ -1,6 +1,6 @@
 """Questions of clients to all workers. Each worker is asked once, and the client gets one joined answer."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -43,41 +43,29 @@ class Joining(Protocol):
         ...
 
 
-class Pages(Generic[_Page]):
-    """Pages of a list, by name. ``join``: makes one page of them."""
+class Joined(Generic[_Page]):
+    """Answers of one kind. ``join``: makes one of them."""
 
-    ms_max = LIST_MS_MAX
-
-    def __init__(self, kind: type[_Page], join: Callable[[Iterable[_Page]], _Page], *, strict: bool = True) -> None:
-        self._kind, self._join, self.strict = kind, join, strict
-        self._pages: list[_Page] = []
+    def __init__(
+        self, kind: type[_Page], join: Callable[[list[_Page]], _Page], *, strict: bool = True, ms_max: int = LIST_MS_MAX
+    ) -> None:
+        self._kind, self._join = kind, join
+        self.strict, self.ms_max = strict, ms_max
+        self._answers: list[_Page] = []
 
     def add(self, body: bytes) -> None:
-        """Take in one worker's page."""
-        self._pages.append(decode_body(self._kind, body))
+        """Take in one worker's answer."""
+        self._answers.append(decode_body(self._kind, body))
 
     def whole(self) -> _Page:
-        """Return all entries, or a page of them."""
-        return self._join(self._pages)
+        """Return the joined answer, perhaps a page of it."""
+        return self._join(self._answers)
 
 
-class BackupAnswers:
-    """The parts of a backup. The question fails if one is missing."""
-
-    strict = True
-    ms_max = LIST_MS_MAX
-
-    def __init__(self) -> None:
-        self._parts: list[wire.BackupParts] = []
-
-    def add(self, body: bytes) -> None:
-        """Take in one worker's shards."""
-        self._parts.append(decode_body(wire.BackupParts, body))
-
-    def whole(self) -> wire.BackupParts:
-        """Return all shards in order."""
-        shards = sorted((each for part in self._parts for each in part.shards), key=lambda each: each.shard)
-        return wire.BackupParts(shards, sorted({host for part in self._parts for host in part.hosts}))
+def _joined_backup(parts: list[wire.BackupParts]) -> wire.BackupParts:
+    """Return all shards of a backup in order."""
+    shards = sorted((each for part in parts for each in part.shards), key=lambda each: each.shard)
+    return wire.BackupParts(shards, sorted({host for part in parts for host in part.hosts}))
 
 
 class Unopened(wire.Reply):
@@ -187,7 +175,7 @@ class FanIns(RouterFeature):
 
     def _list_queues(self, request: ClientRequest, command: wire.ListQueues) -> wire.Reply | None:
         command.within = request.session.key.permissions.patterns if request.session.key else None
-        pages = Pages[wire.QueueList](wire.QueueList, wire.joined, strict=not command.partial)
+        pages = Joined[wire.QueueList](wire.QueueList, wire.joined, strict=not command.partial)
         if command.partial:
             return self._ask_live(request, encode_body(command), pages)
         self._ask_all_shards(request, encode_body(command), pages)
@@ -196,11 +184,11 @@ class FanIns(RouterFeature):
     def _list_schedules(self, request: ClientRequest, command: wire.ListSchedules) -> None:
         command.within = request.session.key.permissions.patterns if request.session.key else None
         self._ask_all_shards(
-            request, encode_body(command), Pages[wire.ScheduleList](wire.ScheduleList, wire.joined_schedules)
+            request, encode_body(command), Joined[wire.ScheduleList](wire.ScheduleList, wire.joined_schedules)
         )
 
     def _back_up(self, request: ClientRequest, command: wire.BeginBackup | wire.CutBackup | wire.KeepBackup) -> None:
-        self._ask_all_shards(request, request.body, BackupAnswers())
+        self._ask_all_shards(request, request.body, Joined[wire.BackupParts](wire.BackupParts, _joined_backup))
         # The joined answer does not end the act, so the question does.
         outgoing = self.state.outgoing
         outgoing.note(outgoing.audit.end(request.session.client, request.header))

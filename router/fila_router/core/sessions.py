@@ -6,12 +6,7 @@ from operator import attrgetter
 from typing import Final
 
 from fila_admission.keys import Key
-from fila_proto_zmq.errors import (
-    InvalidFrameError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    UnsupportedVersionError,
-)
+from fila_proto_zmq.errors import InvalidFrameError, PermissionDeniedError, UnauthenticatedError, UnsupportedVersionError
 from fila_proto_zmq.events import ClientRefused
 from fila_proto_zmq.ids import SESSION_BYTES, TAG_BYTES, client_name, client_of
 from fila_router.core.answers import RouterCounters
