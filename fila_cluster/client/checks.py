@@ -267,8 +267,7 @@ TIMEOUT_MS_MAX = 24 * 3600 * 1000
 
 
 def endpoint_or_default(endpoint: Any) -> str:
-    """Return the argument, else ``FILA_ENDPOINT``, else the default port of this machine: one endpoint, or several with
-    commas between."""
+    """Return the argument, else ``FILA_ENDPOINT``, else this machine's default port: endpoints with commas between."""
     if endpoint is None:
         return os.environ.get("FILA_ENDPOINT") or ENDPOINT_DEFAULT
     if not isinstance(endpoint, str):
@@ -316,8 +315,7 @@ def _from_file(path: str | None) -> str:
 
 
 def server_key_or_default(server_key: Any) -> str | None:
-    """Return the argument, else ``FILA_SERVER_KEY``, else None: public keys as ``auth init`` prints them, with commas
-    between."""
+    """Return the argument, else ``FILA_SERVER_KEY``, else None: public keys as ``auth init`` prints them, between commas."""
     if server_key is None:
         server_key = os.environ.get("FILA_SERVER_KEY") or None
     if server_key is None:

@@ -33,8 +33,7 @@ def settled_by_itself(delivery: Delivery) -> bool:
 
 
 def drop_content(delivery: Delivery) -> None:
-    """Drop all of a delivery but its id, its queue and its times: a delivery that is only kept to be settled should be
-    small."""
+    """Drop all of a delivery but its id, its queue and its times, if it is only kept to be settled."""
     delivery._packed = delivery._packed[:FIXED_BYTES]
     delivery._payload = delivery._headers = delivery._extension = None
 

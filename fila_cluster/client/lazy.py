@@ -1,5 +1,4 @@
-"""A client and queues that are made on first use: for libraries whose users make things when modules are imported, and
-fork later."""
+"""A client and queues that are made on first use: for libraries whose users make things at import, and fork later."""
 
 import atexit
 import os

@@ -58,8 +58,7 @@ class PolledConsumer(Consumer):
 
 
 class PolledClient(Client):
-    """A :class:`Client` with a descriptor to watch, feeds of deliveries, and settlements that no caller waits for.
-    Thread-safe."""
+    """A thread-safe :class:`Client` with a descriptor to watch, feeds of deliveries, and settlements without a waiter."""
 
     _io: LentPump
 
@@ -110,8 +109,7 @@ class PolledClient(Client):
                 self._io.note(lambda _: self._end(pending, feeds, timer))
 
     def settle_soon(self, delivery: Delivery, how: Settlement) -> None:
-        """Settle a delivery with the next exchange, and again until the broker has confirmed it. Errors that stay are
-        logged."""
+        """Settle a delivery with the next exchange, and again until that is confirmed. Lasting errors are logged."""
         trace = None if (installed := tracer.installed) is None else installed.settling((delivery,), how)
         settling = self._session.settle((delivery,), how)
         settling.wake = partial(self._settled, settling, how, trace)

@@ -52,8 +52,7 @@ class RoomLimits:
     pages_max: int = 256
     """Open pages (Browse, BrowseView, FetchReserved) of one worker: up to 1 MiB each, and some ms of its time."""
     client_pages_max: int = 8
-    """Those of one client at all workers, together with what it has not read. After a quarter of them the router checks
-    whether the client reads."""
+    """Those of one client at all workers, with what it has not read. After a quarter the router checks whether it reads."""
     page_bytes: int = DELIVERY_BYTES_MAX
     """The size of an open page. It counts as unread from the moment of the question: its answer has its room by then."""
     in_flight_bytes_max: int = 128 * 1024 * 1024
@@ -322,8 +321,7 @@ class InFlight:
         self._measured_ms = now_ms
 
     def retry_ms(self, client: bytes, opcode: int) -> int:
-        """Return when there will be room again: when half of the requests in the way are answered, at the worker's rate for
-        such requests."""
+        """Return when there will be room: when half of the requests in the way are answered, at the rate of such requests."""
         room = self.rooms[_ROOM_OF[opcode]]
         if room is self.rooms[_WAITING] or not room.answers_per_s:
             return RETRY_MS_MAX if room is self.rooms[_WAITING] else 4 * RETRY_MS_MIN

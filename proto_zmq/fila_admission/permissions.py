@@ -204,8 +204,7 @@ NAMING: Final[dict[int, tuple[type[Command], list[Naming]]]] = {
 
 
 def named_queues(opcode: int, body: bytes) -> Iterator[tuple[Naming, str]]:
-    """Yield the queues that a request names, each with the field. Raise :class:`InvalidArgumentError` if it names too
-    many."""
+    """Yield the queues that a request names, each with the field. Raise :class:`InvalidArgumentError` for too many."""
     kind, fields = NAMING[opcode]
     command = decode_body(kind, body)
     for naming in fields:

@@ -15,8 +15,7 @@ import msgspec
 STDIN: Final = 0
 
 DEPOSED: Final = 3
-"""The exit code of a process that has to end, because another host has taken its place. Its parent starts it again at
-once."""
+"""The exit code of a process that ends because another host has taken its place. Its parent starts it again at once."""
 
 UNFIT: Final = 4
 """The exit code of a process that another host's name or data keeps from its work: to start it again would not help."""

@@ -164,8 +164,7 @@ class StorageError(FilaError):
 
 
 class InternalError(FilaError):
-    """The command made its shard fail twice, and is refused; ``details["failure"]`` is an id that the broker's log
-    explains."""
+    """The command made its shard fail twice, and is refused; ``details["failure"]`` is an id in the broker's log."""
 
     code = "INTERNAL"
 

@@ -29,8 +29,7 @@ ENVELOPE_OVERHEAD_BYTES: Final = HEADERS_BYTES_MAX + 64 * 1024
 and this costs the connection."""
 
 FENCES_MAX: Final = 10_000
-"""Leases in one Settle, Extend or Goodbye, and members that they name by index. Ack what a Goodbye has no room for before
-it."""
+"""Leases in one Settle, Extend or Goodbye, and members that they name by index. Ack the rest before a Goodbye."""
 
 DELIVERY_MESSAGES_MAX: Final = 500
 """Messages in one Delivered: enough to amortise a frame, few enough to spread over consumers."""
@@ -42,8 +41,7 @@ PREFETCH_MAX: Final = 100_000
 """Unsettled messages of one subscription, and ``count`` of a Receive; at least 1. The worker keeps each of them in memory."""
 
 HELD_MAX: Final = 2 * PREFETCH_MAX
-"""Leases in ``renew`` and ``holds`` of one Subscribe or Unsubscribe: one for each message that it may hold, and as many that
-end meanwhile."""
+"""Leases in ``renew`` and ``holds`` of one Subscribe or Unsubscribe: those that it may hold, and as many that end then."""
 
 WAIT_MS_MAX: Final = 24 * 3600 * 1000
 """A day: how long one receive may wait."""
@@ -97,8 +95,7 @@ IN_FLIGHT_PER_KEY_MAX: Final = 2**31 - 1
 """Messages of a fairness key that are out at a time, at least 1."""
 
 DEDUP_WINDOW_MS_MAX: Final = 7 * 24 * 3600 * 1000
-"""A week: a job that failed on a Friday may run again on Monday. At least 1, or 0 for the broker's. Every id of the window is
-on disk."""
+"""A week: a job that failed on a Friday may run again on Monday. At least 1, 0: the broker's. Its ids are on disk."""
 
 TTL_MS_MAX: Final = DELAY_MS_MAX
 """Ten years."""

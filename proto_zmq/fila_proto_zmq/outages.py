@@ -14,8 +14,7 @@ FOLLOWING: Final = "following"
 NO_QUORUM: Final = "no_quorum"
 """The worker leads it on a replicated log, and the log confirms nothing: the worker serves it again when the log does."""
 BEGINNING: Final = "beginning"
-"""The worker's copy of it can't follow the replicated log, and begins anew from a checkpoint. Another host may lead the
-shard."""
+"""The worker's copy of it can't follow the replicated log, and begins anew from a checkpoint. Another host may lead it."""
 QUARANTINED: Final = "quarantined"
 """It is damaged, or fails again and again: it stays closed until its worker is started again."""
 

@@ -54,8 +54,7 @@ class BatchTerms:
 
 
 def check_open(stage: str) -> None:
-    """Raise :class:`InvalidArgumentError` if a batch takes no messages. ``stage``: its state in a word, empty if it is
-    open."""
+    """Raise :class:`InvalidArgumentError` if a batch takes no messages. ``stage``: its state in a word, empty if open."""
     if stage:
         raise InvalidArgumentError(f"this batch is {stage}: enqueue its messages inside its with block")
 

@@ -38,8 +38,7 @@ PATIENCE_MS_MAX = 24 * 3600 * 1000
 
 
 def pipe_options(linger: Any, batch: Any, max_outstanding: Any) -> tuple[float, int, int]:
-    """Return how long a producer's messages may linger (seconds), how many travel together, and how many may be
-    unconfirmed."""
+    """Return how long a producer's messages linger (seconds), how many travel together, how many may be unconfirmed."""
     checks.milliseconds("linger", linger, LINGER_MS_MAX)
     return (
         float(linger),

@@ -424,8 +424,7 @@ class ThreadConfirmer:
             self._thread.stop(ENDING_S_MAX)
 
     def finish(self) -> None:
-        """Send the collected messages, and return when all are confirmed or have failed: no later than the client's
-        timeout."""
+        """Send the collected messages, and return when all are confirmed or have failed, within the client's timeout."""
         with suppress(FilaError):  # closed
             for pipe in self._pipelines.busy:
                 self._io.wait(self._io.ask(partial(pipe.flush, timeout_s=None)))

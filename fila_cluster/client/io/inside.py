@@ -34,8 +34,7 @@ PATIENCE_S: Final = 600.0
 queue, this is the end: a test that hangs says nothing."""
 
 GRACE_MS: Final = 5
-"""How long a call waits before it moves a broker's own clock, if there are other threads: one may be about to use the
-broker."""
+"""How long a call waits before it moves a broker's own clock, if there are other threads that may use the broker."""
 
 
 class InsideConnection(Protocol):
@@ -68,8 +67,7 @@ class InsideBroker(Protocol):
     """Whether it has a clock of its own."""
 
     def now(self) -> float:
-        """Return monotonic seconds. Of several brokers of one name no later one begins earlier than a former one has
-        ended."""
+        """Return monotonic seconds. Of several brokers of one name no later one begins before an earlier one has ended."""
 
     def connect(self, link: "InsideLink") -> InsideConnection:
         """Open a connection. ``link.ring`` is called when frames have arrived."""
@@ -93,8 +91,7 @@ _ended_at = -math.inf
 
 
 def enter(name: str, broker: InsideBroker) -> None:
-    """Enter a broker as ``memory://NAME``, so that clients find it. Raise :class:`InvalidArgumentError` if there is one of
-    this name."""
+    """Enter a broker as ``memory://NAME``, for clients to find. Raise :class:`InvalidArgumentError` if the name is taken."""
     with _lock:
         if name in _brokers:
             raise InvalidArgumentError(
@@ -201,8 +198,7 @@ class InsideTime:
 
 
 class InsideLink:
-    """The link of a client to a broker in this process; the same interface as
-    :class:`fila_cluster.client.io.link.RouterLink`."""
+    """The link of a client to a broker in this process: the interface of :class:`~fila_cluster.client.io.link.RouterLink`."""
 
     dead = lost = accepted = False
     refused: str | None = None

@@ -72,8 +72,7 @@ _LATER_MS = 3_600_000
 connection from the socket as soon as it is gone, and ends the process if a message was read only in part at that moment
 (libzmq 4.3.5, an assertion in fq.cpp)."""
 HEARTBEAT_MS = 200
-"""How often ZeroMQ asks the router for a sign of life, if it may be silent for half a second. With more patience it asks
-more seldom."""
+"""How often ZeroMQ asks the router for a sign of life, if it may be silent for half a second; else less often."""
 _PER_SILENCE = 6
 """Signs of life that may be missing."""
 CONNECT_MS_MAX = 5_000

@@ -91,8 +91,7 @@ class DescriptorWatcher(Inhabitant, Protocol):
 
 
 class ClientLinks:
-    """The router's link, and the wires by their ways. ``router`` is None while there is nothing to connect to, or it is
-    too early."""
+    """The router's link, and the wires by their ways. ``router``: None with nothing to connect to, or before it is time."""
 
     def __init__(self, rounds: EndpointRounds, server_keys: tuple[str, ...], watcher: DescriptorWatcher) -> None:
         """``server_keys``: public keys that a server may have, which are tried in turn. Empty: do not encrypt."""
@@ -110,8 +109,7 @@ class ClientLinks:
         self._looked_up_at = -math.inf
         self._closed = False
         self._torn = False
-        """Whether an interrupt came in the middle of an exchange with the router: an answer may be lost, or half of a
-        frame sent."""
+        """Whether an interrupt came during an exchange with the router: an answer may be lost, or half of a frame sent."""
         self._watcher = watcher
         self._router_host = ""
         self._wires: dict[DirectWay, Wire] = {}

@@ -136,8 +136,7 @@ class Pump:
         self._sleep(pending, place)
 
     def push(self) -> None:
-        """Send the requests that the session has collected, unless a thread has the lock, perhaps this one: for
-        finalizers."""
+        """Send the collected requests, unless a thread has the lock, perhaps this one. For finalizers."""
         if self.closed or self._links.closed or self._is_changing():
             return
         if self._lock.acquire(blocking=False):

@@ -78,8 +78,7 @@ class Wire:
         return self.socket.connect_ex(address)
 
     def connected(self) -> bool:
-        """Note whether the connection that was begun is there. If it failed try the next endpoint; return False if there
-        is none."""
+        """Note whether the connection that was begun is there, else try the next endpoint; return False if there is none."""
         assert self.socket is not None
         if self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
             with suppress(OSError):  # not yet: the descriptor was not ready

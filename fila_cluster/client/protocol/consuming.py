@@ -56,8 +56,7 @@ class Consumption:
         self.subscriptions: dict[int, ClientSubscription] = {}
         self.forgotten: deque[ClientLease] = deque()
         self.abandoned: deque[ClientSubscription] = deque()
-        """Leases of deliveries, and subscriptions of iterators, that were garbage-collected. Appended to at any time, in
-        any thread."""
+        """Leases of deliveries, and subscriptions, that were garbage-collected. Appended to at any time, in any thread."""
         self._owner = owner
         self._make = make
         self._send = send
@@ -67,8 +66,7 @@ class Consumption:
         self._loose: defaultdict[str, dict[int, ClientLease]] = defaultdict(dict)
         self._loose_beat_at = math.inf
         self._lapsing: dict[str, float] = {}
-        """The queues with loose leases of which nothing can be settled any more, each with the time when the last one
-        ends."""
+        """The queues with loose leases of which nothing can be settled any more, each with the end of its last one."""
         self._receives: set[PendingCall] = set()
         self._beating: set[tuple[str, int, int]] = set()
         """The heartbeats and extensions without an answer yet, by queue, duration and place."""
@@ -202,8 +200,7 @@ class Consumption:
                 subscription.follow(0)
 
     def moved(self, concerns: Callable[[str], bool]) -> None:
-        """Send heartbeats for the subscriptions of some queues: pushes may have been lost, and the next ones come another
-        way."""
+        """Send heartbeats for the subscriptions of some queues: pushes may be lost, and the next ones come another way."""
         for subscription in self.subscriptions.values():
             if concerns(subscription.queue):
                 subscription.follow(0)

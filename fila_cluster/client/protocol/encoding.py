@@ -173,8 +173,7 @@ def convert(values: Sequence[Any], check: Callable[[Any], Any]) -> Any:
 
 
 def convert_keys(values: Sequence[Any]) -> KeysColumn:
-    """Return a column of throttle keys; :class:`TypeError` if one of them is neither None nor a collection that can be read
-    twice."""
+    """Return a column of throttle keys; :class:`TypeError` if one is neither None nor a collection to be read twice."""
     if values.count(None) == len(values):
         return []
     if not all(value is None or isinstance(value, _LISTS) for value in values):

@@ -144,8 +144,7 @@ class OrderedSender:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Send the chunks that may be sent. A call may be answered while it is started, so this may be asked for from
-        within."""
+        """Send the chunks that may be sent. It may be called from within: a call may be answered while it is started."""
         if self._sending:
             return
         self._sending = True
@@ -210,8 +209,7 @@ class OrderedSender:
             self._cause = self._cause or error
 
     def _mend(self) -> None:
-        """Begin another sequence with the refused chunks, after a pause if the broker has not refused them for their order
-        alone."""
+        """Begin another sequence with the refused chunks, after a pause unless they were refused for their order alone."""
         self._refused.sort(key=lambda chunk: chunk.number)
         self._waiting.extendleft(reversed(self._refused))
         self._refused.clear()
@@ -234,8 +232,7 @@ class OrderedSender:
         self._go_on()
 
     def _ends_at(self, chunk: Chunk) -> float:
-        """Return when a chunk fails at the latest if no other one is stored before; of a chunk that was not sent: while
-        there is trouble."""
+        """Return when a chunk fails at the latest if no other one is stored before; of an unsent one, in trouble only."""
         since = chunk.ready_at if chunk.sent_at is None else chunk.sent_at
         return max(since, self._progress_at) + self._around.timeout_s
 

@@ -116,8 +116,7 @@ class ClientSession:
         self._connection.disconnected()
 
     def refused_link(self, why: str, *, final: bool) -> None:
-        """Note that the server refused a connection before any frame could be sent. ``final``: the link will not try
-        again."""
+        """Note that the server refused a connection before any frame was sent. ``final``: the link will not try again."""
         self._connection.refused_link(why, final=final)
 
     @property
@@ -221,8 +220,7 @@ class ClientSession:
         return sender.send(chunk)
 
     def receive(self, queues: Mapping[str, int], wait_ms: int, now: float, *, whole: bool = True) -> Receiving:
-        """Ask queues, each for so many messages, until there are some; the result is a list of deliveries. See
-        :class:`Receiving`."""
+        """Ask queues, each for so many messages, until there are some; the result is a list. See :class:`Receiving`."""
         self._at(now)
         return Receiving(self, queues, wait_ms, self._timeout_s, whole=whole)
 
@@ -277,8 +275,7 @@ class ClientSession:
         self._settler.hand_over(delivery)
 
     def ack_soon(self, deliveries: "Sequence[Delivery]") -> Settling:
-        """Ack with the next flush, and again until it is confirmed. Raises the error of :meth:`goodbye`, if that came
-        before."""
+        """Ack with the next flush, and again until it is confirmed. Raises the error of an earlier :meth:`goodbye`."""
         if self._calls.farewell is not None:
             raise copy(self._calls.farewell)
         return self._settler.ack_soon(deliveries)

@@ -73,8 +73,7 @@ class Settling(Pending[None]):
             delivery._settled = False
 
     def leave_to_others(self, leases: Indexes) -> None:
-        """Take in the answer to the frame with ``leases``: it counts for deliveries that the caller has not settled again
-        since."""
+        """Take in the answer to the frame with ``leases``, for deliveries that the caller has not settled again since."""
         mine: list[Delivery] = []
         for delivery in self.deliveries:
             if delivery._index not in leases.get(delivery._lease, ()):

@@ -59,8 +59,7 @@ class BrokerConnection:
         kept_bytes_max: int = KEPT_BYTES_MAX,
         pipe_bytes_max: int = PIPE_BYTES_MAX,
     ) -> None:
-        """``on_open`` follows each Welcome of a router; ``on_move(shard)`` when a shard's calls take another way than
-        before."""
+        """``on_open`` follows each Welcome of a router, ``on_move(shard)`` each change of the way of a shard's calls."""
         self.endpoint = endpoint
         self.calls = OpenCalls(self, random, kept_bytes_max)
         self.routes = Routes(on_move)

@@ -29,8 +29,7 @@ IPC_PATH_BYTES_MAX: Final = 107
 
 ATTEMPT_S_MIN: Final = 0.5
 ATTEMPT_S_MAX: Final = 8.0
-"""How long a router may take to greet: longer with each round, because the network may be slow, and if there is no other
-one."""
+"""How long a router may take to greet: longer with each round, because the network may be slow, and for a single one."""
 PAUSE_S_MIN: Final = 0.05
 PAUSE_S_MAX: Final = 0.25
 """Between two rounds: a router restarts in less than a second."""
@@ -67,8 +66,7 @@ class Endpoint:
 
 
 def parse_endpoints(text: str) -> list[Endpoint]:
-    """Read endpoints with commas between; :class:`InvalidArgumentError` says which part is wrong. Repeated ones count
-    once."""
+    """Read endpoints with commas between; :class:`InvalidArgumentError` names the wrong part. Repeated ones count once."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > ENDPOINTS_MAX:
         raise InvalidArgumentError(f"endpoint: a list of {len(parts)}: at most {ENDPOINTS_MAX}; a name may stand for more")
@@ -151,8 +149,7 @@ class EndpointRounds:
 
     @property
     def silence_s(self) -> float | None:
-        """How long the current router may be silent; None: for ever, because there is no other one, and no network on the
-        way to it."""
+        """How long the current router may be silent; None: for ever, for the only router if there is no network to it."""
         if self._several:
             return float(min(SILENCE_S_MAX, SILENCE_S_MIN * 2**self._brief))
         return None if not self.current or is_local(self.current) else ALONE_SILENCE_S
@@ -166,8 +163,7 @@ class EndpointRounds:
         return self.current
 
     def lost(self, now: float) -> None:
-        """Note that the current router is lost, after it has greeted. If it was there for long, a round begins in which it
-        comes last."""
+        """Note that the current router is lost, after it has greeted. If it lasted, it comes last in a new round."""
         if now - self._tried_at < LASTING_S:
             self._brief = min(self._brief + 1, EXPONENT_MAX)
             return

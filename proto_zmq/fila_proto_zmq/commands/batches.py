@@ -31,8 +31,7 @@ class OpenBatch(Command):
 
 
 class SealBatch(Command):
-    """Close a batch: no more members come, and its callback is enqueued when all members are done. Repeating it does
-    nothing."""
+    """Close a batch: no more members come, and its callback comes when all members are done. Repeating it does nothing."""
 
     opcode: ClassVar[int] = 27
     reply: ClassVar[type[Reply]] = Done
@@ -99,8 +98,7 @@ class SealParts(Command):
 
 
 class ReportParts(Command):
-    """Tell the owner the counts of sealed parts, or ask it whether an open part is still of use. Repeated until they are
-    forgotten."""
+    """Report the counts of sealed parts to the owner, or ask it whether an open part is of use. Repeated until forgotten."""
 
     opcode: ClassVar[int] = 108
     to_shard: int

@@ -32,14 +32,12 @@ class LogReplicas(Struct):
 
 
 class HostCopy(Struct):
-    """One host's copy of a shard. ``role``: ``begins``, ``follows``, ``claims``, ``recovers``, ``leads``, ``waits`` or
-    ``leaves``."""
+    """One host's copy of a shard. ``role``: ``begins``, ``follows``, ``claims``, ``recovers``, ``leads``, ``waits``, ``leaves``."""
 
     shard: int
     role: str
     epoch: int = -1
-    """Where in the log the last leader began, as far as the copy shows. The copy with the highest epoch counts; -1: not
-    known."""
+    """Where in the log the last leader began, as the copy shows. The copy with the highest epoch counts; -1: not known."""
     position: int = -1
     """The last offset of the log that is in the copy and confirmed; -1: there is no such offset."""
     end: int = -1
@@ -79,8 +77,7 @@ class HostWorker(Struct):
 
 
 class HostList(Reply):
-    """The workers that have answered, with their copies. No workers at all: the cluster has one host and no replicated
-    log."""
+    """The workers that have answered, with their copies. No workers at all: one host, and no replicated log."""
 
     workers: list[HostWorker]
     shards: int = 0

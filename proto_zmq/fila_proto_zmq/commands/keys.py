@@ -91,8 +91,7 @@ class ApiKey(Struct):
 
 
 class PutKeys(Command):
-    """Send all keys to a worker: its own door admits clients by them. Not answered: the worker's next Pulse has the
-    version."""
+    """Send all keys to a worker, whose own door admits clients by them. Not answered: its next Pulse has the version."""
 
     opcode: ClassVar[int] = 87
     keys: list[ApiKey]
@@ -101,8 +100,7 @@ class PutKeys(Command):
     own: list[ApiKey] = []
     """Those of the cluster's own processes on the router's host."""
     stored: int = 0
-    """The version of ``keys`` in the log of shard 0, which several routers share: of several, the latest count. 0: they are
-    not from there."""
+    """The version of ``keys`` in the log of shard 0, which several routers share: the latest counts. 0: not from there."""
 
 
 class StoreKeys(Command):

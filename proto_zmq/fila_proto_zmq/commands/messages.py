@@ -59,13 +59,11 @@ class Enqueue(Command):
     dedup_window_ms: int = 0
     """How long these dedup ids are remembered; 0: as the broker says."""
     after: int | None = None
-    """The request id of the client's enqueue that must be stored just before this one; 0: this one begins a sequence. None:
-    in no sequence."""
+    """The request id of the enqueue that must be stored just before; 0: this begins a sequence. None: in no sequence."""
     max_attempts: IntColumn = 0
     """Deliveries before the message is dead-lettered; 0: as the queue says."""
     dedup_last: BoolColumn = False
-    """Whether the message replaces the payload, the headers and the delay of a pending or delayed one with its ``dedup_id``.
-    It needs one."""
+    """Whether it replaces payload, headers and delay of a pending or delayed one with its ``dedup_id``, which it needs."""
     batch: str = ""
     """The batch that these messages are members of; empty: no batch."""
 
@@ -200,8 +198,7 @@ class Verb(IntEnum):
     RELEASE = 5
     """Give back without a failed attempt: prefetched, and never handed to the application."""
     DEFER = 6
-    """Give back without a failed attempt, to be delivered again after ``after_ms``; until then its throttle keys deliver
-    nothing."""
+    """Give back without a failed attempt, to come after ``after_ms``; until then its throttle keys deliver nothing."""
 
 
 class Settled(Reply):

@@ -18,8 +18,7 @@ class KeyMetrics(Struct):
     delivered: int
     """Since the key is among those shown."""
     fair_share: float
-    """The part of the queue's deliveries that its weight entitles it to, among the keys that could deliver now; 0: it could
-    not."""
+    """The part of the queue's deliveries that its weight gives it, among the keys that can deliver now; 0: it can't."""
 
 
 OTHER_KEYS = "(other)"

@@ -80,8 +80,7 @@ class ThrottleStats(Struct):
 
 
 class QueueStats(Reply):
-    """A queue's counters (since its shard started) and a page of its keys, with the share of the counters that these keys
-    have."""
+    """A queue's counters (since its shard started) and a page of its keys, with these keys' share of the counters."""
 
     info: QueueInfo
     oldest_pending_ms: int
@@ -154,8 +153,7 @@ class Template(Struct):
 
 
 class PutTemplate(Command):
-    """Set the template of a pattern: a queue's name, or the beginning of names and ``*``. Answered like
-    :class:`SetConfig`."""
+    """Set the template of a pattern: a queue's name, or the beginning of names and ``*``. Answered as :class:`SetConfig`."""
 
     opcode: ClassVar[int] = 46
     reply: ClassVar[type[Reply]] = ConfigChange

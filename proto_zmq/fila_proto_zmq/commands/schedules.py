@@ -110,8 +110,7 @@ class ScheduleDeleted(Reply):
 
 
 class DeleteSchedule(Command):
-    """Delete the schedule of the routing key. Its messages in queues stay, and one on its way arrives. One that waits is
-    given up."""
+    """Delete the schedule of the routing key. Enqueued messages stay, one on its way arrives, one that waits is given up."""
 
     opcode: ClassVar[int] = 25
     reply: ClassVar[type[Reply]] = ScheduleDeleted

@@ -31,8 +31,7 @@ class Command(Struct):
 
 
 class Histogram(Struct):
-    """Observations by size: ``counts[i]`` were at most ``bounds[i]`` and more than the bound before it; the last one has no
-    bound."""
+    """Observations by size: ``counts[i]`` were at most ``bounds[i]``, and more than the bound before. The last has none."""
 
     bounds: list[int]
     counts: list[int]
@@ -62,8 +61,7 @@ _N = TypeVar("_N", bound=Named)
 
 
 def join_pages(pages: Iterable[tuple[list[_N], bool]], count_max: int) -> tuple[list[_N], bool]:
-    """Join pages of a list, each with whether more follows, into one: up to the first name after which one of them may lack
-    something."""
+    """Join pages of a list, each with whether more follows, up to the first name after which one may lack something."""
     pages = list(pages)
     found = sorted((each for page, _ in pages for each in page), key=lambda each: each.name)
     end = min((page[-1].name for page, more in pages if more and page), default=None)

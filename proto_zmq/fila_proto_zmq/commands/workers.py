@@ -232,8 +232,7 @@ class TransferMessages(Command):
 
 
 class MessagesTransferred(Command):
-    """Confirm that all messages of a stream up to number ``last`` are durable on ``from_shard``, except ``refused``, which
-    the sender keeps."""
+    """Confirm that a stream's messages up to ``last`` are durable on ``from_shard``; the sender keeps the ``refused``."""
 
     opcode: ClassVar[int] = 91
     to_shard: int

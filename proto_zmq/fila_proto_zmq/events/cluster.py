@@ -134,8 +134,7 @@ class BackupTaken(Event):
 
 
 class CheckpointKept(Event):
-    """A checkpoint of a shard on a replicated log is at the target. The log may forget what the checkpoint before it does not
-    need."""
+    """A checkpoint of a shard on a replicated log is at the target. The log may forget all that only earlier ones need."""
 
     event = "checkpoint.kept"
     target: str

@@ -55,8 +55,7 @@ class WorkerLeft(Event):
 
 
 class ShardMoved(Event):
-    """A shard has gone from one worker to another because an operator asked for it; ``outage_ms``: how long it did not
-    serve."""
+    """A shard has gone from one worker to another, as an operator asked; ``outage_ms``: how long it did not serve."""
 
     event = "shard.moved"
     shard: int

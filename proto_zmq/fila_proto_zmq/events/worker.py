@@ -49,8 +49,7 @@ class CopyBeginning(Event):
 
 
 class CheckpointFailed(Event):
-    """A checkpoint of a shard on a replicated log was not made. It is tried again; the shard serves on, and its log grows
-    meanwhile."""
+    """A checkpoint of a shard on a replicated log failed, and is tried again. The shard serves, its log grows meanwhile."""
 
     event = "shard.checkpoint_failed"
     level = "error"
@@ -61,8 +60,7 @@ class CheckpointFailed(Event):
 
 
 class ProcessDeposed(Event):
-    """This worker ends at once, because a shard that it led may have another leader by now; it is started again as a
-    follower."""
+    """This worker ends at once, because a shard that it led may have another leader; it is started again as a follower."""
 
     event = "process.deposed"
     level = "warning"
