@@ -242,6 +242,11 @@ def plain_text(what: str, text: Any, hint: str) -> str:
     return str.__str__(text)
 
 
+def config_key(key: Any) -> str:
+    """Return a key of the runtime config."""
+    return plain_text("key", key, "for example 'throttle:provider:rate'")
+
+
 def several(what: str, items: Any) -> Iterable[Any]:
     """Return an iterable; its items are not checked here."""
     if not isinstance(items, Iterable):

@@ -9,6 +9,7 @@ from fila_cluster.client.message import BytesLike, Message, ScheduledOptions
 from fila_cluster.client.schedule import Schedule, schedule
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import Command
+from fila_proto_zmq.names import check_schedule_name
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ class AsyncScheduling:
         Args:
             name: The name of the schedule.
         """
-        found: commands.ScheduleFound = await self.request(schedules.get_schedule(name))
+        found: commands.ScheduleFound = await self.request(Request(check_schedule_name(name), commands.GetSchedule()))
         return None if found.schedule is None else schedule(found.schedule)
 
     async def list_schedules(self, prefix: str = "") -> list[Schedule]:
@@ -77,7 +78,7 @@ class AsyncScheduling:
         Args:
             prefix: The first characters of the names.
         """
-        return [schedule(view) for view in await self._walk(schedules.ListingSchedules(prefix))]
+        return [schedule(view) for view in await self._walk(schedules.listed_schedules(prefix))]
 
     async def delete_schedule(self, name: str) -> bool:
         """Delete a schedule; return whether there was one.
@@ -87,7 +88,7 @@ class AsyncScheduling:
         Args:
             name: The name of the schedule.
         """
-        deleted: commands.ScheduleDeleted = await self.request(schedules.delete_schedule(name))
+        deleted: commands.ScheduleDeleted = await self.request(Request(check_schedule_name(name), commands.DeleteSchedule()))
         return deleted.existed
 
     async def request(self, command: Command | Request) -> Any:

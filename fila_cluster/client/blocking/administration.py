@@ -7,7 +7,7 @@ The questions and the meaning of their answers are in :mod:`fila_cluster.client.
 
 from typing import Any, Literal, TypeVar, Unpack
 
-from fila_cluster.client import views
+from fila_cluster.client import checks, views
 from fila_cluster.client.calls import backlog, cluster, queues
 from fila_cluster.client.calls.explain import Explaining
 from fila_cluster.client.calls.request import Request, Steps
@@ -16,6 +16,9 @@ from fila_cluster.client.message import MessageState, MessageView
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.ids import parse_id
+from fila_proto_zmq.limits import ACTS_LISTED_MAX
+from fila_proto_zmq.names import check_new_queue_name, check_pattern
 
 T = TypeVar("T")
 
@@ -68,7 +71,7 @@ class Administration:
             lua_timeout=lua_timeout,
             lua_memory_limit=lua_memory_limit,
         )
-        self.request(queues.create_queue(name, options))
+        self.request(Request(check_new_queue_name(name), commands.CreateQueue(queues.encode(options)[0])))
 
     def update_queue(self, name: str, **options: Unpack[queues.QueueOptions]) -> None:
         """Change some of the options of :meth:`create_queue`, for all that happens from now on. The others stay.
@@ -83,7 +86,7 @@ class Administration:
             LuaCompilationError: A script does not compile. The queue keeps its options.
             TypeError: There is no option of this name.
         """
-        self.request(queues.update_queue(name, options))
+        self.request(Request(checks.queue_name(name), commands.UpdateQueue(*queues.encode(options))))
 
     def delete_queue(self, name: str, *, force: bool = False) -> None:
         """Delete a queue with its messages, and its dead letter queue.
@@ -96,7 +99,7 @@ class Administration:
             QueueNotFoundError: There is no such queue.
             DeadLetterQueueNotEmptyError: It has dead letters, and ``force`` is not set.
         """
-        self.request(queues.delete_queue(name, force))
+        self.request(Request(checks.queue_name(name), commands.DeleteQueue(bool(force))))
 
     def put_template(self, pattern: str, **options: Unpack[queues.QueueOptions]) -> None:
         """Set the options of queues that the first enqueue creates: those whose names match ``pattern``.
@@ -111,7 +114,7 @@ class Administration:
             LuaCompilationError: A script does not compile. The earlier template stays.
             TypeError: There is no option of this name.
         """
-        self.request(queues.put_template(pattern, options))
+        self.request(commands.PutTemplate(check_pattern(pattern), queues.encode(options)[0]))
 
     def get_template(self, pattern: str) -> queues.QueueOptions | None:
         """Return the options of a template that are not the defaults; None if there is no template of this pattern.
@@ -119,7 +122,7 @@ class Administration:
         Args:
             pattern: The pattern, as it was put.
         """
-        found: commands.TemplateList = self.request(queues.get_template(pattern))
+        found: commands.TemplateList = self.request(commands.GetTemplate(check_pattern(pattern)))
         return queues.decode(found.templates[0].options) if found.templates else None
 
     def list_templates(self, prefix: str = "") -> dict[str, queues.QueueOptions]:
@@ -128,7 +131,7 @@ class Administration:
         Args:
             prefix: The first characters of the patterns.
         """
-        return {each.pattern: queues.decode(each.options) for each in self._walk(queues.ListingTemplates(prefix))}
+        return {each.pattern: queues.decode(each.options) for each in self._walk(queues.listed_templates(prefix))}
 
     def delete_template(self, pattern: str) -> bool:
         """Delete a template, and return whether there was one. The queues that it made stay.
@@ -136,7 +139,7 @@ class Administration:
         Args:
             pattern: The pattern, as it was put.
         """
-        change: commands.ConfigChange = self.request(queues.delete_template(pattern))
+        change: commands.ConfigChange = self.request(commands.DeleteTemplate(check_pattern(pattern)))
         return change.existed
 
     def list_queues(self, prefix: str = "") -> list[views.QueueInfo]:
@@ -180,7 +183,8 @@ class Administration:
         Raises:
             QueueNotFoundError: There is no such queue.
         """
-        self.request(queues.pause(name, fairness_key, paused=True))
+        pause = commands.Pause(True, checks.only_fairness_key(fairness_key))
+        self.request(Request(checks.queue_name(name), pause))
 
     def resume(self, name: str, *, fairness_key: str | None = None) -> None:
         """End a pause of a queue, or of one of its fairness keys.
@@ -192,7 +196,8 @@ class Administration:
         Raises:
             QueueNotFoundError: There is no such queue.
         """
-        self.request(queues.pause(name, fairness_key, paused=False))
+        resume = commands.Pause(False, checks.only_fairness_key(fairness_key))
+        self.request(Request(checks.queue_name(name), resume))
 
     # --- a backlog ----------------------------------------------------------------------------------------------------
 
@@ -232,7 +237,8 @@ class Administration:
             QueueNotFoundError: There is no such queue.
             MessageNotFoundError: The message is not in the queue.
         """
-        cancelled: commands.Cancelled = self.request(backlog.cancel(queue, message_id))
+        request = Request(checks.queue_name(queue), commands.Cancel(*parse_id(message_id)))
+        cancelled: commands.Cancelled = self.request(request)
         return cancelled.removed
 
     def purge_queue(self, name: str, *, fairness_key: str | None = None) -> int:
@@ -295,14 +301,14 @@ class Administration:
 
     def cluster_status(self) -> views.ClusterStatus:
         """Return the cluster's workers as the router sees them."""
-        return views.cluster_status(self.request(cluster.cluster_status()))
+        return views.cluster_status(self.request(commands.GetClusterStatus()))
 
     def hosts(self) -> views.HostList:
         """Return which host leads and follows which shard, and how far each copy is.
 
         A cluster without a replicated log has no hosts: ``workers`` and ``silent`` are empty.
         """
-        return views.hosts(self.request(cluster.hosts()))
+        return views.hosts(self.request(commands.GetHosts()))
 
     def set_config(self, key: str, value: str) -> None:
         """Set a key of the runtime config for the whole cluster, durably. Every later enqueue, anywhere, sees it.
@@ -316,7 +322,8 @@ class Administration:
         Raises:
             InvalidConfigError: The key or the value is not acceptable. The old value stays.
         """
-        self.request(cluster.set_config(key, value))
+        text = checks.plain_text("value", value, "for example str(value)")
+        self.request(commands.SetConfig(checks.config_key(key), text))
 
     def get_config(self, key: str) -> str | None:
         """Return the value of a key of the runtime config; None if it has none.
@@ -324,7 +331,7 @@ class Administration:
         Args:
             key: The key.
         """
-        found: commands.ConfigValues = self.request(cluster.get_config(key))
+        found: commands.ConfigValues = self.request(commands.GetConfig(checks.config_key(key)))
         return next(iter(found.values.values()), None)
 
     def list_config(self, prefix: str = "") -> dict[str, str]:
@@ -333,7 +340,8 @@ class Administration:
         Args:
             prefix: The first characters of the keys.
         """
-        found: commands.ConfigValues = self.request(cluster.list_config(prefix))
+        text = checks.plain_text("prefix", prefix, "the first characters of the keys to list")
+        found: commands.ConfigValues = self.request(commands.ListConfig(text))
         return dict(sorted(found.values.items()))
 
     def delete_config(self, key: str) -> bool:
@@ -342,7 +350,7 @@ class Administration:
         Args:
             key: The key.
         """
-        change: commands.ConfigChange = self.request(cluster.delete_config(key))
+        change: commands.ConfigChange = self.request(commands.SetConfig(checks.config_key(key), None))
         return change.existed
 
     def config_history(
@@ -357,7 +365,7 @@ class Administration:
             limit: The most changes to return.
             before: Only changes before this version; None: up to the latest.
         """
-        return views.config_edits(self._walk(cluster.ListingConfigHistory(key, limit, before)))
+        return views.config_edits(self._walk(cluster.config_history(key, limit, before)))
 
     def undo_config(self, version: int, *, force: bool = False) -> None:
         """Set the key that a version changed back to its value before, as a new version.
@@ -370,7 +378,8 @@ class Administration:
             InvalidConfigError: The key was changed since, and ``force`` is not set; or the broker does not keep that
                 version.
         """
-        self.request(cluster.undo_config(version, force))
+        number = checks.whole_number("version", version, 1, 2**63 - 1)
+        self.request(commands.UndoConfig(number, bool(force)))
 
     # --- operation ----------------------------------------------------------------------------------------------------
 
@@ -381,7 +390,8 @@ class Administration:
         Args:
             limit: The most acts to return, up to 1,000.
         """
-        return views.acts(self.request(cluster.audit(limit)))
+        count = checks.whole_number("limit", limit, 1, ACTS_LISTED_MAX)
+        return views.acts(self.request(commands.ListActs(count)))
 
     def connections(self, *, limit: int = 1000) -> list[views.ConnectionInfo]:
         """Return the clients that are connected, by name. The client's timeout counts anew for each five hundred.
@@ -389,7 +399,7 @@ class Administration:
         Args:
             limit: The most clients to return.
         """
-        return views.connections(self._walk(cluster.ListingConnections(limit)))
+        return views.connections(self._walk(cluster.listed_connections(limit)))
 
     def close_connection(self, client: str) -> None:
         """End the session of a client.
@@ -403,7 +413,8 @@ class Administration:
         Raises:
             InvalidArgumentError: There is no such client, or it is the one that asks.
         """
-        self.request(cluster.close_connection(client))
+        name = checks.plain_text("client", client, "a name that connections() shows")
+        self.request(commands.CloseConnection(name))
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from fila_cluster.client.message import BytesLike, Message, ScheduledOptions
 from fila_cluster.client.schedule import Schedule, schedule
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import Command
+from fila_proto_zmq.names import check_schedule_name
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ class Scheduling:
         Args:
             name: The name of the schedule.
         """
-        found: commands.ScheduleFound = self.request(schedules.get_schedule(name))
+        found: commands.ScheduleFound = self.request(Request(check_schedule_name(name), commands.GetSchedule()))
         return None if found.schedule is None else schedule(found.schedule)
 
     def list_schedules(self, prefix: str = "") -> list[Schedule]:
@@ -79,7 +80,7 @@ class Scheduling:
         Args:
             prefix: The first characters of the names.
         """
-        return [schedule(view) for view in self._walk(schedules.ListingSchedules(prefix))]
+        return [schedule(view) for view in self._walk(schedules.listed_schedules(prefix))]
 
     def delete_schedule(self, name: str) -> bool:
         """Delete a schedule; return whether there was one.
@@ -89,7 +90,7 @@ class Scheduling:
         Args:
             name: The name of the schedule.
         """
-        deleted: commands.ScheduleDeleted = self.request(schedules.delete_schedule(name))
+        deleted: commands.ScheduleDeleted = self.request(Request(check_schedule_name(name), commands.DeleteSchedule()))
         return deleted.existed
 
     def request(self, command: Command | Request) -> Any:

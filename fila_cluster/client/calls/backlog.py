@@ -16,35 +16,6 @@ _LIMIT_MAX = 2**63 - 1
 _STATES = ("pending", "delayed", "leased")
 
 
-def cancel(queue: Any, message_id: Any) -> Request:
-    """Remove one message."""
-    return Request(checks.queue_name(queue), commands.Cancel(*parse_id(message_id)))
-
-
-class Purging:
-    """One ``purge_queue``; its result is how many messages were removed.
-
-    It ends when it has removed as many as there were at the first step: later enqueues do not keep it going.
-    """
-
-    def __init__(self, queue: Any, fairness_key: Any) -> None:
-        self.result = 0
-        self._request = Request(checks.queue_name(queue), commands.PurgeQueue(checks.only_fairness_key(fairness_key)))
-        self._total: int | None = None
-        self._over = False
-
-    def next_request(self) -> Request | None:
-        """Return the next request; None when it is done."""
-        return None if self._over else self._request
-
-    def answered(self, purged: commands.Purged) -> None:
-        """Count a step."""
-        if self._total is None:
-            self._total = purged.count + purged.remaining
-        self.result += purged.count
-        self._over = purged.count == 0 or purged.remaining == 0 or self.result >= self._total
-
-
 class Browsing(Paging[MessageView]):
     """One ``browse``; its result is the list of messages."""
 
@@ -103,33 +74,51 @@ IDS_MAX: Final = 1000
 _STEP: Final = 1000
 
 
-class Redriving:
-    """One ``redrive``; its result is how many messages went back.
+class _Counted:
+    """The :class:`Steps` of a command that works off messages, a bounded number at a time. ``result``: how many so far.
 
-    One of all messages (``count`` 0) ends when as many went as there were at the first step: messages that come back because
-    their queue is gone, or fail again meanwhile, do not keep it going.
+    One of all messages (``count`` 0) ends when as many are done as there were at the first step: messages that come later,
+    or come back, do not keep it going.
     """
 
-    def __init__(self, dlq: Any, count: Any, fairness_key: Any) -> None:
+    def __init__(self, queue: Any, fairness_key: Any, count: Any = 0) -> None:
         self.result = 0
-        self._queue = checks.queue_name(dlq)
+        self._queue = checks.queue_name(queue)
         self._count = checks.whole_number("count", count, 0, COUNT_MAX)
         self._fairness_key = checks.only_fairness_key(fairness_key)
         self._over = False
 
     def next_request(self) -> Request | None:
         """Return the next request; None when it is done."""
-        if self._over:
-            return None
-        step = min(self._count - self.result, _STEP) if self._count else _STEP
-        return Request(self._queue, commands.Redrive(step, self._fairness_key))
+        return None if self._over else Request(self._queue, self._step())
 
-    def answered(self, redriven: commands.Redriven) -> None:
+    def _step(self) -> commands.Command:
+        """Return the command of the next step."""
+        raise NotImplementedError
+
+    def answered(self, step: commands.Purged | commands.Redriven) -> None:
         """Count a step."""
         if not self._count:
-            self._count = redriven.count + redriven.remaining
-        self.result += redriven.count
-        self._over = redriven.count == 0 or redriven.remaining == 0 or self.result >= self._count
+            self._count = step.count + step.remaining
+        self.result += step.count
+        self._over = step.count == 0 or step.remaining == 0 or self.result >= self._count
+
+
+class Purging(_Counted):
+    """One ``purge_queue``; its result is how many messages were removed."""
+
+    def _step(self) -> commands.Command:
+        return commands.PurgeQueue(self._fairness_key)
+
+
+class Redriving(_Counted):
+    """One ``redrive``; its result is how many messages went back."""
+
+    def __init__(self, dlq: Any, count: Any, fairness_key: Any) -> None:
+        super().__init__(dlq, fairness_key, count)
+
+    def _step(self) -> commands.Command:
+        return commands.Redrive(min(self._count - self.result, _STEP) if self._count else _STEP, self._fairness_key)
 
 
 class PickedRedriving:

@@ -1,15 +1,15 @@
 """Calls about queues: create, change, delete, list, count, pause, describe."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Literal, TypedDict, cast
 
 from fila_cluster.client import checks
-from fila_cluster.client.calls.request import AsksLater, Paging, Request
+from fila_cluster.client.calls.request import AsksLater, Listing, Paging, Request
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import QUEUE_OPTIONS, Option
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import SCRIPT_BYTES_MAX
-from fila_proto_zmq.names import check_new_queue_name, check_pattern
 
 
 class QueueOptions(TypedDict, total=False):
@@ -81,16 +81,6 @@ def encode(given: Mapping[str, Any]) -> tuple[commands.QueueOptions, list[str]]:
     return options, fields
 
 
-def create_queue(name: Any, options: Mapping[str, Any]) -> Request:
-    """Create a queue."""
-    return Request(check_new_queue_name(name), commands.CreateQueue(encode(options)[0]))
-
-
-def update_queue(name: Any, options: Mapping[str, Any]) -> Request:
-    """Change some of a queue's options."""
-    return Request(checks.queue_name(name), commands.UpdateQueue(*encode(options)))
-
-
 def decode(options: commands.QueueOptions) -> QueueOptions:
     """Return the options that are not the defaults, as :func:`encode` takes them."""
     values = ((option, getattr(options, option.field)) for option in QUEUE_OPTIONS.values())
@@ -98,45 +88,10 @@ def decode(options: commands.QueueOptions) -> QueueOptions:
     return cast(QueueOptions, given)
 
 
-def put_template(pattern: Any, options: Mapping[str, Any]) -> Request:
-    """Set the template of a pattern."""
-    return Request("", commands.PutTemplate(check_pattern(pattern), encode(options)[0]))
-
-
-def get_template(pattern: Any) -> Request:
-    """Ask for the template of a pattern."""
-    return Request("", commands.GetTemplate(check_pattern(pattern)))
-
-
-def delete_template(pattern: Any) -> Request:
-    """Delete the template of a pattern."""
-    return Request("", commands.DeleteTemplate(check_pattern(pattern)))
-
-
-class ListingTemplates(Paging[commands.Template]):
-    """One ``list_templates``; its result is the list of templates."""
-
-    def __init__(self, prefix: Any) -> None:
-        super().__init__()
-        self._prefix = checks.plain_text("prefix", prefix, "the first characters of the patterns to list")
-
-    def _ask(self) -> Request:
-        after = self.result[-1].pattern if self.result else ""
-        return Request("", commands.ListTemplates(self._prefix, after))
-
-    def answered(self, page: commands.TemplateList) -> None:
-        """Take in a page."""
-        self._add(page.templates, more=page.more)
-
-
-def delete_queue(name: Any, force: Any) -> Request:
-    """Delete a queue."""
-    return Request(checks.queue_name(name), commands.DeleteQueue(bool(force)))
-
-
-def pause(name: Any, fairness_key: Any, *, paused: bool) -> Request:
-    """Pause or resume a queue, or one of its fairness keys."""
-    return Request(checks.queue_name(name), commands.Pause(paused, checks.only_fairness_key(fairness_key)))
+def listed_templates(prefix: Any) -> Listing[commands.Template]:
+    """Return the steps of ``list_templates``."""
+    text = checks.plain_text("prefix", prefix, "the first characters of the patterns to list")
+    return Listing(lambda last, _: commands.ListTemplates(text, last.pattern if last else ""), attrgetter("templates"))
 
 
 class ListingQueues(Paging[commands.QueueInfo]):

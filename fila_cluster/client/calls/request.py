@@ -1,7 +1,7 @@
 """Requests: a command for the cluster or for a queue, and calls that take several of them."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fila_cluster.client import checks
@@ -98,3 +98,28 @@ class Paging(Generic[Entry]):
         """
         self.result += entries
         self._over = not more or not entries or len(self.result) >= self._limit
+
+
+class Listing(Paging[Entry]):
+    """A list whose next page is asked for by the last entry so far.
+
+    ``ask``: returns the command for the page after an entry, None at first, of at most so many entries. ``entries``: returns
+    those of an answer.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Entry | None, int], commands.Command],
+        entries: Callable[[Any], list[Entry]],
+        limit: int = sys.maxsize,
+        page_max: int = 0,
+    ) -> None:
+        super().__init__(limit)
+        self._ask_after, self._entries, self._page_max = ask, entries, page_max
+
+    def _ask(self) -> Request:
+        return Request("", self._ask_after(self.result[-1] if self.result else None, self._count(self._page_max)))
+
+    def answered(self, page: Any) -> None:
+        """Take in a page."""
+        self._add(self._entries(page), more=page.more)

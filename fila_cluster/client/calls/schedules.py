@@ -1,9 +1,10 @@
 """Calls about schedules."""
 
+from operator import attrgetter
 from typing import Any
 
 from fila_cluster.client import checks
-from fila_cluster.client.calls.request import Paging, Request
+from fila_cluster.client.calls.request import Listing, Request
 from fila_cluster.client.message import Message
 from fila_cluster.client.protocol.encoding import seal_message, seal_rows
 from fila_proto_zmq import commands
@@ -37,26 +38,7 @@ def _expression(cron: Any) -> str:
     return text
 
 
-def get_schedule(name: Any) -> Request:
-    """Ask for a schedule."""
-    return Request(check_schedule_name(name), commands.GetSchedule())
-
-
-def delete_schedule(name: Any) -> Request:
-    """Delete a schedule."""
-    return Request(check_schedule_name(name), commands.DeleteSchedule())
-
-
-class ListingSchedules(Paging[commands.ScheduleView]):
-    """One ``list_schedules``; its result is the list."""
-
-    def __init__(self, prefix: Any) -> None:
-        super().__init__()
-        self._prefix = checks.plain_text("prefix", prefix, "the first characters of the names to list")
-
-    def _ask(self) -> Request:
-        return Request("", commands.ListSchedules(self._prefix, self.result[-1].name if self.result else ""))
-
-    def answered(self, page: commands.ScheduleList) -> None:
-        """Take in a page."""
-        self._add(page.schedules, more=page.more)
+def listed_schedules(prefix: Any) -> Listing[commands.ScheduleView]:
+    """Return the steps of ``list_schedules``."""
+    text = checks.plain_text("prefix", prefix, "the first characters of the names to list")
+    return Listing(lambda last, _: commands.ListSchedules(text, last.name if last else ""), attrgetter("schedules"))

@@ -73,10 +73,7 @@ class Pulsed(Reply):
 
 
 class Pulse(Command):
-    """Show that a worker lives.
-
-    The router answers with an error if the worker has to register again.
-    """
+    """Show that a worker lives. The router answers with an error if the worker has to register again."""
 
     opcode: ClassVar[int] = 81
     reply: ClassVar[type[Reply]] = Pulsed
