@@ -8,16 +8,19 @@ import pytest
 
 from tests.architecture.sources import PACKAGES, ROOT
 
-PAGES = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs/decisions").glob("*.md"))]
+READMES = [ROOT / folder / "README.md" for folder in ("proto_zmq", "router", "worker", "tests", "tests/simulation")]
+PAGES = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs/decisions").glob("*.md")), *READMES]
 CODE = ["fila_cluster", "proto_zmq", "router", "worker", "tests", "benchmarks", "examples", ".ci"]
-BASES = [ROOT, *{folder.parent for folder in PACKAGES.values()}]
+BASES = [ROOT, *PACKAGES.values(), *{folder.parent for folder in PACKAGES.values()}]
+BASES += [PACKAGES["fila_worker"] / "core", ROOT / "tests/support", *(page.parent for page in READMES)]
 """Where a path may begin."""
 THEIRS = {
+    "FILA_KAFKA_CACHE": "the shell",
     "on_commit": "Django",
     "OrderedDict": "Python",
     "TCP_USER_TIMEOUT": "Linux",
 }
-"""Names that other projects define."""
+"""Names that are defined elsewhere."""
 
 
 def mentions(page: Path) -> list[str]:
@@ -56,7 +59,7 @@ def exists(mention: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_everything_that_a_page_mentions_exists(page: Path) -> None:
     assert [mention for mention in mentions(page) if not exists(mention)] == []
 
