@@ -16,7 +16,7 @@ from typing import TypeAlias
 from fila_proto_zmq import commands as c
 from fila_proto_zmq.codec import encode_command
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Answer, Call, Effect, Push
+from fila_worker.core.effects import Answer, ClientCall, Effect, Push
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.shard import Shard
@@ -51,7 +51,7 @@ class Driver:
             command, queue, client = self.waiting.popleft()
             self.requests += 1
             numbers.append(self.requests)
-            self.shard.apply(Call(client, self.requests, queue, self.now_ms), command)
+            self.shard.apply(ClientCall(client, self.requests, queue, self.now_ms), command)
         effects: list[Effect] = self.shard.turn(self.now_ms)
         for effect in effects:
             effect.frames()

@@ -22,9 +22,9 @@ import zmq
 
 from benchmarks.harness.machine import ROOT
 from benchmarks.harness.workload import Benchmark, Run, number
-from fila_process.clock import Clock
+from fila_process.clock import ProcessClock
 from fila_process.journal import Journal
-from fila_process.parent import Heartbeat
+from fila_process.parent import ParentHeartbeat
 from fila_proto_zmq import commands as c
 from fila_proto_zmq.codec import decode_body, encode_command, encode_reply, from_fault
 from fila_proto_zmq.events import LogSettings
@@ -122,11 +122,11 @@ class Worker:
             doors=[f"ipc://{directory / 'worker'}"], log=LogSettings(level="error"),
         )  # fmt: skip
         self._pipe = os.pipe()
-        self._stop, wakeup, self._clock = _BetweenPasses(), Wakeup(), Clock()
+        self._stop, wakeup, self._clock = _BetweenPasses(), Wakeup(), ProcessClock()
         self._process = open_host(settings, self._clock.now_ms(), wakeup.set)
         self._loop = _SleeplessLoop(
             settings, self._process, self._clock, self._stop, Journal("worker-0", settings.log),  # type: ignore[arg-type]
-            Heartbeat(self._pipe[0]), wakeup,
+            ParentHeartbeat(self._pipe[0]), wakeup,
         )  # fmt: skip
         self._loop._links.register(self._clock.now_ms())
         self._requests = self._epoch = 0

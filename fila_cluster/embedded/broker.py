@@ -31,7 +31,7 @@ from fila_cluster.embedded.joined import Joined, Joint
 from fila_cluster.errors import FilaError, InvalidArgumentError, StorageError
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor.data_dir import DataDir, DirectoryInUseError
-from fila_process.clock import Clock
+from fila_process.clock import ProcessClock
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.limits import LEASE_MS_MAX
 from fila_proto_zmq.outages import OPENING
@@ -104,7 +104,7 @@ class Broker:
         self._stop_at = math.inf
         """When the thread is to stop."""
         self._failure: Exception | None = None
-        self._clock = Clock()
+        self._clock = ProcessClock()
         self._data_dir = _claim(self)
         try:
             settings = WorkerSettings(

@@ -138,13 +138,13 @@ def _wait_ms(opcode: int, body: Any) -> int:
         return 0
 
 
-class Asked(Protocol):
+class OpenQuestion(Protocol):
     """A question that a client waits for."""
 
     client: bytes
 
 
-def has_share(client: bytes, open_now: Collection[Asked], calls_max: int) -> bool:
+def has_share(client: bytes, open_now: Collection[OpenQuestion], calls_max: int) -> bool:
     """Return whether ``client`` may have one more of few places. Counts all of them when half of the places are taken."""
     if len(open_now) < calls_max // 2:
         return True

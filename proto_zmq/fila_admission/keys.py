@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, Final
 
-from fila_admission.permissions import ADMIN, EVERYTHING, KINDS, NAMING, Need, Permissions, named_queues, need_of
+from fila_admission.permissions import ADMIN, EVERYTHING, KINDS, NAMING, NeededPermission, Permissions, named_queues, need_of
 from fila_proto_zmq.commands import ApiKey, KeyView
 from fila_proto_zmq.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 
@@ -79,16 +79,16 @@ class Key:
                 raise self.denied(f"{need.value}:{queue}")
             if opcode in NAMING:
                 self._check_named(opcode, queue, body)
-        elif need is Need.KNOW:
+        elif need is NeededPermission.KNOW:
             if not permissions.know(queue):
                 raise self.denied(f"any permission on {queue!r}")
-        elif need is Need.KNOW_ALL:
+        elif need is NeededPermission.KNOW_ALL:
             if not permissions.know_all():
                 raise self.denied(need.value)
-        elif need is Need.GOVERN_SOME:
+        elif need is NeededPermission.GOVERN_SOME:
             if not permissions.allow_some(ADMIN):
                 raise self.denied(f"{ADMIN}:PATTERN")
-        elif need is not Need.NOTHING and not permissions.govern(EVERYTHING):
+        elif need is not NeededPermission.NOTHING and not permissions.govern(EVERYTHING):
             raise self.denied(need.value)
 
     def _check_named(self, opcode: int, queue: str, body: Any) -> None:

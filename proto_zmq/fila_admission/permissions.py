@@ -106,7 +106,7 @@ class Permissions:
         return all(self.govern(Permission.parse(text).pattern) for text in allow)
 
 
-class Need(Enum):
+class NeededPermission(Enum):
     """The permission that a request needs."""
 
     PRODUCE = PRODUCE
@@ -124,30 +124,30 @@ class Need(Enum):
 _NEEDS: Final = {
     command.opcode: need
     for need, commands in {
-        Need.PRODUCE: (wire.Enqueue, wire.OpenBatch, wire.SealBatch, wire.AbandonBatch),
-        Need.CONSUME: (
+        NeededPermission.PRODUCE: (wire.Enqueue, wire.OpenBatch, wire.SealBatch, wire.AbandonBatch),
+        NeededPermission.CONSUME: (
             wire.Receive, wire.Subscribe, wire.Unsubscribe, wire.Heartbeat, wire.Goodbye, wire.CancelReceive, wire.Settle,
             wire.Extend, wire.Browse, wire.OpenView, wire.BrowseView, wire.Reserve, wire.FetchReserved,
             wire.RenewReservation, wire.EndReservation,
         ),
-        Need.ADMIN: (
+        NeededPermission.ADMIN: (
             wire.CreateQueue, wire.DeleteQueue, wire.UpdateQueue, wire.PurgeQueue, wire.Pause, wire.Cancel, wire.Redrive,
             wire.PutSchedule, wire.GetSchedule, wire.DeleteSchedule, wire.PutTemplate, wire.DeleteTemplate,
         ),
-        Need.KNOW: (wire.GetQueueStats, wire.DescribeQueue, wire.Explain, wire.GetTemplate),
-        Need.NOTHING: (
+        NeededPermission.KNOW: (wire.GetQueueStats, wire.DescribeQueue, wire.Explain, wire.GetTemplate),
+        NeededPermission.NOTHING: (
             wire.GetPlacement, wire.GetClusterStatus, wire.GetHosts, wire.GetOwnKey, wire.ListQueues, wire.ListSchedules,
         ),
-        Need.KNOW_ALL: (wire.GetMetrics,),
-        Need.GOVERN_SOME: (wire.CreateKey, wire.ListKeys, wire.RevokeKey, wire.GrantKey),
+        NeededPermission.KNOW_ALL: (wire.GetMetrics,),
+        NeededPermission.GOVERN_SOME: (wire.CreateKey, wire.ListKeys, wire.RevokeKey, wire.GrantKey),
     }.items()
     for command in commands
 }  # fmt: skip
 
 
-def need_of(opcode: int) -> Need:
+def need_of(opcode: int) -> NeededPermission:
     """Return what a request needs. One that is not listed here concerns the whole cluster."""
-    return _NEEDS.get(opcode, Need.GOVERN_ALL)
+    return _NEEDS.get(opcode, NeededPermission.GOVERN_ALL)
 
 
 def pattern_of(command: wire.Command) -> str:

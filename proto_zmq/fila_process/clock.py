@@ -4,7 +4,7 @@ Two clocks of the system are read. The *steady* one never jumps, and runs on whi
 such a clock (``CLOCK_BOOTTIME``). The *wall* clock is what people and other machines call the time, and is set now and then:
 by an operator, by NTP, after a sleep.
 
-:class:`Clock` is for what has a date (delays, times to live, leases, ids). It follows the wall clock forward at once, so that
+:class:`ProcessClock` is for what has a date (delays, times to live, leases, ids). It follows the wall clock forward at once, so that
 all processes agree, however long ago they were started. It never goes back: when the wall clock was set back, it runs slower
 until the two agree.
 
@@ -62,7 +62,7 @@ class Timekeeper:
         self._truest_ns, self._period_ends_ns = lead_ns, steady_ns + PERIOD_NS
 
 
-class Clock:
+class ProcessClock:
     """Unix milliseconds that follow the wall clock and never go back."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ def read_settings(kind: type[_Settings]) -> _Settings:
 BEAT_S: Final = 1.0
 
 
-class Heartbeat:
+class ParentHeartbeat:
     """Writes the sign of life. Call :meth:`beat` in every turn of the loop."""
 
     def __init__(self, parent_fd: int) -> None:

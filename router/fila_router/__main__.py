@@ -13,7 +13,7 @@ import zmq
 
 from fila_process.files import allow_many_connections
 from fila_process.journal import Journal
-from fila_process.parent import STDIN, Heartbeat, StopRequests, read_settings
+from fila_process.parent import STDIN, ParentHeartbeat, StopRequests, read_settings
 from fila_proto_zmq.commands import ApiKey
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped, RouterListening
 from fila_proto_zmq.version import VERSION
@@ -52,7 +52,7 @@ def serve(settings: RouterSettings) -> int:
         open_back(context, settings) as back,
     ):
         journal.tell([RouterListening(VERSION, settings.listen, settings.worker_listen, settings.shards_total)])
-        loop = RouterLoop(core, front, back, stop, journal, Heartbeat(STDIN), _saver(settings.auth))
+        loop = RouterLoop(core, front, back, stop, journal, ParentHeartbeat(STDIN), _saver(settings.auth))
         listening_at = time.monotonic()
         gc.freeze()
         try:

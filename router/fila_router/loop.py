@@ -13,9 +13,9 @@ import psutil
 import zmq
 
 from fila_admission.acts import ACT_OPCODES
-from fila_process.clock import Clock, SteadyClock
+from fila_process.clock import ProcessClock, SteadyClock
 from fila_process.journal import Journal
-from fila_process.parent import Heartbeat, StopRequests
+from fila_process.parent import ParentHeartbeat, StopRequests
 from fila_proto_zmq.commands import ApiKey, Hello
 from fila_proto_zmq.events import ProcessStopping
 from fila_router.core.router import Router
@@ -48,7 +48,7 @@ class RouterLoop:
         back: Socket,
         stop: StopRequests,
         journal: Journal,
-        heartbeat: Heartbeat,
+        heartbeat: ParentHeartbeat,
         save_keys: Callable[[list[ApiKey], int], None],
     ) -> None:
         """``save_keys``: stores all API keys with their version. They are on disk when it returns."""
@@ -60,7 +60,7 @@ class RouterLoop:
         self._journal = journal
         self._heartbeat = heartbeat
         self._clock = SteadyClock()  # the bank's rates hold however the wall clock is set
-        self._wall = Clock()
+        self._wall = ProcessClock()
         self._process = psutil.Process()
         self._measure_ms = 0
         self._poller = zmq.Poller()

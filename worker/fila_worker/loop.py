@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from fila_process.clock import Clock, SteadyClock
+from fila_process.clock import ProcessClock, SteadyClock
 from fila_process.files import allow_many_connections, connections_allowed
 from fila_process.journal import Journal
-from fila_process.parent import DEPOSED, STDIN, Heartbeat, StopRequests
+from fila_process.parent import DEPOSED, STDIN, ParentHeartbeat, StopRequests
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import (
     HostApart,
@@ -148,12 +148,14 @@ def run(settings: WorkerSettings) -> int:
     Raise :class:`UnfitStoreError` if the worker cannot start.
     """
     stop = StopRequests(STDIN)
-    clock = Clock()
+    clock = ProcessClock()
     began_ms = clock.now_ms()
     journal = Journal(settings.name, settings.log)
     allow_many_connections()
     wakeup = Wakeup()
-    loop = WorkerLoop(settings, open_host(settings, began_ms, wakeup.set), clock, stop, journal, Heartbeat(STDIN), wakeup)
+    loop = WorkerLoop(
+        settings, open_host(settings, began_ms, wakeup.set), clock, stop, journal, ParentHeartbeat(STDIN), wakeup
+    )
     _spare_the_collector()
     try:
         loop.run()
@@ -177,10 +179,10 @@ class WorkerLoop:
         self,
         settings: WorkerSettings,
         host: ShardProcess,
-        clock: Clock,
+        clock: ProcessClock,
         stop: StopRequests,
         journal: Journal,
-        heartbeat: Heartbeat,
+        heartbeat: ParentHeartbeat,
         wakeup: Wakeup,
     ) -> None:
         """``wakeup``: set when commits of the host are confirmed."""

@@ -29,7 +29,7 @@ from fila_cluster.ops.observer.login import Keys, Login
 from fila_cluster.ops.observer.settings import ObserverSettings, without_password
 from fila_cluster.ops.observer.tls import follow, tls_context
 from fila_process.journal import Journal
-from fila_process.parent import BEAT_S, Heartbeat
+from fila_process.parent import BEAT_S, ParentHeartbeat
 from fila_proto_zmq.events import DashboardLeftOut, LibraryFailed, LibraryWarned, ObserverServing, ProcessStopping, where
 
 HEAD_BYTES_MAX: Final = 64 * 1024
@@ -153,7 +153,7 @@ async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> Non
         contextlib.AsyncExitStack() as stack,
     ):
         watch = Watch(lambda: ask_metrics(client))
-        parts: list[Part] = [watch.run(), _beat(Heartbeat(stdin))]
+        parts: list[Part] = [watch.run(), _beat(ParentHeartbeat(stdin))]
         if listener is not None:
             history = History()
             door = await _door(stack, settings)
@@ -172,7 +172,7 @@ async def _door(stack: contextlib.AsyncExitStack, settings: ObserverSettings) ->
     return HttpApi(await stack.enter_async_context(AsyncClient(settings.endpoint, timeout=CLICK_S_MAX)))
 
 
-async def _beat(heartbeat: Heartbeat) -> None:
+async def _beat(heartbeat: ParentHeartbeat) -> None:
     """Show that the event loop turns."""
     while True:
         heartbeat.beat()

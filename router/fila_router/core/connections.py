@@ -18,7 +18,7 @@ from fila_router.core.answers import Frame
 from fila_router.core.fan_in import FanIns, Joined
 from fila_router.core.feature import EACH_TICK, ClientRequest, RouterFeature, RouterState
 from fila_router.core.sessions import RefusalLog, Sessions
-from fila_router.core.unread import MARK_FRAME, ClientSession
+from fila_router.core.unread import MARK_FRAME, RouterSession
 from fila_router.core.worker_state import WorkerState
 
 WORK_MS_MAX: Final = 1000
@@ -64,7 +64,7 @@ class ConnectionPage:
         there = [session for session in self._sessions.values() if session.connection.session is session]
         return wire.ConnectionList([self._view(session) for session in there], self._more and bool(there))
 
-    def _view(self, session: ClientSession) -> wire.ConnectionView:
+    def _view(self, session: RouterSession) -> wire.ConnectionView:
         work = self._work.get(session.client, [])
         return wire.ConnectionView(
             session.name,
@@ -142,7 +142,7 @@ class ConnectedClients(RouterFeature):
         self.state.sessions.sweep(now_ms)
 
 
-def session_named(name: str, sessions: Sessions) -> ClientSession:
+def session_named(name: str, sessions: Sessions) -> RouterSession:
     """Return the session of this name. Raise :class:`InvalidArgumentError` unless there is exactly one."""
     found = [session for session in sessions.by_client.values() if session.name == name] if name else []
     if not found:

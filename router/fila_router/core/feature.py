@@ -22,7 +22,7 @@ from fila_router.core.answers import OutgoingFrames, ReturnAddress, RouterCounte
 from fila_router.core.limits import RouterLimits
 from fila_router.core.routing import RoutingTable
 from fila_router.core.sessions import Sessions
-from fila_router.core.unread import ClientSession, Unread
+from fila_router.core.unread import RouterSession, Unread
 from fila_router.core.worker_state import WorkerState
 
 EACH_TICK: Final = -(1 << 62)
@@ -51,7 +51,7 @@ class ClusterSettings:
 class ClientRequest:
     """A request that is for no queue, and its session."""
 
-    session: ClientSession
+    session: RouterSession
     header: bytes
     key: bytes
     body: bytes

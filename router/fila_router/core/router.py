@@ -39,7 +39,7 @@ from fila_router.core.routing import RELAYED, addressee
 from fila_router.core.tokens.parks import ThrottleParks
 from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.tokens.token_grants import TokenGrants
-from fila_router.core.unread import ClientConnection, ClientSession
+from fila_router.core.unread import ClientConnection, RouterSession
 from fila_router.core.worker_state import WorkerState
 
 Body: TypeAlias = Any
@@ -133,7 +133,7 @@ class Router:
         return None
 
     def _forward(
-        self, worker: WorkerState, session: ClientSession, header: bytes, key: bytes, body: Body, shard: int, now_ms: int
+        self, worker: WorkerState, session: RouterSession, header: bytes, key: bytes, body: Body, shard: int, now_ms: int
     ) -> tuple[bytes, bytes] | None:
         """Note a request that goes to ``worker``; None if it is open there already."""
         client, in_flight = session.client, worker.in_flight
@@ -148,7 +148,7 @@ class Router:
         self._counters.to_workers += 1
         return worker.identity, client
 
-    def _begin_act(self, session: ClientSession, header: bytes, key: bytes, address: str, now_ms: int) -> None:
+    def _begin_act(self, session: RouterSession, header: bytes, key: bytes, address: str, now_ms: int) -> None:
         caller = (
             session.key.name if session.key else "",
             session.name or client_name(session.client),
@@ -178,12 +178,12 @@ class Router:
         """Note that a client's connection has ended."""
         self._sessions.ended(connection)
 
-    def _check_reads(self, session: ClientSession, opcode: int) -> None:
+    def _check_reads(self, session: RouterSession, opcode: int) -> None:
         """Raise for a request of a client that has to read first."""
         if not relieves(opcode) and not self.unread.may_ask(session.connection):
             raise too_busy(f"{session.connection.unread} bytes of answers and deliveries wait for this client to read them")
 
-    def _check_pages(self, worker: WorkerState, session: ClientSession, opcode: int, now_ms: int) -> None:
+    def _check_pages(self, worker: WorkerState, session: RouterSession, opcode: int, now_ms: int) -> None:
         """Raise for a page of a client that has to read first, or to wait for its open pages."""
         workers, client, connection = self._table.workers.values(), session.client, session.connection
         own = sum(each.in_flight.pages_of(client) for each in workers)
@@ -194,7 +194,7 @@ class Router:
     # --- requests for the router itself -------------------------------------------------------------------------------
 
     def _serve_client(
-        self, session: ClientSession, header: bytes, key: bytes, body: bytes, now_ms: int, address: str
+        self, session: RouterSession, header: bytes, key: bytes, body: bytes, now_ms: int, address: str
     ) -> tuple[bytes, bytes] | None:
         """Carry out a request for no queue. Return where to forward it; None if it is answered here, now or later."""
         command = _own_command(unpack_header(header), body)

@@ -11,7 +11,7 @@ from fila_proto_zmq.events import ClientRefused
 from fila_proto_zmq.ids import SESSION_BYTES, TAG_BYTES, client_name, client_of
 from fila_router.core.answers import RouterCounters
 from fila_router.core.limits import RouterLimits
-from fila_router.core.unread import NO_TAG, ClientConnection, ClientSession, Unread
+from fila_router.core.unread import NO_TAG, ClientConnection, RouterSession, Unread
 
 LOG_AGAIN_MS: Final = 10_000
 """How long one event stands for the refusals of its kind."""
@@ -53,7 +53,7 @@ class Sessions:
 
     def __init__(self, limits: RouterLimits, silence_ms_max: int, entropy: Callable[[int], bytes], unread: Unread) -> None:
         self.by_name: dict[bytes, ClientConnection] = {}
-        self.by_client: dict[bytes, ClientSession] = {}
+        self.by_client: dict[bytes, RouterSession] = {}
         self._limits = limits
         self._silence_ms_max = silence_ms_max
         self._entropy = entropy
@@ -66,7 +66,7 @@ class Sessions:
         """Return a new secret."""
         return self._entropy(SESSION_BYTES)
 
-    def on(self, name: bytes, now_ms: int) -> ClientSession:
+    def on(self, name: bytes, now_ms: int) -> RouterSession:
         """Return the session on a connection; without one, a new session that can't be resumed."""
         connection = self.by_name.get(name)
         if connection is None or connection.session is None:
@@ -74,7 +74,7 @@ class Sessions:
         connection.session.seen_ms = now_ms
         return connection.session
 
-    def resume(self, name: bytes, secret: bytes, key: Key | None, now_ms: int) -> ClientSession:
+    def resume(self, name: bytes, secret: bytes, key: Key | None, now_ms: int) -> RouterSession:
         """Put the client that holds ``secret``, and this API key, on this connection."""
         client = client_of(secret, key.digest if key else b"")
         connection, earlier = self.by_name.get(name), self.by_client.get(client)
@@ -87,17 +87,17 @@ class Sessions:
         session.since_ms = now_ms if earlier is None else earlier.since_ms
         return session
 
-    def _open(self, client: bytes, name: bytes, tags: tuple[bytes, ...], now_ms: int) -> ClientSession:
+    def _open(self, client: bytes, name: bytes, tags: tuple[bytes, ...], now_ms: int) -> RouterSession:
         if len(self.by_client) >= self._limits.sessions_max:
             for oldest in nsmallest(1 + len(self.by_client) // _FORGET_SHARE, self.by_client.values(), key=_seen_ms):
                 self.forget(oldest)
         connection = self.by_name.get(name)
         if connection is None:
             connection = self.by_name[name] = ClientConnection(name)
-        session = connection.session = self.by_client[client] = ClientSession(client, connection, now_ms, tags)
+        session = connection.session = self.by_client[client] = RouterSession(client, connection, now_ms, tags)
         return session
 
-    def forget(self, session: ClientSession) -> None:
+    def forget(self, session: RouterSession) -> None:
         """End a session in this router. Its connection is kept while it has much unread."""
         connection = session.connection
         if connection.session is session:

@@ -59,7 +59,7 @@ class ClientConnection:
     """
 
     name: bytes
-    session: "ClientSession | None" = None
+    session: "RouterSession | None" = None
     recent: int = 0
     earlier: int = 0
     frames: int = 0
@@ -81,7 +81,7 @@ class ClientConnection:
 
 
 @dataclass(slots=True, eq=False)
-class ClientSession:
+class RouterSession:
     """A client on its connection.
 
     ``tags``: the session tags that its requests may have. ``direct``: whether it asked for the placement. ``key``: its API

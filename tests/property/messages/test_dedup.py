@@ -17,7 +17,7 @@ from fila_proto_zmq.commands import DeleteQueue, Enqueue, Enqueued
 from fila_proto_zmq.ids import low_half
 from fila_proto_zmq.limits import DEDUP_ID_BYTES_MAX
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.keys import FIRST, LAST, pack_u32, u64
 from fila_worker.core.model.due_index import GRID_MS, DueKind
 from fila_worker.core.settings import Limits, ShardSettings
@@ -136,7 +136,7 @@ class DedupMachine(RuleBasedStateMachine):
     @rule(batches=st.lists(BATCHES, min_size=2, max_size=3), window_ms=WINDOWS_MS, crashed=st.booleans())
     def enqueue_in_one_turn(self, batches: list[tuple[Sent, ...]], window_ms: int, crashed: bool) -> None:
         """If it crashes, each batch is in with all its ids, or not at all; those that are in came first."""
-        shard, call = self.harness.shard, Call(b"producer", 1, "q", self.harness.now_ms)
+        shard, call = self.harness.shard, ClientCall(b"producer", 1, "q", self.harness.now_ms)
         for batch in batches:
             shard.apply(call, self.command(batch, window_ms))
         replies = [effect.reply for effect in shard.effects]  # type: ignore[union-attr]

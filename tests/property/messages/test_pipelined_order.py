@@ -16,7 +16,7 @@ from fila_cluster.client.protocol.pipelining import FULL, Pipeline
 from fila_cluster.client.protocol.producing import Bulk
 from fila_cluster.errors import BatchError, FilaError, OverloadedError, ShardUnavailableError
 from fila_proto_zmq.commands import Enqueue, Reply
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from tests.support.shard.shard import ShardHarness
 from tests.unit.client.peer import WELCOME, Peer, row
 
@@ -80,7 +80,7 @@ class BadWay:
 
     def _apply(self, sent: object) -> None:
         request = sent.header.request  # type: ignore[attr-defined]
-        self.shard.shard.apply(Call(CLIENT, request, sent.key, self.shard.now_ms), sent.command)  # type: ignore[attr-defined]
+        self.shard.shard.apply(ClientCall(CLIENT, request, sent.key, self.shard.now_ms), sent.command)  # type: ignore[attr-defined]
         self.shard.turn()
         self.answers.append((sent, self.shard.late.pop(request)))
 

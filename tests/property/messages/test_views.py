@@ -20,7 +20,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from fila_proto_zmq.commands import Browse, Browsed, MessageView, OpenView, ViewOpened
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.record import record_id
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.inspect.browse import browse
 from fila_worker.core.inspect.views import open_view as open_view_in_steps
 from fila_worker.core.jobs import Work
@@ -89,7 +89,7 @@ class ViewMachine(BacklogMachine):
     def apply(self, command: Any, queue: str) -> int:
         """Like ``ask``, but nothing happens before the next command."""
         self.harness.requests += 1
-        self.harness.shard.apply(Call(ADMIN, self.harness.requests, queue, self.harness.now_ms), command)
+        self.harness.shard.apply(ClientCall(ADMIN, self.harness.requests, queue, self.harness.now_ms), command)
         return self.harness.requests
 
     @invariant()
@@ -151,7 +151,7 @@ class SlowlyOpened(ViewMachine):
         harness = self.harness
         del self.views[: len(self.views) - OPEN_MAX + 1]
         name, expected = f"view{next(self.numbers)}", {queue: self.browsed(queue) for queue in FROZEN}
-        call = Call(ADMIN, 0, "q", harness.now_ms)
+        call = ClientCall(ADMIN, 0, "q", harness.now_ms)
         self.begun = name, open_view_in_steps(
             harness.shard, call, OpenView(name, [*FROZEN, "nowhere"], range_messages, 3_600_000)
         ), expected  # fmt: skip
@@ -161,7 +161,7 @@ class SlowlyOpened(ViewMachine):
 
     def browsed(self, queue: str) -> list[MessageView]:
         shard = self.harness.shard
-        page = finished(browse(shard, Call(ADMIN, 0, queue, self.harness.now_ms), Browse(1000)), self.harness.now_ms)
+        page = finished(browse(shard, ClientCall(ADMIN, 0, queue, self.harness.now_ms), Browse(1000)), self.harness.now_ms)
         assert isinstance(page, Browsed)
         assert not page.more
         return page.messages

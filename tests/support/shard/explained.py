@@ -7,7 +7,7 @@ from fila_proto_zmq.commands import Browse, Browsed, Explain, Explained
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.reasons import MEANINGS, ReasonCode
 from fila_proto_zmq.record import record_id
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.explain.explain import explain
 from fila_worker.core.inspect.browse import browse
 from tests.support.shard.shard import ADMIN, ShardHarness, finished
@@ -34,7 +34,7 @@ def text_of(shard: ShardHarness, *arguments: str, **options: str) -> str:
 def why_now(shard: ShardHarness, message: str | None = None) -> Explained:
     """Why, before the turn that would change it."""
     return finished(
-        explain(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), Explain(None if message is None else parse_id(message)))
+        explain(shard.shard, ClientCall(ADMIN, 0, "q", shard.now_ms), Explain(None if message is None else parse_id(message)))
     )
 
 
@@ -48,7 +48,7 @@ def ids(shard: ShardHarness, *, turn: bool = True) -> list[str]:
     page = (
         shard.ask(Browse(1000), "q", ADMIN)
         if turn
-        else finished(browse(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), Browse(1000)))
+        else finished(browse(shard.shard, ClientCall(ADMIN, 0, "q", shard.now_ms), Browse(1000)))
     )
     assert isinstance(page, Browsed)
     return [format_id(*record_id(each.record)) for each in page.messages]

@@ -29,7 +29,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.record import Record, open_envelope, seal_envelope, unpack_record
-from fila_worker.core.effects import Answer, Call, Effect, Post, Push
+from fila_worker.core.effects import Answer, ClientCall, Effect, Post, Push
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.jobs import REST_MS
 from fila_worker.core.recovery import recover
@@ -221,7 +221,7 @@ class ShardHarness:
     def begin(self, command: Command, queue: str = "q", client: bytes = b"c1") -> int:
         """Apply a command in a turn of its own, and leave it at that; its answer will be in ``late`` under the number."""
         self.requests += 1
-        self.shard.apply(Call(client, self.requests, queue, self.now_ms), command)
+        self.shard.apply(ClientCall(client, self.requests, queue, self.now_ms), command)
         self.turn()
         return self.requests
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import inspect
 
 from fila_admission.keys import ALGORITHM, Key, digest_of
-from fila_admission.permissions import NAMING, Need, named_queues, namings, need_of
+from fila_admission.permissions import NAMING, NeededPermission, named_queues, namings, need_of
 from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import (
     COMMANDS,
@@ -75,7 +75,7 @@ def texts(found: inspect.Type, name: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
 def test_a_field_with_a_text_names_queues_or_is_known_not_to(command: type) -> None:
     """Who may do everything needs no check: the other requests do."""
-    if need_of(command.opcode) is not Need.GOVERN_ALL:
+    if need_of(command.opcode) is not NeededPermission.GOVERN_ALL:
         assert set(texts(inspect.type_info(command))) <= NAMES_NO_QUEUE
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fila_admission.in_flight import OF_A_QUEUE
-from fila_admission.permissions import PERMISSIONS_MAX, Need, Permission, Permissions, kind_of, need_of
+from fila_admission.permissions import PERMISSIONS_MAX, NeededPermission, Permission, Permissions, kind_of, need_of
 from fila_proto_zmq.commands import (
     COMMANDS,
     DescribeQueue,
@@ -61,8 +61,8 @@ def test_every_request_for_a_queue_has_a_kind_but_questions_about_it() -> None:
 
 
 def test_what_is_not_listed_needs_a_permission_for_everything() -> None:
-    assert need_of(58) is Need.GOVERN_ALL  # an opcode that a later version may have
-    assert {each for each in COMMANDS if need_of(each.opcode) is Need.NOTHING} == {
+    assert need_of(58) is NeededPermission.GOVERN_ALL  # an opcode that a later version may have
+    assert {each for each in COMMANDS if need_of(each.opcode) is NeededPermission.NOTHING} == {
         GetPlacement,
         GetClusterStatus,
         GetHosts,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_process.clock import AHEAD_NS, PERIOD_NS, SLOWER, Clock, SteadyClock, Timekeeper
+from fila_process.clock import AHEAD_NS, PERIOD_NS, SLOWER, ProcessClock, SteadyClock, Timekeeper
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -90,6 +90,6 @@ def test_it_never_goes_back_whatever_is_done_to_the_wall_clock(steps: list[tuple
 
 
 def test_clocks_of_one_machine_agree() -> None:
-    clocks = [Clock(), SteadyClock(), Clock()]
+    clocks = [ProcessClock(), SteadyClock(), ProcessClock()]
     first, *others = [clock.now_ms() for clock in clocks]
     assert all(abs(other - first) < 1000 for other in others)

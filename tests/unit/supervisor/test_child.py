@@ -15,7 +15,7 @@ from fila_cluster.run.supervisor.child import (
     describe_exit,
     without_secrets,
 )
-from fila_process.parent import BEAT_S, DEPOSED, Heartbeat
+from fila_process.parent import BEAT_S, DEPOSED, ParentHeartbeat
 
 
 def test_the_first_restart_is_at_once_then_pauses_double_up_to_a_limit():
@@ -93,7 +93,7 @@ def test_a_heart_beats_once_a_second(monkeypatch: pytest.MonkeyPatch):
     now_s = [100.0]
     monkeypatch.setattr("fila_process.parent.time.monotonic", lambda: now_s[0])
     with ours, theirs:
-        heartbeat = Heartbeat(theirs.fileno())
+        heartbeat = ParentHeartbeat(theirs.fileno())
         for now_s[0] in (100.0, 100.5, 101.0, 101.9, 102.0):
             heartbeat.beat()
         assert len(ours.recv(100)) == 3
@@ -103,7 +103,7 @@ def test_a_heart_beats_once_a_second(monkeypatch: pytest.MonkeyPatch):
 def test_a_parent_that_does_not_read_holds_up_no_heartbeat():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        heartbeat = Heartbeat(theirs.fileno())
+        heartbeat = ParentHeartbeat(theirs.fileno())
         theirs.setblocking(True)
         for _ in range(100_000):
             heartbeat._next_s = 0.0
@@ -113,8 +113,8 @@ def test_a_parent_that_does_not_read_holds_up_no_heartbeat():
 
 def test_without_a_socket_nothing_is_written():
     reader, writer = os.pipe()
-    Heartbeat(reader).beat()
-    Heartbeat(writer).beat()
+    ParentHeartbeat(reader).beat()
+    ParentHeartbeat(writer).beat()
     os.close(writer)
     assert os.read(reader, 10) == b""
     os.close(reader)

@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.codec import encode_command
 from fila_proto_zmq.commands import BeginBackup, Command, GetHosts, HostList, Park, PrepareShard, Reply
 from fila_worker.core.due_time import NEVER
-from fila_worker.core.effects import Call, Post
+from fila_worker.core.effects import ClientCall, Post
 from fila_worker.process.feature import IN_PASSING, ProcessFeature
 from fila_worker.process.shard_process import ShardProcess
 from tests.support.shard.shard_process import HostHarness
@@ -21,7 +21,7 @@ class Counted(ProcessFeature):
         self.commands = {GetHosts: self._carry_out}
         self.name, self.calls, self.next_ms = name, calls, next_ms
 
-    def _carry_out(self, call: Call, command: Command) -> Reply:
+    def _carry_out(self, call: ClientCall, command: Command) -> Reply:
         self.calls.append(f"{self.name} {type(command).__name__}")
         return HostList([])
 

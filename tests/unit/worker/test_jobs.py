@@ -40,7 +40,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.ids import format_run, parse_id
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard.shard import ADMIN, ShardHarness, fences, limited
 
@@ -243,7 +243,7 @@ def test_work_in_steps_leaves_half_of_a_turn_to_the_commands_behind_it() -> None
     shard.create()
     fill(shard)
     for number in range(50):
-        shard.shard.apply(Call(b"browser-%d" % number, number, "q", shard.now_ms), Browse(1000))
+        shard.shard.apply(ClientCall(b"browser-%d" % number, number, "q", shard.now_ms), Browse(1000))
         assert not shard.shard.jobs.full, "or the frames behind them would wait"
     enqueued = shard.begin(batch(b"quick"))
     assert enqueued in shard.late
@@ -397,9 +397,9 @@ def test_a_client_has_a_bounded_number_of_jobs_and_others_still_have_theirs() ->
     assert isinstance(shard.late[other], MessageNotFoundError)
 
 
-def call(shard: ShardHarness, client: bytes) -> Call:
+def call(shard: ShardHarness, client: bytes) -> ClientCall:
     shard.requests += 1
-    return Call(client, shard.requests, "q", shard.now_ms)
+    return ClientCall(client, shard.requests, "q", shard.now_ms)
 
 
 def test_a_turn_with_much_to_do_is_full() -> None:

@@ -6,7 +6,7 @@ import pytest
 from fila_proto_zmq.commands import Enqueue, Extend, Settle, Subscribe, Verb
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.recovery import EPOCHS_SKIPPED, FORMAT, begin_anew, recover, recover_in_steps
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.storage.memory import MemoryStore
@@ -42,8 +42,8 @@ def test_pending_messages_are_there(shard: ShardHarness) -> None:
 def test_nothing_of_an_uncommitted_turn_is_there(shard: ShardHarness) -> None:
     shard.enqueue(b"committed")
     got = shard.receive()
-    shard.shard.apply(Call(b"c1", 90, "q", shard.now_ms), Enqueue([seal_envelope(b"lost")]))
-    shard.shard.apply(Call(b"c1", 91, "q", shard.now_ms), Settle(Verb.ACK, fences(got)))
+    shard.shard.apply(ClientCall(b"c1", 90, "q", shard.now_ms), Enqueue([seal_envelope(b"lost")]))
+    shard.shard.apply(ClientCall(b"c1", 91, "q", shard.now_ms), Settle(Verb.ACK, fences(got)))
     shard.restart()
     assert shard.counts() == (0, 1, 0)
     shard.ack(got)

@@ -9,7 +9,7 @@ import pytest
 from fila_proto_zmq.commands import Enqueue, Receive, Verb
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.recovery import recover, recover_in_steps
 from fila_worker.core.settings import Limits, ShardSettings
@@ -81,7 +81,7 @@ def test_counted_messages_that_are_not_stored_are_damage() -> None:
     store = with_messages()
     shard = recover(store, ShardSettings(), compile_hooks, index=3, shards=SHARDS, now_ms=1_000_000)
     store.families.messages.clear()
-    shard.apply(Call(b"c", 1, "q", 1_000_000), Receive(1, 0))
+    shard.apply(ClientCall(b"c", 1, "q", 1_000_000), Receive(1, 0))
     with pytest.raises(DamageError, match="pending"):
         shard.turn(1_000_000)
 
@@ -92,7 +92,7 @@ def test_what_the_disk_refuses_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> 
     shard = recover(store, ShardSettings(), compile_hooks, index=3, shards=SHARDS, now_ms=1_000_000)
     monkeypatch.setattr(store, "get_many", refuse)
     with pytest.raises(StorageError):
-        shard.apply(Call(b"c", 1, "q", 1_000_000), Enqueue([seal_envelope(b"x")], dedup_id="d"))
+        shard.apply(ClientCall(b"c", 1, "q", 1_000_000), Enqueue([seal_envelope(b"x")], dedup_id="d"))
     assert not shard.effects
 
 

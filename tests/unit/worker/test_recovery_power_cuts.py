@@ -6,7 +6,7 @@ import pytest
 
 from fila_proto_zmq.commands import CreateQueue, DeleteQueue, Enqueue, Pause, QueueOptions, SetConfig, UpdateQueue, Verb
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.model.ledger import Counters
 from tests.support.external.power_cut import RestoredStore, UnsyncedStore, cut_power
 from tests.support.shard.linked_shards import SOURCE, TARGET, Carrier, fail, letters
@@ -95,8 +95,8 @@ def test_numbers_are_durable_though_all_that_used_them_is_gone_in_the_same_turn(
         return shard.shard.counters
 
     core = shard.shard
-    core.apply(Call(b"p", 1, "q", shard.now_ms), Enqueue([seal_envelope(b"x")] * 5, list("abcde")))
-    core.apply(Call(b"p", 2, "q", shard.now_ms), DeleteQueue())
+    core.apply(ClientCall(b"p", 1, "q", shard.now_ms), Enqueue([seal_envelope(b"x")] * 5, list("abcde")))
+    core.apply(ClientCall(b"p", 2, "q", shard.now_ms), DeleteQueue())
     shard.turn()
     before = used().sequence, used().lane
     assert before[0] >= 5

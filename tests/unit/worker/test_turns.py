@@ -26,7 +26,7 @@ from fila_proto_zmq.commands import (
     Verb,
 )
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.inspect import browse
 from fila_worker.core.inspect.backlog import LOOK_UP_COST
 from fila_worker.core.manage import queue_commands
@@ -75,7 +75,7 @@ def test_queues_share_a_turn() -> None:
         shard.subscribe(5000, f"q{number}", b"greedy", number + 1)
     for number in range(8):
         for _ in range(3):
-            shard.shard.apply(Call(b"producer", 0, f"q{number}", shard.now_ms), Enqueue([EMPTY] * 1000))
+            shard.shard.apply(ClientCall(b"producer", 0, f"q{number}", shard.now_ms), Enqueue([EMPTY] * 1000))
     shard.turn()
     counts = {number: len(shard.take_pushed(b"greedy", number + 1)) for number in range(8)}
     assert sum(counts.values()) == 2000
@@ -225,7 +225,7 @@ def test_a_turn_is_full_after_some_commands_of_a_kind_or_lets_the_others_wait(co
     shard.ask(OpenView("v", ["q"], 10, 600_000))
     asked = 0
     while not (shard.shard.jobs.full or shard.shard.jobs.open):
-        shard.shard.apply(Call(b"asker", asked, "q", shard.now_ms), command)
+        shard.shard.apply(ClientCall(b"asker", asked, "q", shard.now_ms), command)
         asked += 1
         assert asked <= 200
     assert asked >= 2
@@ -306,11 +306,11 @@ def test_a_page_of_queues_looks_at_the_names_of_no_others(monkeypatch: pytest.Mo
         shard.create(f"some-{number}", dead_letter="discard")
         shard.create(f"other-{number}", dead_letter="discard")
     left = shard.shard.jobs.left
-    page = queue_commands.list_queues(shard.shard, Call(b"", 1, "", 0), ListQueues("some-", after="some-2"))
+    page = queue_commands.list_queues(shard.shard, ClientCall(b"", 1, "", 0), ListQueues("some-", after="some-2"))
     assert [queue.name for queue in page.queues] == ["some-3", "some-4", "some-5"]
     assert page.more
     assert left - shard.shard.jobs.left <= 8
-    page = queue_commands.list_queues(shard.shard, Call(b"", 1, "", 0), ListQueues("some-", after="some-6"))
+    page = queue_commands.list_queues(shard.shard, ClientCall(b"", 1, "", 0), ListQueues("some-", after="some-6"))
     assert [queue.name for queue in page.queues] == ["some-7", "some-8", "some-9"]
     assert not page.more
 

@@ -24,7 +24,7 @@ from fila_worker.core.keys import range_of
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Enqueue
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.settings import Limits
     from fila_worker.core.store import Families, Store, StoreBatch
 
@@ -83,10 +83,10 @@ class JoinRequest:
         self.owner = owner
         self.ticket = ticket
         self.sent_ms: int | None = None
-        self.waiting: list[tuple[Call, Enqueue]] = []
+        self.waiting: list[tuple[ClientCall, Enqueue]] = []
 
 
-Waiting: TypeAlias = "tuple[Call, Enqueue, FilaError]"
+Waiting: TypeAlias = "tuple[ClientCall, Enqueue, FilaError]"
 
 
 class BatchParts:
@@ -116,7 +116,7 @@ class BatchParts:
 
     # --- members ------------------------------------------------------------------------------------------------------
 
-    def admit(self, call: "Call", command: "Enqueue") -> bool:
+    def admit(self, call: "ClientCall", command: "Enqueue") -> bool:
         """Return whether messages may be stored as members now. Else they wait for the answer of their batch's owner.
 
         Raise :class:`InvalidArgumentError` if the batch takes no more members.
@@ -238,7 +238,7 @@ class BatchParts:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def _wait(self, place: PartPlace, owner: str, call: "Call", command: "Enqueue") -> None:
+    def _wait(self, place: PartPlace, owner: str, call: "ClientCall", command: "Enqueue") -> None:
         size_bytes, limits = _size_of(command), self._limits
         if self._waiting_bytes and self._waiting_bytes + size_bytes > limits.batch_waits_bytes_max:
             raise OverloadedError(
@@ -263,7 +263,7 @@ class BatchParts:
         ask.waiting.append((call, command))
         self.timer.by(AT_ONCE)
 
-    def take_ask(self, place: PartPlace, ticket: int | None = None) -> "list[tuple[Call, Enqueue]]":
+    def take_ask(self, place: PartPlace, ticket: int | None = None) -> "list[tuple[ClientCall, Enqueue]]":
         """Return the enqueues that wait for a part, and wait no longer. ``ticket``: only if this question is still open."""
         ask = self.asks.get(place)
         if ask is None or ticket not in {None, ask.ticket}:

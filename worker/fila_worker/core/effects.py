@@ -12,7 +12,7 @@ ANY_LINK: Final = -1
 
 
 @dataclass(slots=True)
-class Call:
+class ClientCall:
     """A command's envelope: the client, the request to answer, the queue, the time when it was read, and the link that it
     came by."""
 
@@ -27,7 +27,7 @@ class Call:
 class Answer:
     """The reply to a call, or its error."""
 
-    call: Call
+    call: ClientCall
     opcode: int
     reply: Reply | FilaError
 
@@ -76,6 +76,6 @@ class Post:
 Effect = Answer | Push | Post
 
 
-def answer(call: Call, command: Command | type[Command], reply: Reply | FilaError) -> Answer:
+def answer(call: ClientCall, command: Command | type[Command], reply: Reply | FilaError) -> Answer:
     """Return the answer to ``command``."""
     return Answer(call, command.opcode, reply)

@@ -32,7 +32,7 @@ from fila_worker.core.measures import DeliveryRate
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Reply
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.settings import Limits
 
 Work: TypeAlias = "Generator[int, int, Reply | None]"
@@ -41,7 +41,7 @@ Work: TypeAlias = "Generator[int, int, Reply | None]"
 Line: TypeAlias = "bytes | str | int"
 """The name of a line: a client, a queue, or the number of a job that the shard started itself."""
 
-Conclude: TypeAlias = "Callable[[Call, Command, Reply | FilaError | None], None]"
+Conclude: TypeAlias = "Callable[[ClientCall, Command, Reply | FilaError | None], None]"
 """Answers a command."""
 
 REST: Final = -1
@@ -63,7 +63,7 @@ class Job:
 
     __slots__ = ("begun", "call", "command", "resting", "size_bytes", "work")
 
-    def __init__(self, work: Work, call: "Call | None", command: "Command | None", size_bytes: int) -> None:
+    def __init__(self, work: Work, call: "ClientCall | None", command: "Command | None", size_bytes: int) -> None:
         self.work = work
         self.call = call
         self.command = command
@@ -101,7 +101,7 @@ class Jobs:
         """Return whether a line has jobs."""
         return line in self._lines
 
-    def has(self, call: "Call") -> bool:
+    def has(self, call: "ClientCall") -> bool:
         """Return whether a command's job is open. All jobs are searched."""
         return any(job.call == call for jobs in self._lines.values() for job in jobs)
 
@@ -135,7 +135,7 @@ class Jobs:
         return self.left - self._limits.turn_effort // 2
 
     def start(
-        self, work: Work, line: Line, call: "Call", command: "Command", size_bytes: int = 0, *, refusable: bool = True
+        self, work: Work, line: Line, call: "ClientCall", command: "Command", size_bytes: int = 0, *, refusable: bool = True
     ) -> None:
         """Begin the work of a command. Raise :class:`OverloadedError` for too many jobs, unless it has begun already."""
         if self.open and refusable:
@@ -164,7 +164,7 @@ class Jobs:
             if jobs:
                 self._lines[line] = jobs  # behind the others
 
-    def _refuse_if_crowded(self, call: "Call", size_bytes: int) -> None:
+    def _refuse_if_crowded(self, call: "ClientCall", size_bytes: int) -> None:
         limits, mine = self._limits, self._of_client[call.client]
         has_room = not size_bytes or self.size_bytes + size_bytes <= limits.jobs_bytes_max
         if has_room and mine < limits.client_jobs_max and self.open < limits.jobs_max:

@@ -46,7 +46,7 @@ from fila_worker.core.deliver.delivery import BankRequests, Deliveries, IdleToke
 from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
 from fila_worker.core.due_time import AT_ONCE, NEVER
-from fila_worker.core.effects import Call, Effect, answer
+from fila_worker.core.effects import ClientCall, Effect, answer
 from fila_worker.core.enqueue.enqueue import Enqueues
 from fila_worker.core.explain.explain import Explanations
 from fila_worker.core.hooks import HookCompiler
@@ -152,7 +152,7 @@ class Shard(State):
         self._awaited = [each.timer for each in timed if not each.in_passing]
         self._awaited_behind = [each.timer for each in timed if not (each.in_passing or each.patient)]
 
-    def apply(self, call: Call, command: Command) -> None:
+    def apply(self, call: ClientCall, command: Command) -> None:
         """Carry out a command. Its answer, or its error, is added to the turn's effects."""
         verb = VERBS.get(type(command))
         self.consumers.touch(call.client, call.now_ms)
@@ -175,7 +175,7 @@ class Shard(State):
         """
         return templates.queue_by_template(self, name, now_ms)
 
-    def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
+    def pursue(self, call: ClientCall, command: Command, outcome: "Reply | Work | None") -> None:
         """Answer with the outcome of a command, or begin its work.
 
         Enqueues are in their queue's line, most other commands in their client's. Commands that list the config have one
@@ -190,7 +190,7 @@ class Shard(State):
         else:
             self.jobs.start(outcome, call.client, call, command, refusable=type(command) is not Goodbye)
 
-    def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
+    def conclude(self, call: ClientCall, command: Command, outcome: Reply | FilaError | None) -> None:
         """Add the answer or the error of a command to the turn's effects. None: it is answered elsewhere."""
         if isinstance(outcome, FilaError):
             if type(outcome) is QueueNotFoundError:

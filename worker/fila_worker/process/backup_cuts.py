@@ -27,7 +27,7 @@ from fila_proto_zmq import outages
 from fila_proto_zmq.commands import BackupParts, BeginBackup, CutBackup, KeepBackup, ShardCut
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, ShardUnavailableError, StorageError
 from fila_worker.core.due_time import AT_ONCE
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.shard import Shard
 from fila_worker.process.feature import ProcessFeature
 
@@ -125,7 +125,7 @@ class BackupCuts(ProcessFeature):
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, call: Call, command: BackupCommand) -> BackupParts:
+    def _carry_out(self, call: ClientCall, command: BackupCommand) -> BackupParts:
         """Take a step of a backup. Raise the error that refuses it."""
         now_ms = call.now_ms
         if not _NAME.fullmatch(command.backup):

@@ -14,7 +14,7 @@ from fila_proto_zmq.commands import (
     joined,
     joined_schedules,
 )
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.manage.queue_commands import list_queues
 from fila_worker.core.model.consumers import Consumer, Demand
 from fila_worker.core.model.leases import Lease
@@ -30,13 +30,13 @@ class ClusterLists(ProcessFeature):
         super().__init__()
         self.commands = {ListQueues: self._queues, ListSchedules: self._schedules, DescribeClients: self._clients}
 
-    def _queues(self, call: Call, command: ListQueues) -> Reply:
+    def _queues(self, call: ClientCall, command: ListQueues) -> Reply:
         return joined(self.process.each(call.now_ms, lambda shard: list_queues(shard, call, command)))
 
-    def _schedules(self, call: Call, command: ListSchedules) -> Reply:
+    def _schedules(self, call: ClientCall, command: ListSchedules) -> Reply:
         return joined_schedules(self.process.each(call.now_ms, lambda shard: list_schedules(shard, call, command)))
 
-    def _clients(self, call: Call, command: DescribeClients) -> Reply:
+    def _clients(self, call: ClientCall, command: DescribeClients) -> Reply:
         process = self.process
         return ClientsDescribed(work_of(command.clients, process.shards.values(), process.last_frame_ms))
 

@@ -29,7 +29,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.templates import Templates
 from fila_worker.core.due_time import AT_ONCE
-from fila_worker.core.effects import Call, answer
+from fila_worker.core.effects import ClientCall, answer
 from fila_worker.core.shard import Shard
 from fila_worker.process.feature import IN_PASSING, ProcessFeature
 from fila_worker.process.slots import Slot
@@ -99,7 +99,7 @@ class ConfigCopies(ProcessFeature):
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    def _take(self, call: Call, put: PutConfig) -> Reply | None:
+    def _take(self, call: ClientCall, put: PutConfig) -> Reply | None:
         """Apply a change that the router passes on, or a page of one."""
         if not self.put(put, call.now_ms):
             return None
@@ -108,17 +108,17 @@ class ConfigCopies(ProcessFeature):
             return None
         return ConfigTaken(self.having(put.version))
 
-    def _list(self, call: Call, command: ListConfig) -> Slot | Reply:
+    def _list(self, call: ClientCall, command: ListConfig) -> Slot | Reply:
         shards = self.process.shards
         return self.process.slots[min(shards)] if shards else ConfigValues({})  # the router sent it to that shard
 
-    def _get(self, call: Call, command: GetConfig) -> Reply:
+    def _get(self, call: ClientCall, command: GetConfig) -> Reply:
         if runtime_config.is_template(command.key):
             return ConfigValues({})
         value = runtime_config.read(command.key, self.values)
         return ConfigValues({} if value is None else {command.key: value})
 
-    def _templates(self, call: Call, command: GetTemplate | ListTemplates) -> TemplateList:
+    def _templates(self, call: ClientCall, command: GetTemplate | ListTemplates) -> TemplateList:
         """Return a template, or a page of them."""
         shards = self._open
         known = max(shards, key=lambda shard: shard.config_version).templates if shards else Templates()
@@ -156,7 +156,7 @@ class ConfigCopies(ProcessFeature):
         shard = None if owner is None else owner.shard
         return shard is not None and shard.epoch == epoch and shard.store.confirmed < number
 
-    def _change(self, call: Call, command: ChangesConfig) -> None:
+    def _change(self, call: ClientCall, command: ChangesConfig) -> None:
         owner, now_ms = self._owner(), call.now_ms
         change = self._on_owner(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
         if change.changes:  # else there is no commit for it
@@ -164,7 +164,7 @@ class ConfigCopies(ProcessFeature):
             self._made = owner.shard.epoch, owner.shard.store.committed + 1
         owner.answers.append(answer(call, command, change))
 
-    def _keep_keys(self, call: Call, command: StoreKeys | FetchKeys) -> None:
+    def _keep_keys(self, call: ClientCall, command: StoreKeys | FetchKeys) -> None:
         owner = self._owner()
         reply = self._on_owner(owner, call.now_ms, lambda shard: shard.keep_keys(command))
         owner.answers.append(answer(call, command, reply))

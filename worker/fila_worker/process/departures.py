@@ -15,7 +15,7 @@ from fila_proto_zmq.commands import AdoptShards, Done, PrepareShard, ReleaseShar
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, StorageError
 from fila_proto_zmq.events import ShardReleased
 from fila_worker.core.due_time import AT_ONCE
-from fila_worker.core.effects import Answer, Call, Effect, answer
+from fila_worker.core.effects import Answer, ClientCall, Effect, answer
 from fila_worker.core.shard import Shard
 from fila_worker.process.backup_cuts import BUFFERED_BYTES_MAX, Checkpointed
 from fila_worker.process.feature import ProcessFeature
@@ -39,7 +39,7 @@ WORK_MS_MAX: Final = 2_000
 class _Departure:
     """``turned``: whether the turn with the shard's last request has ended, and its effects were sent."""
 
-    call: Call
+    call: ClientCall
     command: ReleaseShard
     until_ms: int
     turned: bool = False
@@ -58,7 +58,7 @@ class Departures(ProcessFeature):
         """The shards that were moved here, as of the last look for arrivals."""
         self._look_ms = 0
         """When to look for arrivals again."""
-        self._flushing: dict[int, tuple[Call, PrepareShard]] = {}
+        self._flushing: dict[int, tuple[ClientCall, PrepareShard]] = {}
         self._leaving: dict[int, _Departure] = {}
         self._left: list[Effect] = []
         """Answers for the shards that were closed in the last turn. They are sent a turn later, because RocksDB's lock is
@@ -72,7 +72,7 @@ class Departures(ProcessFeature):
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _prepare(self, call: Call, command: PrepareShard) -> None:
+    def _prepare(self, call: ClientCall, command: PrepareShard) -> None:
         """Begin to flush a shard. The answer comes when that is done. Raise the error that refuses it."""
         store = _checkpointed(self._open_shard(command.shard))
         if store is not None and not store.flushing and store.buffered_bytes > BUFFERED_BYTES_MAX:
@@ -80,7 +80,7 @@ class Departures(ProcessFeature):
         self._flushing[command.shard] = call, command
         self.timer.due_ms = AT_ONCE
 
-    def _release(self, call: Call, command: ReleaseShard) -> None:
+    def _release(self, call: ClientCall, command: ReleaseShard) -> None:
         """Take in no more requests for a shard, and close it soon. The answer comes then. Raise the error that refuses it."""
         self._open_shard(command.shard)
         self.process.slots[command.shard].leaving = True
@@ -145,7 +145,7 @@ class Departures(ProcessFeature):
                 self._close(slot, departure.call, departure.command)
             departure.turned = True
 
-    def _close(self, slot: Slot, call: Call, command: ReleaseShard) -> None:
+    def _close(self, slot: Slot, call: ClientCall, command: ReleaseShard) -> None:
         """Name a shard's next host and close it, unless it has failed meanwhile: then it stays here."""
         slot.leaving, shard = False, slot.shard
         try:

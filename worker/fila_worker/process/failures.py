@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fila_proto_zmq import outages
 from fila_proto_zmq.errors import StorageError
 from fila_proto_zmq.events import CommandRefused, CopyBeginning, ProcessFailed, ShardFailed, ShardQuarantined, StorageFailed
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.store import UnfitStoreError
 from fila_worker.process.slots import Frame, Patience, Slot
 from fila_worker.process.suspects import Suspects
@@ -53,7 +53,7 @@ class ShardFailures:
         elif outage != before:
             process.offers += 1
 
-    def apply(self, slot: Slot, call: Call, command: "Command", frame: Frame) -> None:
+    def apply(self, slot: Slot, call: ClientCall, command: "Command", frame: Frame) -> None:
         """Carry out a command while there are suspects: a suspect gets a turn of its own; a command to blame is refused."""
         process = self.process
         name = self.suspects.examine(call, command, slot.index)

@@ -16,12 +16,12 @@ from fila_worker.core.due_time import AT_ONCE, DueTime
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Reply
-    from fila_worker.core.effects import Call, Post
+    from fila_worker.core.effects import ClientCall, Post
     from fila_worker.core.shard import Shard
     from fila_worker.process.shard_process import ShardProcess
     from fila_worker.process.slots import Slot
 
-CommandHandler: TypeAlias = "Callable[[Call, Any], Reply | Slot | None]"
+CommandHandler: TypeAlias = "Callable[[ClientCall, Any], Reply | Slot | None]"
 """Carries out one kind of command. Returns the answer, which is sent once all shards' commits so far are confirmed; the slot
 of the shard that carries it out; or None if the answer comes another way, or never. Raises the :class:`FilaError` that
 refuses it."""

@@ -6,7 +6,7 @@ Their answers never wait: they may be asked for because a log is slow.
 from collections.abc import Callable
 
 from fila_proto_zmq.commands import GetHosts, GetMetrics, HostList, HostWorker, Metrics, WorkerMetrics
-from fila_worker.core.effects import Call, answer
+from fila_worker.core.effects import ClientCall, answer
 from fila_worker.core.measures import SPAN_NS, CountedHistogram
 from fila_worker.core.metrics.meter import report
 from fila_worker.core.shard import Shard
@@ -43,12 +43,12 @@ class ProcessMetrics(ProcessFeature):
         """Give a shard the last figure, because the next one may come a second later."""
         shard.free_disk_bytes = self.free_disk_bytes
 
-    def _metrics(self, call: Call, command: GetMetrics) -> None:
+    def _metrics(self, call: ClientCall, command: GetMetrics) -> None:
         now_ms = call.now_ms
         shards = self.process.each(now_ms, lambda shard: report(shard, now_ms))
         worker = WorkerMetrics(self.name, self.started_ms, self._cpu_ms, self.turn_ns.wire(), shards, self.hosted())
         self.process.held.at_once.append(answer(call, command, Metrics([worker])))
 
-    def _hosts(self, call: Call, command: GetHosts) -> None:
+    def _hosts(self, call: ClientCall, command: GetHosts) -> None:
         hosted = self.hosted()
         self.process.held.at_once.append(answer(call, command, HostList([] if hosted is None else [hosted])))

@@ -32,7 +32,7 @@ from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameE
 from fila_proto_zmq.events import Event, ShardOpened
 from fila_proto_zmq.frames import check_version, epoch_tag, unpack_header
 from fila_worker.core.due_time import NEVER
-from fila_worker.core.effects import ANY_LINK, Answer, Call, Effect, Post, answer
+from fila_worker.core.effects import ANY_LINK, Answer, ClientCall, Effect, Post, answer
 from fila_worker.core.explain.explain import explain_without_log
 from fila_worker.core.shard import Shard
 from fila_worker.process.cluster_lists import ClusterLists
@@ -166,7 +166,7 @@ class ShardProcess:
             header = unpack_header(raw_header)
         except InvalidFrameError:
             return
-        call = Call(client, header.request, key.decode(errors="replace"), now_ms, link)
+        call = ClientCall(client, header.request, key.decode(errors="replace"), now_ms, link)
         try:
             check_version(header)
             self._carry_out(call, decode_command(header, body), frame)
@@ -178,7 +178,7 @@ class ShardProcess:
         """Carry out one frame of a client that came without the router: it names the epoch of its shard."""
         client, raw_header, _, body = frame
         header = unpack_header(raw_header)
-        call = Call(client, header.request, queue, now_ms, ANY_LINK)
+        call = ClientCall(client, header.request, queue, now_ms, ANY_LINK)
         try:
             if slot.outage is not None:
                 raise outages.unavailable(slot.outage)
@@ -193,7 +193,7 @@ class ShardProcess:
         except FilaError as error:
             self.held.at_once.append(Answer(call, header.opcode, error))
 
-    def _carry_out(self, call: Call, command: Command, frame: Frame) -> None:
+    def _carry_out(self, call: ClientCall, command: Command, frame: Frame) -> None:
         kind = type(command)
         if call.client and command.opcode >= OF_WORKERS:
             raise InvalidFrameError(f"{kind.__name__} is not a command for clients")
@@ -212,7 +212,7 @@ class ShardProcess:
         else:
             self._apply(self.slots.find(call.queue), call, command, frame)
 
-    def _apply(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
+    def _apply(self, slot: Slot, call: ClientCall, command: Command, frame: Frame) -> None:
         if slot.fence and call.link != ANY_LINK and slot.fence > self._taken[call.link]:
             return  # it was for an earlier opening of the shard, and the router has answered it
         if slot.leaving:
@@ -232,7 +232,7 @@ class ShardProcess:
         else:
             self.apply(slot, call, command, frame)
 
-    def apply(self, slot: Slot, call: Call, command: Command, frame: Frame) -> None:
+    def apply(self, slot: Slot, call: ClientCall, command: Command, frame: Frame) -> None:
         """Carry out a command that nothing refuses."""
         assert slot.shard is not None
         slot.frames.append(frame)

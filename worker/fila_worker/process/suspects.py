@@ -9,7 +9,7 @@ from fila_proto_zmq.codec import decode_command, encode_body
 from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import InternalError
 from fila_proto_zmq.frames import unpack_header
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.process.slots import Slot
 
 Name: TypeAlias = bytes
@@ -42,13 +42,13 @@ class Suspects:
         self._suspects_max = suspects_max
         self._refuse_ms = refuse_ms
         self.files: OrderedDict[Name, _File] = OrderedDict()
-        self.on_trial: dict[Name, tuple[Slot, Call]] = {}
+        self.on_trial: dict[Name, tuple[Slot, ClientCall]] = {}
         """Those whose work continues in later turns."""
 
     def __contains__(self, name: Name) -> bool:
         return name in self.files
 
-    def examine(self, call: Call, command: Command, shard: int) -> Name | None:
+    def examine(self, call: ClientCall, command: Command, shard: int) -> Name | None:
         """Return the name of a suspected command; None if it is not suspected. Raise :class:`InternalError` if it is
         convicted."""
         name = name_of(command, call.queue)

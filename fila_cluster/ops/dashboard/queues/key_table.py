@@ -49,7 +49,7 @@ _COLUMNS: Final = (
 )
 
 
-class KeyTable:
+class FairnessKeyTable:
     """All keys, a page at a time. ``changed`` is awaited after each action."""
 
     def __init__(self, context: Context, queue: str, changed: Callable[[], Awaitable[None]]) -> None:

@@ -12,7 +12,7 @@ from fila_cluster.figures import aged, counted, paced
 from fila_cluster.ops.analysis.history import short_of_weight
 from fila_cluster.ops.analysis.rows import plain_state
 from fila_cluster.ops.dashboard.queues.description import QueueDescriptionCards
-from fila_cluster.ops.dashboard.queues.key_table import KeyTable
+from fila_cluster.ops.dashboard.queues.key_table import FairnessKeyTable
 from fila_cluster.ops.dashboard.queues.options_dialog import change_dialog
 from fila_cluster.ops.dashboard.queues.send_dialog import SendDialog
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, PRODUCE, Context, Visits
@@ -86,7 +86,7 @@ class _Queue:
             self._flows = TimeChart("Messages a second", FLOWS)
             self._shares = ShareChart()
         self._gauges = Gauges()
-        self._keys = KeyTable(context, name, self._look_again)
+        self._keys = FairnessKeyTable(context, name, self._look_again)
         may_change = context.may(ADMIN, name) and not is_dead_letter(name)
         self._description = QueueDescriptionCards(self._change if may_change else None)
         self._options = QueueOptions()

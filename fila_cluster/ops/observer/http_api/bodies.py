@@ -128,18 +128,18 @@ class _Settlement(_Strict, tag_field="action"):
     token: str
 
 
-class Ack(_Settlement, tag="ack"):
+class AckBody(_Settlement, tag="ack"):
     """Remove the message for good."""
 
 
-class Nack(_Settlement, tag="nack"):
+class NackBody(_Settlement, tag="nack"):
     """Fail: count an attempt, the queue decides what is next."""
 
     error: str = ""
     metadata_base64: bytes | None = None
 
 
-class Retry(_Settlement, tag="retry"):
+class RetryBody(_Settlement, tag="retry"):
     """Fail: count an attempt, and deliver again ``after`` seconds."""
 
     after: float = 0.0
@@ -147,25 +147,25 @@ class Retry(_Settlement, tag="retry"):
     metadata_base64: bytes | None = None
 
 
-class Fail(_Settlement, tag="fail"):
+class FailBody(_Settlement, tag="fail"):
     """Fail for good: dead-letter the message now."""
 
     error: str = ""
 
 
-class Defer(_Settlement, tag="defer"):
+class DeferBody(_Settlement, tag="defer"):
     """Give the message back unharmed, to be delivered again in ``retry_after`` seconds; its throttle keys rest until then."""
 
     retry_after: float
 
 
-class Extend(_Settlement, tag="extend"):
+class ExtendBody(_Settlement, tag="extend"):
     """Set the end of the lease to ``seconds`` from now."""
 
     seconds: float
 
 
-AnySettlement = Ack | Nack | Retry | Fail | Defer | Extend
+AnySettlement = AckBody | NackBody | RetryBody | FailBody | DeferBody | ExtendBody
 
 
 class SettleBody(_Strict):

@@ -40,7 +40,7 @@ class UnsupportedTypeError(InvalidArgumentError):
     """The body has a type that this operation does not take."""
 
 
-class Asked(NamedTuple):
+class ApiRequest(NamedTuple):
     """A request: its queue, its receiver, and the count of its bytes."""
 
     request: Request
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
     load: ReceiverLoad
 
 
-async def enqueue(asked: Asked) -> bytes:
+async def enqueue(asked: ApiRequest) -> bytes:
     """Put messages into the queue."""
     kind = _type_of(asked.request, JSON, PAYLOAD)
     if kind == PAYLOAD:
@@ -67,7 +67,7 @@ async def enqueue(asked: Asked) -> bytes:
     return _encoded(bodies.EnqueuedOne(await client.enqueue(asked.queue, message.payload, message.headers, **options)))
 
 
-async def receive(asked: Asked) -> bytes:
+async def receive(asked: ApiRequest) -> bytes:
     """Lease messages of the queue."""
     _type_of(asked.request, JSON)
     _no_parameters(asked.request)
@@ -96,7 +96,7 @@ async def receive(asked: Asked) -> bytes:
     return encoded
 
 
-async def settle(asked: Asked) -> bytes:
+async def settle(asked: ApiRequest) -> bytes:
     """Settle deliveries by their tokens."""
     _type_of(asked.request, JSON)
     _no_parameters(asked.request)
@@ -114,7 +114,7 @@ async def settle(asked: Asked) -> bytes:
     )
 
 
-async def _settle_one(asked: Asked, how: bodies.AnySettlement) -> FilaError | None:
+async def _settle_one(asked: ApiRequest, how: bodies.AnySettlement) -> FilaError | None:
     """Settle a delivery, and return the error if it could not be."""
     receiver, token, action = asked.receiver, how.token, type(how).__name__.lower()
     try:
@@ -125,7 +125,7 @@ async def _settle_one(asked: Asked, how: bodies.AnySettlement) -> FilaError | No
         return error
     if delivery is None:
         return None
-    if isinstance(how, bodies.Extend):
+    if isinstance(how, bodies.ExtendBody):
         failed = await _try(asked, delivery, how)
         if failed is None:
             receiver.extended(token, how.seconds)
@@ -138,7 +138,7 @@ async def _settle_one(asked: Asked, how: bodies.AnySettlement) -> FilaError | No
         return failed
 
 
-async def _try(asked: Asked, delivery: AsyncDelivery, how: bodies.AnySettlement) -> FilaError | None:
+async def _try(asked: ApiRequest, delivery: AsyncDelivery, how: bodies.AnySettlement) -> FilaError | None:
     try:
         await _carry_out(delivery, how)
     except LeaseExpiredError as error:
@@ -151,17 +151,17 @@ async def _try(asked: Asked, delivery: AsyncDelivery, how: bodies.AnySettlement)
 
 def _carry_out(delivery: AsyncDelivery, how: bodies.AnySettlement) -> Coroutine[Any, Any, None]:
     match how:
-        case bodies.Ack():
+        case bodies.AckBody():
             return delivery.ack()
-        case bodies.Nack():
+        case bodies.NackBody():
             return delivery.nack(how.error, metadata=how.metadata_base64)
-        case bodies.Retry():
+        case bodies.RetryBody():
             return delivery.retry(how.after, how.error, metadata=how.metadata_base64)
-        case bodies.Fail():
+        case bodies.FailBody():
             return delivery.fail(how.error)
-        case bodies.Defer():
+        case bodies.DeferBody():
             return delivery.defer(how.retry_after)
-        case bodies.Extend():
+        case bodies.ExtendBody():
             return delivery.extend(how.seconds)
 
 
@@ -196,7 +196,7 @@ def _no_parameters(request: Request) -> None:
         raise InvalidArgumentError(f"the parameter {name!r} of the URL: options belong into the JSON body")
 
 
-async def _read(asked: Asked, bytes_max: int) -> bytes:
+async def _read(asked: ApiRequest, bytes_max: int) -> bytes:
     """Return the body. It is refused as soon as it is too large."""
     body = bytearray()
     announced = asked.request.headers.get("content-length", "")
@@ -230,7 +230,7 @@ def _parsed(body: bytes, kind: type[Body]) -> Body:
         raise InvalidArgumentError(f"the body is no JSON: {error}") from None
 
 
-async def _while_connected(asked: Asked, receiving: Awaitable[list[AsyncDelivery]]) -> list[AsyncDelivery]:
+async def _while_connected(asked: ApiRequest, receiving: Awaitable[list[AsyncDelivery]]) -> list[AsyncDelivery]:
     """Return the deliveries, unless the client hangs up before: then they go back at once."""
     coming = asyncio.ensure_future(receiving)
     gone = asyncio.ensure_future(_hang_up(asked.request))

@@ -15,13 +15,13 @@ from fila_cluster.ops.analysis.visitor import SCOPE_KEY
 from fila_cluster.ops.observer.http_api import openapi, operations
 from fila_cluster.ops.observer.http_api.answers import failure, success
 from fila_cluster.ops.observer.http_api.counts import RequestCounts
-from fila_cluster.ops.observer.http_api.operations import Asked, UnsupportedTypeError
+from fila_cluster.ops.observer.http_api.operations import ApiRequest, UnsupportedTypeError
 from fila_cluster.ops.observer.http_api.receivers import LIMITS, SWEEP_S, Receiver, ReceiverLimits, Receivers
 
 CLOSED: Final = 499
 """The status that is counted for a client that has hung up before its answer, or has not read it."""
 
-Operation = Callable[[Asked], Awaitable[bytes]]
+Operation = Callable[[ApiRequest], Awaitable[bytes]]
 OPERATIONS: Final[dict[str, Operation]] = {
     "enqueue": operations.enqueue,
     "receive": operations.receive,
@@ -81,7 +81,7 @@ class _Endpoint:
         try:
             receiver = self._door.receiver_of(scope)
             with self._door.receivers.request(receiver) as load:
-                answer = await self._answer(request, lambda queue: Asked(request, queue, receiver, load))
+                answer = await self._answer(request, lambda queue: ApiRequest(request, queue, receiver, load))
                 status = answer.status_code
                 await answer(scope, receive, send)
         except FilaError as error:
@@ -93,7 +93,7 @@ class _Endpoint:
         finally:
             self._door.counts.requests[self._name or "other", status] += 1
 
-    async def _answer(self, request: Request, asked: Callable[[str], Asked]) -> Response:
+    async def _answer(self, request: Request, asked: Callable[[str], ApiRequest]) -> Response:
         try:
             _check_origin(request)
             if not self._name:

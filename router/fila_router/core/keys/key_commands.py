@@ -11,7 +11,7 @@ from fila_proto_zmq.errors import InvalidArgumentError, UnauthenticatedError
 from fila_router.core.feature import EACH_TICK, NEVER, ClientRequest, Registration, RouterFeature, RouterState
 from fila_router.core.keys.access import Access
 from fila_router.core.keys.key_replication import KeyReplication
-from fila_router.core.unread import ClientSession
+from fila_router.core.unread import RouterSession
 from fila_router.core.worker_state import WorkerState
 
 
@@ -32,7 +32,7 @@ class ApiKeys(RouterFeature):
             self._replication = KeyReplication(access, state, self._spread)
             self.answers = dict.fromkeys((wire.StoreKeys, wire.FetchKeys), self._replication.answered)
 
-    def check_access(self, session: ClientSession, opcode: int, queue: bytes, body: Any, now_ms: int) -> None:
+    def check_access(self, session: RouterSession, opcode: int, queue: bytes, body: Any, now_ms: int) -> None:
         """Raise unless the session's API key allows a request."""
         key = session.key
         if key is None:

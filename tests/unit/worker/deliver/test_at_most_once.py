@@ -6,7 +6,7 @@ import pytest
 
 from fila_proto_zmq.commands import Delivered, QueueOptions, Receive, Subscribe, Unsubscribe, UpdateQueue, Verb
 from fila_worker.core.deliver.delivery import deliver
-from fila_worker.core.effects import Call, Push
+from fila_worker.core.effects import ClientCall, Push
 from tests.support.shard.shard import Got, ShardHarness, opened
 
 
@@ -88,7 +88,7 @@ def test_its_key_has_no_slot_taken_by_what_was_received() -> None:
 
 def test_what_is_pushed_is_leased_and_says_so(shard: ShardHarness) -> None:
     shard.enqueue(b"0", b"1")
-    shard.shard.apply(Call(b"c1", 1, "q", shard.now_ms), Subscribe(1, 100))
+    shard.shard.apply(ClientCall(b"c1", 1, "q", shard.now_ms), Subscribe(1, 100))
     ((batch,),) = [each.delivered.batches for each in shard.shard.turn(shard.now_ms) if isinstance(each, Push)]
     assert (batch.at_most_once, batch.lease > 0, len(batch.records)) == (True, True, 2)
     assert shard.counts() == (0, 2, 0)
@@ -171,7 +171,7 @@ def test_a_message_is_never_received_twice_over_restarts(shard: ShardHarness) ->
 
 def test_a_crash_before_the_answer_loses_nothing(shard: ShardHarness) -> None:
     shard.enqueue(b"x")
-    shard.shard.apply(Call(b"c1", 1, "q", shard.now_ms), Receive(1))
+    shard.shard.apply(ClientCall(b"c1", 1, "q", shard.now_ms), Receive(1))
     deliver(shard.shard, shard.now_ms)  # not committed, so nothing was sent
     shard.restart()
     assert payloads(shard.receive()) == [b"x"]

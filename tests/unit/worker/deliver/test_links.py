@@ -2,13 +2,13 @@
 
 from fila_proto_zmq.commands import Command, Enqueue, Extend, Receive, Reserve, Settle, Subscribe, Verb
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Answer, Call, Push
+from fila_worker.core.effects import Answer, ClientCall, Push
 from tests.support.shard.shard import ShardHarness, limited
 
 
 def say(shard: ShardHarness, command: Command, request: int, link: int) -> list[tuple[str, int]]:
     """The effects of a command's turn, each with its link."""
-    shard.shard.apply(Call(b"c1", request, "q", shard.now_ms, link), command)
+    shard.shard.apply(ClientCall(b"c1", request, "q", shard.now_ms, link), command)
     return went(shard)
 
 
@@ -61,6 +61,6 @@ def test_what_is_settled_in_steps_is_answered_by_the_link_of_its_request() -> No
         assert effects == [("answer", 2)]
 
 
-def enqueue(shard: ShardHarness) -> tuple[Call, Command]:
+def enqueue(shard: ShardHarness) -> tuple[ClientCall, Command]:
     shard.requests += 1
-    return Call(b"producer", shard.requests, "q", shard.now_ms), Enqueue([seal_envelope(b"x")])
+    return ClientCall(b"producer", shard.requests, "q", shard.now_ms), Enqueue([seal_envelope(b"x")])

@@ -16,7 +16,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import FENCES_MAX, HELD_MAX
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.settings import Limits, ShardSettings
 from tests.support.shard.shard import Got, ShardHarness, opened
 
@@ -113,7 +113,7 @@ def test_a_frame_that_was_overtaken_is_not_heeded(shard: ShardHarness) -> None:
     incarnation = say(shard, 0).incarnation
     shard.enqueue(b"x")
     (held,) = shard.take_pushed()
-    shard.shard.apply(Call(b"c1", old, "q", shard.now_ms), Subscribe(1, 5, [], 0))
+    shard.shard.apply(ClientCall(b"c1", old, "q", shard.now_ms), Subscribe(1, 5, [], 0))
     shard.turn()
     assert shard.late.pop(old) == Subscribed(incarnation, 1)
     assert shard.take_pushed() == []
@@ -235,7 +235,7 @@ def test_leaving_after_a_restart_does_too(shard: ShardHarness) -> None:
 
 def receive(shard: ShardHarness, request: int, count: int = 5, client: bytes = b"c1") -> list[Got]:
     """What a receive with this number is answered."""
-    shard.shard.apply(Call(client, request, "q", shard.now_ms), Receive(count))
+    shard.shard.apply(ClientCall(client, request, "q", shard.now_ms), Receive(count))
     shard.turn()
     answer = shard.late.pop(request)
     assert isinstance(answer, Delivered)

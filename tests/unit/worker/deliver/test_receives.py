@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.commands import Delivered, Receive
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.limits import PREFETCH_MAX, WAIT_MS_MAX
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from tests.support.shard.shard import Got, ShardHarness, opened
 
 TIMEOUT_MS = 15_000
@@ -81,7 +81,7 @@ def test_one_client_may_wait_many_times(shard: ShardHarness) -> None:
 
 def test_a_repeated_receive_frame_is_one_receive(shard: ShardHarness) -> None:
     for _ in range(2):
-        shard.shard.apply(Call(b"c1", 70, "q", shard.now_ms), Receive(1, 5_000))
+        shard.shard.apply(ClientCall(b"c1", 70, "q", shard.now_ms), Receive(1, 5_000))
     shard.turn()
     shard.enqueue(b"0", b"1")
     assert answered(shard, 70) == [b"0"]

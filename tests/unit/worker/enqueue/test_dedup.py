@@ -7,7 +7,7 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.limits import DEDUP_WINDOW_MS_MAX
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard.shard import ShardHarness
@@ -59,7 +59,7 @@ def test_within_one_batch_too(shard: ShardHarness) -> None:
 
 def test_and_within_one_turn(shard: ShardHarness) -> None:
     for _ in range(2):
-        shard.shard.apply(Call(b"c", 1, "q", shard.now_ms), Enqueue([seal_envelope(b"x")], dedup_id="a"))
+        shard.shard.apply(ClientCall(b"c", 1, "q", shard.now_ms), Enqueue([seal_envelope(b"x")], dedup_id="a"))
     shard.turn()
     assert shard.counts() == (1, 0, 0)
 
@@ -280,7 +280,7 @@ def test_a_long_id_is_refused(shard: ShardHarness) -> None:
 
 
 def test_nothing_of_an_uncommitted_turn_is_remembered(shard: ShardHarness) -> None:
-    shard.shard.apply(Call(b"c", 1, "q", shard.now_ms), Enqueue([seal_envelope(b"x")], dedup_id="a"))
+    shard.shard.apply(ClientCall(b"c", 1, "q", shard.now_ms), Enqueue([seal_envelope(b"x")], dedup_id="a"))
     shard.restart()
     reply = send(shard, "a")
     assert (reply.count, reply.known) == (1, [])

@@ -5,7 +5,7 @@ import pytest
 from fila_proto_zmq.commands import CreateQueue, Enqueue, Enqueued, PutConfig, QueueOptions
 from fila_proto_zmq.errors import OverloadedError, ShardUnavailableError
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.enqueue.sequences import Sequences
 from tests.support.shard.shard import ShardHarness, limited
 
@@ -190,8 +190,8 @@ def test_the_number_of_sequences_is_bounded() -> None:
 def test_a_sequence_in_use_is_not_the_first_to_be_forgotten() -> None:
     sequences = Sequences(2)
 
-    def call(request: int) -> Call:
-        return Call(b"c", request, "q", 0)
+    def call(request: int) -> ClientCall:
+        return ClientCall(b"c", request, "q", 0)
 
     sequences.go_on(call(1), 0)
     sequences.go_on(call(2), 0)

@@ -9,7 +9,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard.explained import codes, first, ids, starve, these, why, why_now
 from tests.support.shard.shard import ADMIN, Got, ShardHarness
@@ -87,11 +87,11 @@ def test_a_position_far_behind_in_a_line_on_disk_is_about_right() -> None:
 def test_nothing_is_in_the_way_of_what_the_next_turn_delivers(shard: ShardHarness) -> None:
     shard.subscribe(5)
     command = Enqueue([seal_envelope(b"m")] * 3, ["a", "a", "b"])
-    shard.shard.apply(Call(b"p", 1, "q", shard.now_ms), command)
+    shard.shard.apply(ClientCall(b"p", 1, "q", shard.now_ms), command)
     message, _, other = ids(shard, turn=False)
     told = why_now(shard, message)
     assert codes(told) == ["keys_ahead"]
-    shard.shard.apply(Call(ADMIN, 2, "q", shard.now_ms), Cancel(*parse_id(other)))
+    shard.shard.apply(ClientCall(ADMIN, 2, "q", shard.now_ms), Cancel(*parse_id(other)))
     told = why_now(shard, message)
     assert (codes(told), told.position, told.estimated_ms) == (["next"], 0, shard.now_ms)
     told = why_now(shard)

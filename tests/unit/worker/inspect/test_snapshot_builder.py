@@ -22,7 +22,7 @@ from fila_proto_zmq.errors import OverloadedError
 from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.deliver.delivery import deliver
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.inspect import snapshot, views
 from fila_worker.core.inspect.browse import browse
 from fila_worker.core.inspect.views import Views
@@ -38,7 +38,7 @@ from tests.support.shard.views import in_view, payloads
 
 def begin_to_open(shard: ShardHarness, *queues: str) -> "Work":
     """An opening whose moment is now; of the lanes the first one is copied."""
-    call = Call(ADMIN, 0, "q", shard.now_ms)
+    call = ClientCall(ADMIN, 0, "q", shard.now_ms)
     work = views.open_view(shard.shard, call, OpenView("v", list(queues or ["q"]), 10, 600_000))
     next(work)
     shard.turn()
@@ -56,7 +56,7 @@ def go_on(shard: ShardHarness, work: "Work") -> None:
 
 def deliver_what_is_too_old(shard: ShardHarness, held: list[Got]) -> None:
     shard.now_ms += 2_000
-    shard.shard.apply(Call(b"c1", 1_000, "q", shard.now_ms), Receive(9, 0))
+    shard.shard.apply(ClientCall(b"c1", 1_000, "q", shard.now_ms), Receive(9, 0))
     deliver(shard.shard, shard.now_ms)  # before the due index comes to them
     shard.turn()
 
@@ -114,7 +114,7 @@ def test_a_view_shows_the_moment_at_which_its_opening_began(
     for key in dict.fromkeys([first, *queue.keys.values()]):
         table.add(key)
     queue.keys = table
-    before = finished(browse(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), Browse(100)), shard.now_ms)
+    before = finished(browse(shard.shard, ClientCall(ADMIN, 0, "q", shard.now_ms), Browse(100)), shard.now_ms)
     work = begin_to_open(shard)
     meanwhile(shard, held)
     go_on(shard, work)
@@ -128,7 +128,7 @@ def test_a_step_of_an_opening_copies_a_bounded_number_of_lanes() -> None:
     shard.create()
     for number in range(60):
         shard.enqueue(b"", key=f"k{number:02}")
-    work = views.open_view(shard.shard, Call(ADMIN, 0, "q", shard.now_ms), OpenView("v", ["q"], 10, 600_000))
+    work = views.open_view(shard.shard, ClientCall(ADMIN, 0, "q", shard.now_ms), OpenView("v", ["q"], 10, 600_000))
     efforts = [next(work)]
     with suppress(StopIteration):
         while True:

@@ -17,7 +17,7 @@ from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedErr
 from fila_proto_zmq.ids import client_name
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, VIEW_BYTES_MAX, VIEW_IDLE_MS_MAX, VIEW_IDLE_MS_MIN
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.inspect import views
 from fila_worker.core.inspect.views import Views
 from fila_worker.core.settings import Limits, ShardSettings
@@ -82,8 +82,8 @@ def test_what_was_acked_is_not_shown_though_it_may_still_lie_on_disk(shard: Shar
 
 
 def test_what_came_in_the_same_turn_is_shown(shard: ShardHarness) -> None:
-    shard.shard.apply(Call(ADMIN, 1_000, "q", shard.now_ms), Enqueue([seal_envelope(b"0")]))
-    shard.shard.apply(Call(ADMIN, 1_001, "q", shard.now_ms), OpenView("v", ["q"], 10, 60_000))
+    shard.shard.apply(ClientCall(ADMIN, 1_000, "q", shard.now_ms), Enqueue([seal_envelope(b"0")]))
+    shard.shard.apply(ClientCall(ADMIN, 1_001, "q", shard.now_ms), OpenView("v", ["q"], 10, 60_000))
     shard.turn()
     assert payloads(in_view(shard)) == [b"0"]
 

@@ -16,7 +16,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import DeadLetterQueueNotEmptyError, InvalidArgumentError, QueueNotFoundError
 from fila_proto_zmq.record import seal_envelope
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.model.leases import FINISHED
 from tests.support.shard.shard import ShardHarness
 
@@ -184,7 +184,7 @@ def test_a_queue_may_be_deleted_and_made_anew_in_one_turn(shard: ShardHarness) -
 def apply(shard: ShardHarness, *commands: object) -> None:
     """Carry out commands in one turn."""
     for number, command in enumerate(commands):
-        shard.shard.apply(Call(b"c1", 1000 + number, "q", shard.now_ms), command)  # type: ignore[arg-type]
+        shard.shard.apply(ClientCall(b"c1", 1000 + number, "q", shard.now_ms), command)  # type: ignore[arg-type]
     shard.turn()
 
 

@@ -39,7 +39,7 @@ from fila_proto_zmq.events import (
     StorageStalled,
 )
 from fila_proto_zmq.ids import client_name
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.store import StoreBatch
 from fila_worker.process.shard_process import ShardProcess
@@ -261,6 +261,6 @@ def test_what_was_not_committed_is_not_noted() -> None:
     shard = ShardHarness(store)
     host = ShardProcess([Slot.of(shard.shard)], SHARDS)
     store.broken = True
-    shard.shard.apply(Call(b"c1", 1, "q", shard.now_ms), CreateQueue(QueueOptions()))
+    shard.shard.apply(ClientCall(b"c1", 1, "q", shard.now_ms), CreateQueue(QueueOptions()))
     host.turn(shard.now_ms)
     assert [note.event for note in host.notes] == ["storage.failed"]

@@ -1,12 +1,12 @@
 """Answers to deferrals wait until the routers have had the throttle keys parked by all workers."""
 
 from fila_proto_zmq.commands import Done, Park, Receive, Settle
-from fila_worker.core.effects import Answer, Call, Post
+from fila_worker.core.effects import Answer, ClientCall, Post
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.transport.deferrals import WAIT_MS_MAX, Deferrals
 
-SETTLED = Answer(Call(b"c", 1, "q", 0), Settle.opcode, Done())
-OTHER = Answer(Call(b"c", 2, "q", 0), Receive.opcode, Done())
+SETTLED = Answer(ClientCall(b"c", 1, "q", 0), Settle.opcode, Done())
+OTHER = Answer(ClientCall(b"c", 2, "q", 0), Receive.opcode, Done())
 PARK = Post(Park({"api": 60_000}))
 ONE, TWO = (0, 7), (1, 7)
 """Requests to two routers, with the same number."""
@@ -45,7 +45,7 @@ def test_they_go_in_the_end_without_a_confirmation() -> None:
 
 def test_each_turn_waits_for_its_own_requests() -> None:
     deferrals = Deferrals(Routers())
-    later = Answer(Call(b"c", 3, "q", 0), Settle.opcode, Done())
+    later = Answer(ClientCall(b"c", 3, "q", 0), Settle.opcode, Done())
     deferrals.hold([SETTLED], {ONE}, 0)
     deferrals.hold([later], {(0, 8)}, 0)
     assert deferrals.release([(0, 8)], 1) == [later]

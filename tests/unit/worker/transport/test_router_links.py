@@ -29,7 +29,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import InvalidConfigError, ShardUnavailableError
 from fila_proto_zmq.frames import ERROR, pack_header, unpack_header
 from fila_proto_zmq.names import shard_of
-from fila_worker.core.effects import ANY_LINK, Answer, Call, Effect, Post, Push
+from fila_worker.core.effects import ANY_LINK, Answer, ClientCall, Effect, Post, Push
 from fila_worker.transport.link import DRAIN_FRAMES_MAX, SILENT_MS
 from fila_worker.transport.router_links import APART_MS, PULSE_MS
 from tests.support.cluster.cluster import eventually
@@ -160,7 +160,7 @@ def test_a_delivery_goes_by_the_link_of_its_subscription(cluster: Cluster) -> No
 def test_what_came_directly_and_cannot_go_back_so_goes_to_all_routers(cluster: Cluster) -> None:
     """The routers drop what is for a client that they do not know."""
     assert cluster.sent(Push(CLIENT, QUEUE, Delivered(1, []), ANY_LINK)) == [0, 1]
-    assert cluster.sent(Answer(Call(CLIENT, 1, QUEUE, 0, ANY_LINK), Receive.opcode, Done())) == [0, 1]
+    assert cluster.sent(Answer(ClientCall(CLIENT, 1, QUEUE, 0, ANY_LINK), Receive.opcode, Done())) == [0, 1]
 
 
 def test_what_shards_say_to_each_other_goes_by_the_first_router_that_lives(cluster: Cluster) -> None:
@@ -234,7 +234,7 @@ def test_a_registration_forgets_a_time_that_may_be_of_an_earlier_life_of_the_rou
 
 def test_a_change_of_the_config_is_told_to_all_routers(cluster: Cluster) -> None:
     change = ConfigChange(3, {"color": "blue"}, False)
-    cluster.links.send([Answer(Call(b"", 9, "", 0, 1), SetConfig.opcode, change)], 0)
+    cluster.links.send([Answer(ClientCall(b"", 9, "", 0, 1), SetConfig.opcode, change)], 0)
     told = [
         [(unpack_header(raw), decode_body(ConfigChange, body)) for _, raw, _, body in wire.frames()] for wire in cluster.wires
     ]
@@ -245,7 +245,7 @@ def test_a_change_of_the_config_is_told_to_all_routers(cluster: Cluster) -> None
 
 
 def test_a_change_that_is_refused_is_told_to_the_one_that_asked(cluster: Cluster) -> None:
-    cluster.links.send([Answer(Call(b"", 9, "", 0, 1), SetConfig.opcode, InvalidConfigError("no"))], 0)
+    cluster.links.send([Answer(ClientCall(b"", 9, "", 0, 1), SetConfig.opcode, InvalidConfigError("no"))], 0)
     assert cluster.one.frames() == []
     ((_, raw, *_),) = cluster.two.frames()
     assert (unpack_header(raw).request, unpack_header(raw).flags & ERROR) == (9, ERROR)

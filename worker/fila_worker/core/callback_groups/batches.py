@@ -65,7 +65,7 @@ from fila_worker.core.store import DamageError
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Enqueue
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
 
@@ -133,7 +133,7 @@ END_COST = 20
 # --- commands of clients ----------------------------------------------------------------------------------------------
 
 
-def open_batch(state: "State", call: "Call", command: OpenBatch) -> BatchOpened:
+def open_batch(state: "State", call: "ClientCall", command: OpenBatch) -> BatchOpened:
     """Open a batch. If it is open already, the command is a repeated one."""
     queue = known_queue(state, call.queue)
     if len(command.token) != BATCH_TOKEN_BYTES:
@@ -152,7 +152,7 @@ def open_batch(state: "State", call: "Call", command: OpenBatch) -> BatchOpened:
     return BatchOpened(max(0, known.record.until_ms - call.now_ms))
 
 
-def seal_batch(state: "State", call: "Call", command: SealBatch) -> Done:
+def seal_batch(state: "State", call: "ClientCall", command: SealBatch) -> Done:
     """Seal a batch. If it is sealed or has ended already, the command is a repeated one."""
     owned, name = state.part(OwnedBatches), BatchName(call.queue, command.token)
     known = owned.find(*name)
@@ -163,7 +163,7 @@ def seal_batch(state: "State", call: "Call", command: SealBatch) -> Done:
     return Done()
 
 
-def abandon_batch(state: "State", call: "Call", command: AbandonBatch) -> Done:
+def abandon_batch(state: "State", call: "ClientCall", command: AbandonBatch) -> Done:
     """Forget an open batch. Its members stay in their queues."""
     owned = state.part(OwnedBatches)
     known = owned.find(call.queue, command.token)

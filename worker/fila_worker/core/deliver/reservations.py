@@ -40,7 +40,7 @@ from fila_worker.core.settle.failed_attempts import LEASE_COST, give_back
 from fila_worker.core.settle.settle import ack
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
@@ -49,7 +49,7 @@ LEASES_AT_ONCE: Final = 200
 """The most leases of a reservation that are renewed in one step. Each has a record of up to 10 KiB."""
 
 
-def reserve(state: "State", call: "Call", command: Reserve) -> Reserved | None:
+def reserve(state: "State", call: "ClientCall", command: Reserve) -> Reserved | None:
     """Return a part of a reservation that was taken before. Else put a demand for it in line, which a delivery answers."""
     queue = state.queues.find(call.queue)
     _check(command, queue)
@@ -65,7 +65,7 @@ def reserve(state: "State", call: "Call", command: Reserve) -> Reserved | None:
     return None
 
 
-def fetch(state: "State", call: "Call", command: FetchReserved) -> Delivered:
+def fetch(state: "State", call: "ClientCall", command: FetchReserved) -> Delivered:
     """Return the messages of a part."""
     queue = state.queues.find(call.queue)
     lease = state.leases.part(queue.id, command.reservation, command.part)
@@ -82,7 +82,7 @@ def fetch(state: "State", call: "Call", command: FetchReserved) -> Delivered:
     return Delivered(0, [batch])
 
 
-def renew_reservation(state: "State", call: "Call", command: RenewReservation) -> "Work":
+def renew_reservation(state: "State", call: "ClientCall", command: RenewReservation) -> "Work":
     """Start a reservation's leases again."""
     _check_timeout(command.timeout_ms)
     reservation = state.leases.reservation(state.queues.find(call.queue).id, command.reservation)
@@ -100,7 +100,7 @@ def renew_reservation(state: "State", call: "Call", command: RenewReservation) -
     return Reserved(parts, min((lease.next_expiry() for lease in leases), default=0))
 
 
-def end_reservation(state: "State", call: "Call", command: EndReservation) -> "Work":
+def end_reservation(state: "State", call: "ClientCall", command: EndReservation) -> "Work":
     """Settle all messages that a reservation holds of a queue."""
     queue = state.queues.find(call.queue)
     if command.verb not in {Verb.ACK, Verb.RELEASE}:

@@ -35,7 +35,7 @@ from fila_worker.core.settle.settle import ack_taken, check_fences, renew
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Grants
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
@@ -50,7 +50,7 @@ RENEWALS_MAX: Final = 500
 """The most leases that a heartbeat renews at once. More are renewed in steps."""
 
 
-def receive(state: "State", call: "Call", command: Receive) -> Delivered | None:
+def receive(state: "State", call: "ClientCall", command: Receive) -> Delivered | None:
     """Put a demand for up to ``count`` messages in line. This turn's delivery, or a later one, answers it.
 
     Return the answer again for a repeated command whose answer was lost.
@@ -81,7 +81,7 @@ def line_up(state: "State", waiter: Waiter) -> None:
     state.mark_runnable(waiter.queue)
 
 
-def cancel_receive(state: "State", call: "Call", command: CancelReceive) -> Done:
+def cancel_receive(state: "State", call: "ClientCall", command: CancelReceive) -> Done:
     """Answer a waiting receive with nothing. Messages that it was answered with before go back if the client drops them."""
     state.jobs.charge(CANCEL_COST)
     consumer = state.consumers.by_client.get(call.client)
@@ -115,7 +115,7 @@ def _may_get_something(state: "State", waiter: Waiter, now_ms: int) -> bool:
     return now_ms < waiter.deadline_ms + BANK_MS_MAX and queue.unanswered > 0
 
 
-def subscribe(state: "State", call: "Call", command: Subscribe) -> "Subscribed | Work":
+def subscribe(state: "State", call: "ClientCall", command: Subscribe) -> "Subscribed | Work":
     """Open a subscription or keep it alive, renew the leases that its client names, and take back lost deliveries."""
     queue = state.queues.find(call.queue)
     if not 1 <= command.prefetch <= PREFETCH_MAX:
@@ -196,7 +196,7 @@ def give_back_unseen(state: "State", now_ms: int) -> None:
             end_all(state, lease, None, now_ms)
 
 
-def unsubscribe(state: "State", call: "Call", command: Unsubscribe) -> Done:
+def unsubscribe(state: "State", call: "ClientCall", command: Unsubscribe) -> Done:
     """End a subscription. Messages that its client holds stay leased. Messages that never reached it are given back."""
     _check_named(len(command.holds or ()))
     consumer = state.consumers.by_client.get(call.client)
@@ -210,12 +210,12 @@ def unsubscribe(state: "State", call: "Call", command: Unsubscribe) -> Done:
     return Done()
 
 
-def heartbeat(state: "State", call: "Call", command: Heartbeat) -> Done:
+def heartbeat(state: "State", call: "ClientCall", command: Heartbeat) -> Done:
     """Answer a heartbeat. There is nothing to do: any frame keeps its client alive."""
     return Done()
 
 
-def goodbye(state: "State", call: "Call", command: Goodbye) -> "Done | Work":
+def goodbye(state: "State", call: "ClientCall", command: Goodbye) -> "Done | Work":
     """Give back, uncounted, all messages that a client has not settled."""
     check_fences(command.taken)
     consumer = state.consumers.by_client.get(call.client)

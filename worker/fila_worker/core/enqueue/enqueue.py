@@ -48,7 +48,7 @@ from fila_worker.core.model.lanes import ENTRY_BYTES
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Grants
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
@@ -64,7 +64,7 @@ LANE_COST = 6
 """The effort of each usual message, of each unusual one, and of each lane that is made."""
 
 
-def enqueue(state: "State", call: "Call", command: Enqueue) -> "Enqueued | Work | None":
+def enqueue(state: "State", call: "ClientCall", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. An invalid message gets a fault and no id. The others are stored."""
     queue = known_queue(state, call.queue)
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
@@ -127,7 +127,9 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
     return known[0][1:] if known else (high, low_half(first))
 
 
-def enqueue_held(state: "State", call: "Call", command: Enqueue, count: int, error: FilaError | None) -> "Enqueued | Work":
+def enqueue_held(
+    state: "State", call: "ClientCall", command: Enqueue, count: int, error: FilaError | None
+) -> "Enqueued | Work":
     """Resume an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
     refused = [] if error is None else [(index, to_fault(error)) for index in range(count, len(command.envelopes))]
     if count == 0 and known_queue(state, call.queue) is None:  # nothing is admitted that a queue is to be made for
@@ -144,7 +146,7 @@ def _with_refused(outcome: "Enqueued | Work", refused: Faults) -> "Work":
     return enqueued
 
 
-def _take_in(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Enqueued | Work":
+def _take_in(state: "State", call: "ClientCall", queue: "Queue", command: Enqueue) -> "Enqueued | Work":
     """Store a batch at once, as usual. Or in steps, if it is large, its hook may take long, or other batches are waiting."""
     count = len(command.envelopes)
     hooked = queue.hooks is not None and queue.hooks.hooks.has_on_enqueue
@@ -176,7 +178,7 @@ class _Reserved:
         state.counters.sequence += count
 
 
-def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueue) -> "Work":
+def _take_in_steps(state: "State", call: "ClientCall", queue: "Queue", command: Enqueue) -> "Work":
     """Store a batch part by part. Messages for which there is no time are refused, not left open.
 
     A batch that waited for too long is refused whole, and may be sent again. What it waited for the batch before it in its
@@ -229,7 +231,7 @@ def _take_in_steps(state: "State", call: "Call", queue: "Queue", command: Enqueu
     return Enqueued(high, low_half(first), numbers.sequence + 1 - first, faults, known)
 
 
-def _note_visit(state: "State", call: "Call", queue: "Queue", faults: Faults, count: int, now_ms: int) -> None:
+def _note_visit(state: "State", call: "ClientCall", queue: "Queue", faults: Faults, count: int, now_ms: int) -> None:
     """Adjust the dates of refused clients to the outcome of a batch, and put the date of this client into its faults."""
     returns = state.part(Returns)
     if returns.dates:

@@ -13,7 +13,7 @@ from fila_proto_zmq.commands import Enqueue, Grant, TokenWant
 from fila_proto_zmq.errors import FilaError, RateLimitedError, ShardUnavailableError
 from fila_proto_zmq.runtime_config import quota_bucket
 from fila_worker.core.due_time import AT_ONCE, DueTime
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.settings import Limits
 
 MICRO: Final = 1_000_000
@@ -26,7 +26,7 @@ ONE_RETRY_MS: Final = 1000
 class RateVerdict(NamedTuple):
     """An enqueue that has waited: its first ``messages`` may be stored, the others are refused with ``error``."""
 
-    call: Call
+    call: ClientCall
     command: Enqueue
     messages: int
     error: FilaError | None
@@ -37,7 +37,7 @@ class _Quota:
 
     def __init__(self) -> None:
         self.granted = self.consumed = self.returned = 0
-        self.waiting: deque[tuple[Call, Enqueue]] = deque()
+        self.waiting: deque[tuple[ClientCall, Enqueue]] = deque()
         self.spare = 0
         """Tokens wanted for an enqueue by the broker that comes again: 1 or 0."""
 
@@ -75,7 +75,7 @@ class EnqueueRates:
         self._quotas: dict[str, _Quota] = {}
         self._changed: set[str] = set()
 
-    def admit(self, call: Call, command: Enqueue, limited: Container[str]) -> bool:
+    def admit(self, call: ClientCall, command: Enqueue, limited: Container[str]) -> bool:
         """Return whether the enqueue may be stored at once, else it is answered later. ``limited``: the buckets with a
         limit."""
         namespace, slash, _ = call.queue.partition("/")
@@ -152,7 +152,7 @@ class EnqueueRates:
             if quota.waiting:
                 self._tell(bucket)
 
-    def overdue(self, now_ms: int) -> Iterator[tuple[Call, Enqueue, FilaError]]:
+    def overdue(self, now_ms: int) -> Iterator[tuple[ClientCall, Enqueue, FilaError]]:
         """Yield the enqueues that have waited for too long for the bank."""
         for quota in self._quotas.values():
             while quota.waiting and quota.waiting[0][0].now_ms + self._wait_ms_max <= now_ms:

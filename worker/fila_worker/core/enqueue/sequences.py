@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from fila_proto_zmq.errors import ShardUnavailableError
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
 
 BEGIN: Final = 0
 """The request before the first chunk of a sequence."""
@@ -37,7 +37,7 @@ class Sequences:
     def __len__(self) -> int:
         return len(self._last)
 
-    def go_on(self, call: "Call", after: int) -> None:
+    def go_on(self, call: "ClientCall", after: int) -> None:
         """Note that a chunk is stored now. :class:`ShardUnavailableError` if the one before it is not the last that was
         stored."""
         if after != BEGIN:
@@ -49,23 +49,23 @@ class Sequences:
         if len(self._last) > self._sequences_max:
             self._last.popitem(last=False)
 
-    def stored(self, call: "Call", now_ms: int) -> None:
+    def stored(self, call: "ClientCall", now_ms: int) -> None:
         """Note when a chunk in steps is stored whole."""
         if (chunk := (call.client, call.queue, call.request)) in self._last:
             self._last[chunk] = now_ms
 
-    def cut(self, call: "Call") -> None:
+    def cut(self, call: "ClientCall") -> None:
         """Note that a chunk is stored only in part."""
         self._last.pop((call.client, call.queue, call.request), None)
 
-    def waits_since_ms(self, call: "Call", after: int | None, now_ms: int) -> int:
+    def waits_since_ms(self, call: "ClientCall", after: int | None, now_ms: int) -> int:
         """Return when the chunk before a chunk was stored, or else when this one came; now, if it is out of order."""
         if after is None or after == BEGIN:
             return call.now_ms
         return max(call.now_ms, self._last.get((call.client, call.queue, after), now_ms))
 
 
-def _out_of_order(call: "Call", after: int) -> ShardUnavailableError:
+def _out_of_order(call: "ClientCall", after: int) -> ShardUnavailableError:
     return ShardUnavailableError(
         f"an enqueue of {call.queue!r} follows request {after}, which is not stored here: it was refused, or the shard was "
         "restarted; send what was refused again, in order, as a new sequence",

@@ -18,12 +18,12 @@ from fila_worker.core.explain.text import reason
 from fila_worker.core.model.component import Component
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.state import State
 
 
-def explain(state: "State", call: "Call", command: Explain) -> "Work":
+def explain(state: "State", call: "ClientCall", command: Explain) -> "Work":
     """Return why a message, a fairness key or a queue waits."""
     queue = state.queues.find(call.queue)
     state.settle_writes()

@@ -23,7 +23,7 @@ from fila_worker.core.settings import Limits
 from fila_worker.core.walking import View, again, pieces
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
@@ -263,7 +263,7 @@ def as_found(lane: "Lane", key: bytes, value: bytes) -> Found:
 # --- cancelling -------------------------------------------------------------------------------------------------------
 
 
-def cancel(state: "State", call: "Call", command: Cancel) -> "Work":
+def cancel(state: "State", call: "ClientCall", command: Cancel) -> "Work":
     """Remove a pending or delayed message; a leased one stays."""
     found = yield from find(state, state.queues.find(call.queue), command.id_high, command.id_low)
     if found.state == LEASED:

@@ -15,7 +15,7 @@ from fila_worker.core.model.component import Component
 from fila_worker.core.walking import VIEWS_AT_ONCE, lease_pieces, pieces
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.cold_lanes import ColdLane
     from fila_worker.core.model.fairness_keys import FairnessKey
@@ -40,7 +40,7 @@ FEW_STORED: Final = 64
 """A lane with at most this many messages, and all their keys in memory, is shown without a scan."""
 
 
-def browse(state: "State", call: "Call", command: Browse) -> "Work":
+def browse(state: "State", call: "ClientCall", command: Browse) -> "Work":
     """Return a page of messages: the keys in the order of their names, and the messages of a key in line order.
 
     Other work may run between two keys, so a page does not show one instant.

@@ -23,7 +23,7 @@ from fila_worker.core.model.component import Component, InvariantBroken
 from fila_worker.core.settings import Limits
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.state import State
     from fila_worker.core.store import Pin
@@ -115,7 +115,7 @@ class Views:
         return min((view.used_ms + view.idle_ms for view in self.by_name.values()), default=None)
 
 
-def open_view(state: "State", call: "Call", command: OpenView) -> "Work":
+def open_view(state: "State", call: "ClientCall", command: OpenView) -> "Work":
     """Open a view of some queues; if a view of this name is open, return that one."""
     _check_opening(command)
     views, now_ms = state.part(Views), call.now_ms
@@ -163,7 +163,7 @@ def _check_opening(command: OpenView) -> None:
         raise InvalidArgumentError(f"range_messages={command.range_messages}: use 1 or more")
 
 
-def browse_view(state: "State", call: "Call", command: BrowseView) -> ViewBrowsed:
+def browse_view(state: "State", call: "ClientCall", command: BrowseView) -> ViewBrowsed:
     """Return a page of a queue as it was when the view was opened."""
     if not 1 <= command.limit <= BROWSE_MESSAGES_MAX:
         raise InvalidArgumentError(f"a page of {command.limit} messages: use 1 to {BROWSE_MESSAGES_MAX}")

@@ -32,7 +32,7 @@ from fila_worker.core.model.runtime_config import Changes
 from fila_worker.core.store import DamageError
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.runtime_config import Draft
     from fila_worker.core.model.state import State
@@ -188,7 +188,7 @@ def drop_draft(state: "State") -> None:
 # --- lists -------------------------------------------------------------------------------------------------------------
 
 
-def list_config(state: "State", call: "Call", command: ListConfig) -> "Work":
+def list_config(state: "State", call: "ClientCall", command: ListConfig) -> "Work":
     """Return all keys that start with a prefix, as they are when the list begins."""
     values = state.runtime.values
     if len(values) > LISTED_AT_ONCE:
@@ -201,7 +201,7 @@ def list_config(state: "State", call: "Call", command: ListConfig) -> "Work":
     return ConfigValues(shown)
 
 
-def list_edits(state: "State", call: "Call", command: ListConfigHistory) -> "Work":
+def list_edits(state: "State", call: "ClientCall", command: ListConfigHistory) -> "Work":
     """Return a page of the changes that this shard remembers, the latest first."""
     if not 1 <= command.limit <= CONFIG_EDITS_LISTED_MAX:
         raise InvalidArgumentError(f"limit of {command.limit} changes: use 1 to {CONFIG_EDITS_LISTED_MAX}")

@@ -11,7 +11,7 @@ from fila_proto_zmq.commands import Appoint, Appointed, CreateQueue, UpdateQueue
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.due_time import DueTime
-from fila_worker.core.effects import Call, Post
+from fila_worker.core.effects import ClientCall, Post
 from fila_worker.core.enqueue.insert import own_dead_letters
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.queues import DISCARD, OWN
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class HeldCommand(NamedTuple):
     """A command that waits for another shard's answer about a dead letter queue."""
 
-    call: Call
+    call: ClientCall
     command: CreateQueue | UpdateQueue
     dead_letter: str
 
@@ -74,7 +74,9 @@ def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
     return True
 
 
-def ask_for_appointment(state: "State", call: Call, command: CreateQueue | UpdateQueue, dead_letter: str | None) -> None:
+def ask_for_appointment(
+    state: "State", call: ClientCall, command: CreateQueue | UpdateQueue, dead_letter: str | None
+) -> None:
     """Ask another shard whether a queue exists; its answer continues the command."""
     assert dead_letter is not None
     ticket = state.part(Appointments).wait(HeldCommand(call, command, dead_letter))

@@ -23,7 +23,7 @@ from fila_worker.core.settings import Limits
 from fila_worker.core.walking import VIEWS_AT_ONCE, again, pieces
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.lanes import Entry, Lane
     from fila_worker.core.model.queues import Queue
@@ -37,7 +37,7 @@ IN_MEMORY: Final = 10
 """To remove this many messages in memory costs as much as to read one."""
 
 
-def purge(state: "State", call: "Call", command: PurgeQueue) -> "Work":
+def purge(state: "State", call: "ClientCall", command: PurgeQueue) -> "Work":
     """Remove the pending and delayed messages of a queue or a key, a bounded number per command; leased ones stay."""
     queue = state.queues.find(call.queue)
     acked_messages.purge(state)

@@ -43,7 +43,7 @@ from fila_worker.core.model.queues import DISCARD, OWN, Queue
 from fila_worker.core.walking import keys_from, pieces
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.hooks import GuardedHooks
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.fairness_keys import FairnessKey
@@ -86,7 +86,7 @@ def _check_dead_letter(name: str, dead_letter: str | None) -> None:
         ) from None
 
 
-def create_queue(state: "State", call: "Call", command: CreateQueue) -> Done | None:
+def create_queue(state: "State", call: "ClientCall", command: CreateQueue) -> Done | None:
     """Create a queue and its dead letter queue, unless its dead letters go elsewhere."""
     name = check_new_queue_name(call.queue)
     check_options(name, command.options)
@@ -119,7 +119,7 @@ def compiled(state: "State", name: str, options: QueueOptions) -> "GuardedHooks 
         raise
 
 
-def update_queue(state: "State", call: "Call", command: UpdateQueue) -> "Done | Work | None":
+def update_queue(state: "State", call: "ClientCall", command: UpdateQueue) -> "Done | Work | None":
     """Change some of a queue's options; the change applies to later events."""
     queue = state.queues.find(call.queue)
     if queue.is_dead_letter:
@@ -188,7 +188,7 @@ def recount_held(state: "State", keys: "Iterable[FairnessKey]") -> None:
         state.refresh_eligibility(key)
 
 
-def pause(state: "State", call: "Call", command: Pause) -> Done:
+def pause(state: "State", call: "ClientCall", command: Pause) -> Done:
     """Stop or resume the deliveries of a queue, or of one of its keys; the key need not exist yet."""
     queue = state.queues.find(call.queue)
     if command.fairness_key is None:
@@ -210,7 +210,7 @@ def pause(state: "State", call: "Call", command: Pause) -> Done:
     return Done()
 
 
-def delete_queue(state: "State", call: "Call", command: DeleteQueue) -> Done:
+def delete_queue(state: "State", call: "ClientCall", command: DeleteQueue) -> Done:
     """Delete a queue with its dead letter queue and all their messages; its open leases end without notice."""
     queue = state.queues.find(call.queue)
     if queue.source is not None:
@@ -225,7 +225,7 @@ def delete_queue(state: "State", call: "Call", command: DeleteQueue) -> Done:
     return Done()
 
 
-def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
+def list_queues(state: "State", call: "ClientCall", command: ListQueues) -> QueueList:
     """Return a page of the shard's queues in the order of their names: those after a given name, with the prefix, and which
     the asking client may see.
     """
@@ -246,7 +246,7 @@ def list_queues(state: "State", call: "Call", command: ListQueues) -> QueueList:
     return QueueList([queue.info(state.index) for queue in shown], len(shown) < len(found), [state.index])
 
 
-def queue_stats(state: "State", call: "Call", command: GetQueueStats) -> QueueStats:
+def queue_stats(state: "State", call: "ClientCall", command: GetQueueStats) -> QueueStats:
     """Return one queue's counters, and a page of its keys with their token buckets."""
     queue = state.queues.find(call.queue)
     keys, end = keys_from(state, queue, command.start, state.settings.limits.stats_keys_max)

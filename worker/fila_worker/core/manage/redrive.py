@@ -25,7 +25,7 @@ from fila_worker.core.settle.dead_letters import transfer_of
 from fila_worker.core.walking import VIEWS_AT_ONCE, again, pieces
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.state import State
@@ -40,7 +40,7 @@ READ_COST: Final = 3
 """Cost of starting a read somewhere."""
 
 
-def redrive(state: "State", call: "Call", command: Redrive) -> "Work":
+def redrive(state: "State", call: "ClientCall", command: Redrive) -> "Work":
     """Move pending dead letters back to the queues they came from; their attempts are set to 0."""
     dead = state.queues.find(call.queue)
     if not (dead.is_dead_letter or dead.appointed):

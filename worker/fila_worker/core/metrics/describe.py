@@ -16,7 +16,7 @@ from fila_worker.core.model.leases import Holder, Reservation
 from fila_worker.core.walking import lease_pieces
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.consumers import Consumer, Demand
     from fila_worker.core.model.queues import Queue
@@ -32,7 +32,7 @@ RECEIVE: Final = "receive"
 RESERVATION: Final = "reservation"
 
 
-def describe(state: "State", call: "Call", command: DescribeQueue) -> "Work":
+def describe(state: "State", call: "ClientCall", command: DescribeQueue) -> "Work":
     """Return the description of a queue."""
     queue = state.queues.find(call.queue)
     held = yield from _held(state, queue)

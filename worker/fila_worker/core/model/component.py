@@ -19,11 +19,11 @@ from fila_worker.core.due_time import DueTime
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Grants, Reply
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.state import State
 
-Verb: TypeAlias = "Callable[[State, Call, Any], Reply | Work | None]"
+Verb: TypeAlias = "Callable[[State, ClientCall, Any], Reply | Work | None]"
 """Carries out one kind of command. Returns the answer; None if the answer comes later, or never; work if it may take long."""
 
 PeerVerb: TypeAlias = "Callable[[State, Any, int], None]"

@@ -14,7 +14,7 @@ from fila_proto_zmq.commands import Delivered, Receive, Reserve, Reserved
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.ids import client_name
 from fila_worker.core.due_time import AT_ONCE, DueTime
-from fila_worker.core.effects import Answer, Call
+from fila_worker.core.effects import Answer, ClientCall
 
 if TYPE_CHECKING:
     from fila_worker.core.model.leases import Lease, LeaseBook
@@ -110,7 +110,7 @@ class Waiter:
     __slots__ = ("call", "consumer", "count", "deadline_ms", "done", "queue", "queued")
     opcode = Receive.opcode
 
-    def __init__(self, call: Call, consumer: Consumer, queue: "Queue", count: int, wait_ms: int) -> None:
+    def __init__(self, call: ClientCall, consumer: Consumer, queue: "Queue", count: int, wait_ms: int) -> None:
         self.call = call
         self.consumer = consumer
         self.queue = queue
@@ -146,7 +146,7 @@ class Reserving(Waiter):
     __slots__ = ("_book", "part", "reservation", "timeout_ms")
     opcode = Reserve.opcode
 
-    def __init__(self, call: Call, consumer: Consumer, queue: "Queue", command: Reserve, book: "LeaseBook") -> None:
+    def __init__(self, call: ClientCall, consumer: Consumer, queue: "Queue", command: Reserve, book: "LeaseBook") -> None:
         super().__init__(call, consumer, queue, command.count, command.wait_ms)
         self.reservation = command.reservation
         self.part = command.part

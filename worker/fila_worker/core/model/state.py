@@ -20,7 +20,7 @@ from fila_proto_zmq.ids import sequence, shard_of_id
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.callback_group_parts import BatchParts, MemberOutcome
 from fila_worker.core.due_time import AT_ONCE, Calendar, DueTime, NoCalendar
-from fila_worker.core.effects import Call, Effect, Post
+from fila_worker.core.effects import ClientCall, Effect, Post
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.jobs import Jobs
 from fila_worker.core.keys import FIRST_PLACE, pack_u32, pack_u64
@@ -116,7 +116,7 @@ class State:
         """Return the state of a component, by its type."""
         return self._kept[kind]  # type: ignore[return-value]  # keep() puts each under its own type
 
-    def apply(self, call: Call, command: Command) -> None:
+    def apply(self, call: ClientCall, command: Command) -> None:
         """Carry out a command; see :class:`~fila_worker.core.shard.Shard`."""
         raise NotImplementedError
 
@@ -124,11 +124,11 @@ class State:
         """Make a missing queue for an enqueue; see :mod:`~fila_worker.core.manage.templates`."""
         raise NotImplementedError
 
-    def pursue(self, call: Call, command: Command, outcome: "Reply | Work | None") -> None:
+    def pursue(self, call: ClientCall, command: Command, outcome: "Reply | Work | None") -> None:
         """Answer with the outcome of a command, or begin its work; see :class:`~fila_worker.core.shard.Shard`."""
         raise NotImplementedError
 
-    def conclude(self, call: Call, command: Command, outcome: Reply | FilaError | None) -> None:
+    def conclude(self, call: ClientCall, command: Command, outcome: Reply | FilaError | None) -> None:
         """Answer a command; see :class:`~fila_worker.core.shard.Shard`."""
         raise NotImplementedError
 

@@ -43,7 +43,7 @@ from fila_worker.core.schedules.table import (
 from fila_worker.core.settle.remote_enqueues import Owners
 
 if TYPE_CHECKING:
-    from fila_worker.core.effects import Call
+    from fila_worker.core.effects import ClientCall
     from fila_worker.core.model.state import State
 
 LISTED_COST: Final = 4
@@ -53,7 +53,7 @@ LOOKED_AT_ONCE: Final = 20
 """Names that a list passes over for one unit of effort."""
 
 
-def put_schedule(state: "State", call: "Call", command: PutSchedule) -> ScheduleFound:
+def put_schedule(state: "State", call: "ClientCall", command: PutSchedule) -> ScheduleFound:
     """Put a schedule: a new one, or a change. It begins now, unless one with the same due times is there."""
     name, table, now_ms = check_schedule_name(call.queue), state.part(ScheduleTable), call.now_ms
     _check_message(state, command, now_ms)
@@ -121,7 +121,7 @@ def _check_room(state: "State", table: ScheduleTable, old: KeptSchedule | None, 
         )
 
 
-def get_schedule(state: "State", call: "Call", command: GetSchedule) -> ScheduleFound:
+def get_schedule(state: "State", call: "ClientCall", command: GetSchedule) -> ScheduleFound:
     """Return a schedule with its message."""
     schedule = state.part(ScheduleTable).by_name.get(call.queue)
     if schedule is None:
@@ -133,7 +133,7 @@ def get_schedule(state: "State", call: "Call", command: GetSchedule) -> Schedule
     return ScheduleFound(view)
 
 
-def list_schedules(state: "State", call: "Call", command: ListSchedules) -> ScheduleList:
+def list_schedules(state: "State", call: "ClientCall", command: ListSchedules) -> ScheduleList:
     """Return a page of the shard's schedules by name: those after a given name that the asking client may see."""
     found: list[KeptSchedule] = []
     looks = 0
@@ -149,7 +149,7 @@ def list_schedules(state: "State", call: "Call", command: ListSchedules) -> Sche
     return ScheduleList([_view(state, schedule) for schedule in shown], len(shown) < len(found))
 
 
-def delete_schedule(state: "State", call: "Call", command: DeleteSchedule) -> ScheduleDeleted:
+def delete_schedule(state: "State", call: "ClientCall", command: DeleteSchedule) -> ScheduleDeleted:
     """Delete a schedule. Its message may be on its way and still arrive; a waiting one is given up."""
     table = state.part(ScheduleTable)
     if call.queue not in table.by_name:

@@ -22,7 +22,7 @@ from fila_proto_zmq.limits import (
     METADATA_BYTES_MAX,
 )
 from fila_worker.core.callback_group_parts import MemberOutcome
-from fila_worker.core.effects import Call
+from fila_worker.core.effects import ClientCall
 from fila_worker.core.model.acked_messages import mark_acked
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.leases import SETTLED, TAKEN, Lease
@@ -64,7 +64,7 @@ FENCE_COST: Final = 5
 _message_key = itemgetter(0)
 
 
-def settle(state: "State", call: "Call", command: Settle) -> "Settled | Work":
+def settle(state: "State", call: "ClientCall", command: Settle) -> "Settled | Work":
     """End the named deliveries as the verb requires."""
     queue = state.queues.find(call.queue)
     verb = _checked(command)
@@ -86,7 +86,7 @@ def _has_many(state: "State", client: bytes, fences: Fences) -> bool:
     return sum(len(wanted) or (held[lease].open if lease in held else 0) for lease, wanted in fences) > ACKS_AT_ONCE
 
 
-def _settle_in_steps(state: "State", call: Call, queue: "Queue", command: Settle, verb: Verb) -> "Work":
+def _settle_in_steps(state: "State", call: ClientCall, queue: "Queue", command: Settle, verb: Verb) -> "Work":
     """Settle fence by fence. Members left over by a step are looked up again in the next: they may have expired."""
     faults: Faults = []
     left, effort = deque(command.fences), 0
@@ -99,7 +99,7 @@ def _settle_in_steps(state: "State", call: Call, queue: "Queue", command: Settle
             if done < len(indexes):
                 left.appendleft((lease.id, indexes[done:]))
         if effort >= state.settings.limits.step_effort or state.jobs.full:
-            call = Call(call.client, call.request, call.queue, (yield effort))
+            call = ClientCall(call.client, call.request, call.queue, (yield effort))
             effort = 0
     return Settled(faults)
 
@@ -153,7 +153,7 @@ def _attempt(command: Settle, verb: Verb, now_ms: int) -> Attempt:
 
 
 def _fenced(
-    state: "State", call: "Call", queue: "Queue", fences: Fences, faults: Faults, *, repeatable: bool = True
+    state: "State", call: "ClientCall", queue: "Queue", fences: Fences, faults: Faults, *, repeatable: bool = True
 ) -> Iterator[tuple[Lease, list[int]]]:
     """Yield the client's leases that ``fences`` name, with the members that are still open. Refusals are added to ``faults``.
 
@@ -286,7 +286,7 @@ def _remove(state: "State", lease: Lease, indexes: list[int]) -> None:
 # --- extending --------------------------------------------------------------------------------------------------------
 
 
-def extend(state: "State", call: "Call", command: Extend) -> "Work":
+def extend(state: "State", call: "ClientCall", command: Extend) -> "Work":
     """Set the end of the named deliveries' leases to ``duration_ms`` from now, sooner or later than before."""
     queue = state.queues.find(call.queue)
     if not LEASE_MS_MIN <= command.duration_ms <= LEASE_MS_MAX:
@@ -303,7 +303,7 @@ def extend(state: "State", call: "Call", command: Extend) -> "Work":
             state.leases.reschedule(lease)
             effort += len(indexes)
         if effort >= state.settings.limits.step_effort:
-            call = Call(call.client, call.request, call.queue, (yield effort))
+            call = ClientCall(call.client, call.request, call.queue, (yield effort))
             effort = 0
     return Extended(expires_ms, faults)
 
