@@ -136,11 +136,11 @@ class PolledClient(Client):
             return None
         for each in feeds:
             each.waiting.append(pending)
-        return None if timeout is None else self._session.at(now + timeout, pending.finish)
+        return None if timeout is None else self._session.timers.at(now + timeout, pending.finish)
 
     def _end(self, pending: Pending[None], feeds: Sequence[ClientSubscription], timer: SessionTimer | None) -> None:
         if timer is not None:
-            self._session.cancel(timer)
+            self._session.timers.cancel(timer)
         for each in feeds:
             if pending in each.waiting:
                 each.waiting.remove(pending)

@@ -101,11 +101,14 @@ def seal_envelope(payload: bytes | bytearray | memoryview, headers: dict[str, st
 def open_envelope(envelope: bytes) -> tuple[dict[str, str], bytes]:
     """Return headers and payload of an envelope; :class:`InvalidFrameError` if a foreign producer sealed it wrongly."""
     length = headers_length(envelope)
+    return _unpack_headers(envelope[4 : 4 + length]), envelope[4 + length :]
+
+
+def _unpack_headers(packed: bytes) -> dict[str, str]:
     try:
-        headers = _decode_headers(envelope[4 : 4 + length]) if length else {}
+        return _decode_headers(packed) if packed else {}
     except (msgspec.MsgspecError, UnicodeDecodeError) as cause:
         raise InvalidFrameError(f"the message's headers are not a map of strings: {cause}") from cause
-    return headers, envelope[4 + length :]
 
 
 def headers_length(envelope: bytes) -> int:
@@ -198,10 +201,7 @@ def payload_of(data: bytes) -> bytes:
 def headers_of(data: bytes) -> dict[str, str]:
     """Return the headers; :class:`InvalidFrameError` if a foreign producer sealed them wrongly."""
     start, length = _headers_span(data)
-    try:
-        return _decode_headers(data[start : start + length]) if length else {}
-    except (msgspec.MsgspecError, UnicodeDecodeError) as cause:
-        raise InvalidFrameError(f"the message's headers are not a map of strings: {cause}") from cause
+    return _unpack_headers(data[start : start + length])
 
 
 def _headers_span(data: bytes) -> tuple[int, int]:

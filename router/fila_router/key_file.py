@@ -80,7 +80,7 @@ def load_keys(directory: Path) -> list[ApiKey]:
     path = directory / KEYS_FILE
     try:
         return [
-            ApiKey(key.name, key.algorithm, bytes.fromhex(key.digest), key.allow, key.created_ms, key.expires_ms, key.used_ms)
+            ApiKey(**msgspec.structs.asdict(key) | {"digest": bytes.fromhex(key.digest)})
             for key in _load(path, KeysFile).keys
         ]
     except ValueError as error:
@@ -102,18 +102,7 @@ def save_server(directory: Path, file: ServerFile) -> None:
 
 def save_keys(directory: Path, keys: list[ApiKey], version: int = 0) -> None:
     """Write all API keys; they are on disk when it returns."""
-    stored = [
-        StoredKey(
-            name=key.name,
-            algorithm=key.algorithm,
-            digest=key.digest.hex(),
-            allow=key.allow,
-            created_ms=key.created_ms,
-            expires_ms=key.expires_ms,
-            used_ms=key.used_ms,
-        )
-        for key in keys
-    ]
+    stored = [StoredKey(**msgspec.structs.asdict(key) | {"digest": key.digest.hex()}) for key in keys]
     _save(directory / KEYS_FILE, KeysFile(format=FORMAT, keys=stored, version=version))
 
 

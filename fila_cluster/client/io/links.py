@@ -135,7 +135,7 @@ class ClientLinks:
         session.connect(now)
         self._look_up(now)
         if self._lookups:
-            session.at(now + LOOKUP_S, self._go_on)
+            session.timers.at(now + LOOKUP_S, self._go_on)
         else:
             self._move(session, now)
 
@@ -227,7 +227,7 @@ class ClientLinks:
             if self._why_refused is not None:
                 session.refused_link(self._why_refused, final=False)
                 self._why_refused = None
-            session.at(now + self._rounds.over(), self._go_on)
+            session.timers.at(now + self._rounds.over(), self._go_on)
         self._moving = False
         self._look_up(now)
 
@@ -252,7 +252,7 @@ class ClientLinks:
         for descriptor in link.descriptors:
             self._watcher.watch(descriptor, writable=False)
         if not rounds.alone:
-            session.at(now + rounds.attempt_s, partial(self._give_up, link, session))
+            session.timers.at(now + rounds.attempt_s, partial(self._give_up, link, session))
 
     def _make_link(self) -> RouterLink | InsideLink:
         rounds = self._rounds

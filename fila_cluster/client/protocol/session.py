@@ -29,7 +29,7 @@ from fila_cluster.client.protocol.producing import SingleEnqueues
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
 from fila_cluster.client.protocol.subscription import ClientSubscription, Gathering
-from fila_cluster.client.protocol.timers import SessionTimer, Timers
+from fila_cluster.client.protocol.timers import Timers
 from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_cluster.client.requests.connection import PIPE_BYTES_MAX, BrokerConnection
 from fila_cluster.client.requests.open_calls import KEPT_BYTES_MAX
@@ -90,8 +90,8 @@ class ClientSession:
         )
         self._calls = self._connection.calls
         self._singles = SingleEnqueues(self._start)
-        self._timers = Timers()
-        self._around = Surroundings(self._start, self._timers, random, timeout_s, lambda: self._now)
+        self.timers = Timers()
+        self._around = Surroundings(self._start, self.timers, random, timeout_s, lambda: self._now)
         self.pipelines = Pipelines(self._around)
         self._settler = Settler(owner, self._start, lambda: self._now, timeout_s)
         self._consumption = Consumption(owner, make, self._start, timeout_s)
@@ -128,14 +128,6 @@ class ClientSession:
     def greeted(self) -> bool:
         """Whether the router has answered this client's greeting."""
         return self.routes.router.greeting is None
-
-    def at(self, when: float, then: Callable[[], object]) -> SessionTimer:
-        """Call ``then`` in a flush at that time, once."""
-        return self._timers.at(when, then)
-
-    def cancel(self, timer: SessionTimer) -> None:
-        """Do not call what :meth:`at` was to call."""
-        self._timers.cancel(timer)
 
     def _by_router(self, queue: str) -> bool:
         """Return whether pushes of a queue come through the router."""
@@ -174,7 +166,7 @@ class ClientSession:
     def flush(self, now: float) -> None:
         """Send collected requests, and do the work that is due."""
         self._at(now)
-        self._timers.tick(now)
+        self.timers.tick(now)
         if self._singles.collected:
             self._singles.flush()
         if self._settler.collected:
@@ -188,7 +180,7 @@ class ClientSession:
 
     def next_deadline(self) -> float:
         """Return when to call :meth:`flush` at the latest."""
-        return min(self._calls.due_at, self.heartbeat_at, self._timers.due_at)
+        return min(self._calls.due_at, self.heartbeat_at, self.timers.due_at)
 
     @property
     def heartbeat_at(self) -> float:
@@ -251,7 +243,7 @@ class ClientSession:
     ) -> Gathering:
         """Wait for a batch of deliveries, ``timeout_s`` at most."""
         self._at(now)
-        gathering = Gathering(subscription, count, max_wait_s, self._timers, self._around.now, timeout_s)
+        gathering = Gathering(subscription, count, max_wait_s, self.timers, self._around.now, timeout_s)
         gathering.look()
         return gathering
 

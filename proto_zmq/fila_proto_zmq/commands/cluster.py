@@ -1,14 +1,4 @@
-"""Greetings, the state of the cluster's processes, and moves of shards from one worker to another.
-
-A move:
-
-::
-
-    client ── MoveShard ──▶ router ── PrepareShard ──▶ the worker that has it     flushes what is in memory, and serves on
-                            router ── ReleaseShard ──▶                            answers what is open, names the next worker, closes
-                            router ── AdoptShards ───▶ the next worker            opens it, and registers it
-    client ◀─── Done ────── router
-"""
+"""Greetings, the state of the cluster's processes, and moves of shards from one worker to another (``core/moves.py``)."""
 
 from typing import ClassVar, Final
 
