@@ -55,10 +55,7 @@ class HeldCopy:
 
 @dataclass(frozen=True, slots=True)
 class ShardCopies:
-    """All copies of a shard that are known. ``leader``: None if no host says so; ``others`` by how far they are.
-
-    ``served``: whether a worker serves it, as the router last noted. It may be one that did not answer now.
-    """
+    """All known copies of a shard. ``others`` by how far they are; ``served``: by a worker, as the router last noted."""
 
     shard: int
     leader: HeldCopy | None

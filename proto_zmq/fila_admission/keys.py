@@ -170,8 +170,8 @@ class KeyRing:
 class LoginAttempts:
     """How many wrong API keys an address may still try, at the router or at the observer.
 
-    Each address has a token bucket, kept as in the generic cell rate algorithm (ITU-T I.371): one number, the time at which the
-    bucket is full again. A refused attempt takes nothing, so an address that tries again and again is answered at the rate.
+    Each address has a token bucket, kept as in the generic cell rate algorithm (ITU-T I.371): one number, the time at which
+    the bucket is full again. A refused attempt takes nothing, so an address that tries on is answered at the rate.
 
     Invariant: at most ``addresses_max`` addresses are remembered. Beyond, the one whose last attempt is longest ago is
     forgotten: its bucket is full.

@@ -151,10 +151,7 @@ def need_of(opcode: int) -> NeededPermission:
 
 
 def pattern_of(command: wire.Command) -> str:
-    """Return the pattern of queues that a request without a queue is about, empty for none.
-
-    It is checked like a queue's name: a permission whose own pattern matches it covers all queues that it may match.
-    """
+    """Return the pattern of queues that a request without a queue is about, empty for none. It is checked like a name."""
     return command.pattern if isinstance(command, (wire.PutTemplate, wire.GetTemplate, wire.DeleteTemplate)) else ""
 
 

@@ -1,4 +1,4 @@
-"""Changes of names on disk that are whole or not at all, also after a power cut, and how many descriptors a process may have."""
+"""Changes of names on disk that are whole or not at all, also after a power cut, and the limit of descriptors."""
 
 import os
 import resource

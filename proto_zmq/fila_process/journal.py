@@ -71,10 +71,7 @@ class _Lines:
 
 
 def _for_people(*, colors: bool) -> Style:
-    """Return a style with only the fields that are there.
-
-    Names come from users: nothing may break a line or steer a terminal.
-    """
+    """Return a style with only the fields that are there. Names come from users: nothing may steer a terminal."""
     # structlog takes a quarter of a process's start, and a log for machines does without it.
     import structlog.dev  # noqa: PLC0415
 

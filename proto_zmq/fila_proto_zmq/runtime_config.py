@@ -136,10 +136,7 @@ def select(prefix: str, config: Config) -> dict[str, str]:
 
 
 def selecting(prefix: str, config: Config, at_once: int) -> Iterator[dict[str, str]]:
-    """Yield the same in pieces of ``at_once`` keys: first keys are searched, then the found ones come.
-
-    ``config`` must not change meanwhile.
-    """
+    """Yield the same in pieces of ``at_once`` keys: first the search, then what is found. ``config`` must not change."""
     stored, runs = iter(config), []
     while some := list(islice(stored, at_once)):
         runs.append(sorted(_spelled(prefix, some)))

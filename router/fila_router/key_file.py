@@ -88,10 +88,7 @@ def load_keys(directory: Path) -> list[ApiKey]:
 
 
 def load_version(directory: Path) -> int:
-    """Return the version that the stored API keys have in the log of shard 0; 0: they are not from there.
-
-    Raise :class:`AuthFileError`.
-    """
+    """Return the version of the stored keys in the log of shard 0; 0: not from there. Raise :class:`AuthFileError`."""
     return _load(directory / KEYS_FILE, KeysFile).version
 
 

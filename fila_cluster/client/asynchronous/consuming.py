@@ -241,7 +241,7 @@ class AsyncConsuming:
 
 
 class AsyncDeliveryOwner:
-    """The :class:`LeaseOwner` of a client, where the verbs and finalizers of its deliveries end. It keeps the client alive."""
+    """The :class:`LeaseOwner` of a client: verbs and finalizers of its deliveries end here. It keeps the client alive."""
 
     def __init__(self, client: "AsyncClient") -> None:
         self._client = client

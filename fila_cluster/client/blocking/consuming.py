@@ -239,7 +239,7 @@ class Consuming:
 
 
 class DeliveryOwner:
-    """The :class:`LeaseOwner` of a client, where the verbs and finalizers of its deliveries end. It keeps the client alive."""
+    """The :class:`LeaseOwner` of a client: verbs and finalizers of its deliveries end here. It keeps the client alive."""
 
     def __init__(self, client: "Client") -> None:
         self._client = client

@@ -140,13 +140,7 @@ class PickedRedriving:
 
 
 async def redrive_selected(client: AsksLater, dlq: str, message_ids: Sequence[str]) -> int:
-    """Send these dead letters back to the queues they came from; return how many.
-
-    Not part of the client's everyday surface: it serves dashboards, where people pick.
-
-    Those that are leased, or not there any more, are skipped. The timeout counts for each thousand. Raises
-    :class:`NotADeadLetterQueueError`, and :class:`InvalidArgumentError` for a bad message id.
-    """
+    """Send these dead letters back, for dashboards where people pick; return how many. Others than pending ones stay."""
     steps = PickedRedriving(dlq, message_ids)
     while (request := steps.next_request()) is not None:
         steps.answered(await client.request(request))

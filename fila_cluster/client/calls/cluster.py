@@ -12,12 +12,7 @@ from fila_proto_zmq.limits import CONFIG_EDITS_LISTED_MAX, CONNECTIONS_LISTED_MA
 
 
 async def ask_metrics(client: AsksLater) -> commands.Metrics:
-    """Return the counters of the router and of the workers that are up (``docs/metrics.md``).
-
-    Raises :class:`FilaError` if the router does not answer.
-
-    Not part of the client's everyday surface: it serves monitors.
-    """
+    """Return the counters of the router and of the workers that are up (``docs/metrics.md``), for monitors."""
     return cast(commands.Metrics, await client.request(Request("", commands.GetMetrics())))
 
 

@@ -95,10 +95,7 @@ def listed_templates(prefix: Any) -> Listing[commands.Template]:
 
 
 class ListingQueues(Paging[commands.QueueInfo]):
-    """One ``list_queues``; its result is the list of queues.
-
-    ``partial``: of the shards that answer. ``shards`` are then those that did for every page.
-    """
+    """One ``list_queues``; its result is the list. ``partial``: of the shards that answer; ``shards``: those of all pages."""
 
     def __init__(self, prefix: Any, *, active: bool = False, partial: bool = False) -> None:
         super().__init__()
@@ -118,10 +115,7 @@ class ListingQueues(Paging[commands.QueueInfo]):
 
 
 class Counting:
-    """One ``queue_stats``; its result is the first page with the keys of all pages.
-
-    Of a key that comes twice the second one counts.
-    """
+    """One ``queue_stats``; its result is the first page with the keys of all. Of a key that comes twice the second counts."""
 
     result: commands.QueueStats
 
@@ -149,8 +143,5 @@ class Counting:
 
 
 async def describe_queue(client: AsksLater, name: str) -> commands.QueueDescription:
-    """Return a queue as its shard sees it now, times in Unix ms. Raises :class:`QueueNotFoundError`.
-
-    Not part of the client's everyday surface: it serves dashboards.
-    """
+    """Return a queue as its shard sees it now, for dashboards; times in Unix ms. Raises :class:`QueueNotFoundError`."""
     return cast(commands.QueueDescription, await client.request(Request(checks.queue_name(name), commands.DescribeQueue())))

@@ -92,10 +92,7 @@ class Paging(Generic[Entry]):
         return min(self._limit - len(self.result), page_max)
 
     def _add(self, entries: Sequence[Entry], *, more: bool) -> None:
-        """Take in the entries of a page. ``more``: others may follow.
-
-        An empty page is the last one in any case, so that the call ends.
-        """
+        """Take in the entries of a page. ``more``: others may follow. An empty page is the last, so that the call ends."""
         self.result += entries
         self._over = not more or not entries or len(self.result) >= self._limit
 

@@ -38,10 +38,7 @@ class Reservations:
         self._client = client
 
     def reserve(self, name: str, wanted: Sequence[WantedPart], timeout_s: float, *, wait_s: float = 0.0) -> list[int]:
-        """Take parts; return how many messages each has. A part of a deleted queue has none.
-
-        ``wait_s``: how long each may wait for its first message.
-        """
+        """Take parts; return how many messages each has, 0 of a deleted queue. ``wait_s``: for the first message of each."""
         timeout_ms, wait_ms = _ms(timeout_s), _ms(wait_s)
         calls = [
             (part.queue, commands.Reserve(name, part.part, min(part.messages, DELIVERY_MESSAGES_MAX), timeout_ms, wait_ms))
@@ -118,10 +115,7 @@ class ShardViews:
         self._client = client
 
     def open(self, view: str, queues: Sequence[str], range_messages: int, idle_s: float) -> list[ViewedQueue]:
-        """Take a snapshot of queues that share a shard, under a new name; return those of them that exist.
-
-        It closes by itself.
-        """
+        """Take a snapshot of queues that share a shard, under a new name; return those that exist. It closes by itself."""
         command = OpenView(view, list(queues), range_messages, round(idle_s * 1000))
         opened: ViewOpened = self._client.outcome(self._client.start(Request(queues[0], command)))
         return opened.queues

@@ -191,10 +191,7 @@ class RouterLink:
         return self._disowned or self._socket.closed or self._monitor.closed
 
     def disown(self) -> None:
-        """Leave the sockets to the parent, in the child of a fork.
-
-        ZeroMQ's thread is not here, and nothing may wait for it.
-        """
+        """Leave the sockets to the parent, in the child of a fork: ZeroMQ's thread is not here, nothing may wait for it."""
         self._disowned = True
 
     def close(self) -> None:

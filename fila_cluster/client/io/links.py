@@ -140,10 +140,7 @@ class ClientLinks:
             self._move(session, now)
 
     def exchange(self, session: ClientSession, now: float, ready: Collection[int] | None = ()) -> bool:
-        """Send outgoing frames and read arrived ones; True if there are more than were read.
-
-        ``ready``: the descriptors that are ready; None: any may be.
-        """
+        """Send outgoing frames and read arrived ones; True if there are more. ``ready``: the ready descriptors, None: any."""
         if self._torn:
             self._renew(session, now)
         while self._interrupted:

@@ -92,10 +92,7 @@ class Consumption:
         self._schedule(subscription, self.now)
 
     def unsubscribe(self, subscription: ClientSubscription) -> PendingCall | None:
-        """End a subscription and give back the messages that were not taken.
-
-        Return the call that confirms it, None if it had ended before.
-        """
+        """End a subscription and give back the untaken messages. Return the call that confirms it, None if it had ended."""
         if self.subscriptions.pop(subscription.id, None) is None:
             return None
         held = [*subscription.leases, *subscription.lapsing]

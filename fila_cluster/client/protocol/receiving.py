@@ -152,10 +152,7 @@ class Receiving(Pending["list[Delivery]"]):
         return next(iter(lists)) if len(lists) == 1 else list(chain.from_iterable(lists))
 
     def _has_news(self) -> bool:
-        """Return whether there is a result for the caller.
-
-        Queues that refused before the waiting are asked once more first.
-        """
+        """Return whether there is a result for the caller. Queues that refused before the waiting are asked again first."""
         if self._errors and (self._waits or any(error.details.get("refused") is not True for error in self._errors.values())):
             return True
         return any(self._got.values())

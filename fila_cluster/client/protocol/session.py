@@ -184,10 +184,7 @@ class ClientSession:
 
     @property
     def heartbeat_at(self) -> float:
-        """When the next heartbeat is due, also if no caller waits.
-
-        While greeting it is when to look for the answer, if there is something to keep alive.
-        """
+        """When the next heartbeat is due, also if no caller waits; while greeting, when to look for the answer."""
         if self._connection.reachable:
             due_at = self._consumption.due_at
             return min(due_at, self._now + GREETING_LOOK_S) if self.routes.opening else due_at

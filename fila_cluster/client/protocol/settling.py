@@ -223,10 +223,7 @@ class Settler:
         self._insist({delivery._lease: [delivery._index]})
 
     def ack_soon(self, deliveries: "Sequence[Delivery]") -> Settling:
-        """Claim deliveries, and ack them with the next flush and again until the broker has confirmed it.
-
-        The result is done at once. With errors nothing is claimed.
-        """
+        """Claim deliveries, and ack them until the broker has confirmed it. Done at once; with errors, nothing is claimed."""
         settling = Settling(deliveries)
         for position, delivery in enumerate(deliveries):
             if delivery._settled or delivery._lease.owner is not self._owner:

@@ -47,10 +47,7 @@ _ABOUT_THE_STATE = (commands.Explain,)
 
 
 def _is_repeatable(command: commands.Command) -> bool:
-    """Return whether it may be sent again although it may have been done.
-
-    An enqueue may, if the broker recognizes all its messages.
-    """
+    """Return whether it may be sent again although it may be done: an enqueue, if the broker recognizes all its messages."""
     if isinstance(command, commands.Enqueue):
         return bool(command.dedup_id) if isinstance(command.dedup_id, str) else all(command.dedup_id)
     return not isinstance(command, _NOT_REPEATABLE)

@@ -191,10 +191,7 @@ class OpenCalls:
             self.note(call.retry_at)
 
     def take_back(self, way: "Way", unsent: set[int]) -> None:
-        """Send the calls again that were sent on a lost link, where that is safe; end the others.
-
-        ``unsent``: the identities of the frames that were never given to the link.
-        """
+        """Send the calls of a lost link again where that is safe; end the others. ``unsent``: ids of unsent frames."""
         for call in self:
             if call.way is not way or not call.under_way or call is way.greeting:
                 continue

@@ -41,10 +41,7 @@ class Welcome(Reply):
     max_payload_bytes: int = 0
     """The largest payload that this broker accepts; 0: not known. Far larger frames cost a client its connection."""
     session: bytes = b""
-    """The secret of this session, 32 bytes: a later Hello with it is from the same client.
-
-    Its first 4 bytes are the epoch of requests.
-    """
+    """The session's secret, 32 bytes, for a later Hello of the same client. Its first 4 bytes are the epoch of requests."""
     doors: list[DoorView] | None = None
     """The placement of the shards, if the greeting asked for it; None: not known yet, an earlier one holds."""
 

@@ -32,7 +32,8 @@ class LogReplicas(Struct):
 
 
 class HostCopy(Struct):
-    """One host's copy of a shard. ``role``: ``begins``, ``follows``, ``claims``, ``recovers``, ``leads``, ``waits``, ``leaves``."""
+    """One host's copy of a shard. ``role``: ``begins``, ``follows``, ``claims``, ``recovers``, ``leads``, ``waits`` or
+    ``leaves``."""
 
     shard: int
     role: str

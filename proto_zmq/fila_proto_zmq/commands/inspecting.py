@@ -88,10 +88,7 @@ class Redrive(Command):
     count: int
     fairness_key: str | None = None
     ids: list[tuple[int, int]] | None = None
-    """Only these, each as ``(high, low)``; those that are not pending there are skipped.
-
-    Then ``count`` is 0 and no key is named.
-    """
+    """Only these, each as ``(high, low)``; those not pending there are skipped. Then ``count`` is 0 and no key is named."""
 
 
 class ViewedQueue(Struct):

@@ -168,10 +168,7 @@ class Unsubscribe(Command):
     opcode: ClassVar[int] = 32
     subscription: int
     holds: list[int] | None = None
-    """The leases of this subscription that the client holds: the others are given back.
-
-    None: not named, nothing is given back.
-    """
+    """The leases of this subscription that the client holds: the others are given back. None: nothing is given back."""
 
 
 class Heartbeat(Command):

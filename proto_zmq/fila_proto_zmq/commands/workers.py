@@ -168,10 +168,7 @@ class Grant(Struct):
 
 
 class Grants(Command):
-    """Grant tokens. ``levels``: of the buckets concerned, ``(key, level, rate, burst)``, the rate a millisecond.
-
-    Amounts in millionths of a token.
-    """
+    """Grant tokens, in millionths. ``levels``: ``(key, level, rate, burst)`` of the buckets, the rate a millisecond."""
 
     opcode: ClassVar[int] = 85
     shard: int

@@ -34,10 +34,7 @@ class ProcessFailed(Event):
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """Describe the error that ended a process.
-
-        Only the project's and the system's own texts are shown: others may quote a message.
-        """
+        """Describe the error that ended a process. Of foreign texts only the kind is shown: they may quote a message."""
         reason = str(error) if isinstance(error, (FilaError, OSError, AssertionError)) else ""
         return cls(error.code if isinstance(error, FilaError) else type(error).__name__, reason, where(error))
 

@@ -146,10 +146,7 @@ def error_in(body: bytes) -> FilaError:
 
 
 def not_greeted() -> ShardUnavailableError:
-    """Return the error for a request whose session is not on its connection.
-
-    The router has been restarted, or has forgotten the session, or the connection is new.
-    """
+    """Return the error for a request whose session is not on its connection: one of the two, or the router, is new."""
     return ShardUnavailableError(
         "this connection has not greeted for the session that the request names: say Hello with it, then ask again",
         details={"refused": True, "greet": True},

@@ -26,10 +26,7 @@ METRICS_MS_MAX: Final = 1000
 
 
 class Joining(Protocol):
-    """The answers so far.
-
-    ``strict``: whether a missing answer fails the question. ``ms_max``: how long to wait for the last answer.
-    """
+    """The answers so far. ``strict``: whether a missing one fails the question. ``ms_max``: how long to wait for the last."""
 
     strict: bool
     ms_max: int
@@ -254,10 +251,7 @@ class FanIns(RouterFeature):
             self._check_off(header.request, worker.identity)
 
     def on_abandoned(self, worker: WorkerState, shards: frozenset[int]) -> None:
-        """Give up the answers of a worker that has lost shards.
-
-        If it has lost no more than that, it will still answer for the others. That is enough where a part may be missing.
-        """
+        """Give up the answers of a worker that has lost shards. One that still lives may answer for the others."""
         error = unavailable(min(shards, default=0))
         for request, fan_in in list(self._open.items()):
             if worker.identity in fan_in.waiting and (fan_in.answers.strict or not worker.routable):

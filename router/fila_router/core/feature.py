@@ -35,10 +35,7 @@ _SILENCE_TIMEOUTS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """Settings of the cluster that do not change while a router runs.
-
-    ``several``: whether the cluster has other routers, and a replicated log under each shard.
-    """
+    """Settings that do not change while a router runs. ``several``: there are other routers, and a log under each shard."""
 
     shards_total: int
     consumer_timeout_ms: int
@@ -82,10 +79,7 @@ AnswerHandler: TypeAlias = Callable[[WorkerState, Header, bytes, int], None]
 
 @dataclass(slots=True)
 class Registration:
-    """A worker that registers. Features add to the ``answer`` the state that the worker lacks.
-
-    ``superseded``: the shards that changed hands or epochs, by their previous owners.
-    """
+    """A worker that registers. Features add to ``answer`` what it lacks. ``superseded``: lost shards, by previous owners."""
 
     worker: WorkerState
     offer: Register

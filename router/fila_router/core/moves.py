@@ -232,10 +232,7 @@ class Moves(RouterFeature):
         self._outgoing.send([move.target.identity], AdoptShards())
 
     def on_register(self, registration: Registration) -> None:
-        """End, continue or give up the moves that a worker's registration concerns.
-
-        A request that its source has not answered is sent again, because it may be lost with the connection.
-        """
+        """End, continue or give up the moves that a registration concerns. A request without an answer is sent again."""
         worker, now_ms = registration.worker, registration.now_ms
         if worker.draining:
             self.due_ms = EACH_TICK

@@ -65,10 +65,7 @@ class Router:
         limits: RouterLimits = DEFAULTS,
         access: Access | None = None,
     ) -> None:
-        """``entropy(n)``: returns n bytes that can't be guessed, the secrets of sessions.
-
-        ``access``: the API keys; None without authentication.
-        """
+        """``entropy(n)``: returns n bytes for secrets, which can't be guessed. ``access``: None without authentication."""
         self.access = access
         self._settings = settings
         state = self._state = RouterState(settings, entropy, limits)

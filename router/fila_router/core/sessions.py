@@ -119,10 +119,7 @@ class Sessions:
             self.by_name.pop(connection.name, None)
 
     def forget_ended(self, wall_ms: int, answered: bytes = b"") -> None:
-        """Forget sessions whose API key was revoked or has expired: nothing more is sent to them.
-
-        ``answered``: a client that has revoked its own key, and has yet to get the answer. Its session stays for now.
-        """
+        """Forget sessions whose API key has ended, but not yet that of ``answered``, which has ended its own key."""
         for session in [each for each in self.by_client.values() if each.key is not None and each.key.end_in_time(wall_ms)]:
             if session.client != answered:
                 self.forget(session)

@@ -198,10 +198,7 @@ class Bucket:
         return self.line.peekitem(0)[1] if self.line else None
 
     def head_due_ms(self, now_ms: int) -> int | None:
-        """Return when the head may be served; None: not before a shard reports or held tokens are released.
-
-        Call :meth:`accrue` before.
-        """
+        """Return when the head may be served, after :meth:`accrue`; None: not before a shard reports or holds end."""
         head = self.head
         if head is None:
             return None

@@ -93,17 +93,11 @@ IDLE_MS: Final = 60_000
 """Settled accounts are forgotten after this long without a frame about them."""
 
 AMOUNT_MAX: Final = 2**62
-"""The bound of a want, and of an account's grants in a session: the wire has 64 bits.
-
-Shards begin a new session before that.
-"""
+"""The bound of a want, and of a session's grants to an account: 64 bits on the wire. Shards begin a new session before."""
 
 
 class TokenBank:
-    """All buckets, and the tokens that shards have of them.
-
-    Call :meth:`serve` after each batch of shards' frames, and when it is due.
-    """
+    """All buckets, and the tokens that shards have of them. Call :meth:`serve` after each batch of frames, and when due."""
 
     def __init__(self) -> None:
         self.buckets: dict[str, Bucket] = {}
