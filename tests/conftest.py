@@ -13,7 +13,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from fila_cluster import Client
-from fila_process.signals import ENDINGS
+from fila_process.parent import ENDINGS
 from tests.support import machine
 from tests.support.cluster.cluster import Cluster, running
 

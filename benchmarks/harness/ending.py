@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fila_process.signals import handling
+from fila_process.parent import handling
 
 
 @contextmanager

@@ -120,8 +120,6 @@ class PolledClient(Client):
         """Send the collected requests now."""
         self._io.ask(lambda _: None)
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> LentPump:
         return LentPump(self._session, rounds, server_keys, self._settle_again, self._has_news)
 

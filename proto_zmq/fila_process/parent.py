@@ -1,12 +1,13 @@
-"""The bond of a process to its parent: settings at its start, a sign of life, and when to stop."""
+"""The bond of a process to its parent: settings at its start, a sign of life, when to stop, and signals in general."""
 
 import os
 import signal
 import socket
 import stat
+import threading
 import time
-from collections.abc import Container
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final, TypeVar
 
@@ -93,3 +94,24 @@ def shut_out_signals() -> None:
 
 def _let_poll_wake(number: int, frame: FrameType | None) -> None:
     """Do nothing: the interpreter has written to the wake-up descriptor by now."""
+
+
+ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def handling(handler: "Callable[[int, FrameType | None], object] | signal.Handlers", *numbers: int) -> Iterator[None]:
+    """Call ``handler`` for signals (``ENDINGS`` unless ``numbers`` are given) until the end of the block, then the handlers
+    before.
+
+    Only the main thread can do that: in any other one, nothing changes.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in numbers or ENDINGS} if is_main else {}
+    for number in before:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.harness.ending import undisturbed
-from fila_process.signals import ENDINGS, handling
+from fila_process.parent import ENDINGS, handling
 
 
 class EndedError(Exception):

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fila_cluster.spark import register
-from fila_process.signals import handling
+from fila_process.parent import handling
 from tests.support.cluster.cluster import environment
 from tests.support.external.spark_java import QUICK, quick_java
 from tests.support.machine import JAVA, require

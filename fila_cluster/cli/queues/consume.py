@@ -12,7 +12,7 @@ from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import write_delivery
 from fila_cluster.cli.shared.parameters import DURATION
 from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
-from fila_process.signals import handling
+from fila_process.parent import handling
 
 BATCH_MESSAGES = 100
 PATIENCE_S = 30.0

@@ -12,7 +12,7 @@ from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.parameters import DURATION
 from fila_cluster.cli.shared.tables import table
 from fila_cluster.figures import aged, counted
-from fila_process.signals import handling
+from fila_process.parent import handling
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

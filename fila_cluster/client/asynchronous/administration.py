@@ -414,8 +414,6 @@ class AsyncAdministration:
         name = checks.plain_text("client", client, "a name that connections() shows")
         await self.request(commands.CloseConnection(name))
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     async def request(self, command: Command | Request) -> Any:
         """Send a command of the protocol, and return its reply."""
         raise NotImplementedError

@@ -196,8 +196,6 @@ class AsyncBatchConsumer:
         if self._failed:
             _log.error("consume_batches was dropped before it could raise this: %s", self._failure())
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     async def _settle(self, manners: "Iterable[tuple[Settlement, list[AsyncDelivery]]]") -> None:
         """Send settlements of one batch."""
         sent = [self._send(how, deliveries) for how, deliveries in manners if deliveries]

@@ -236,8 +236,6 @@ class AsyncClient(AsyncConsuming, AsyncAdministration, AsyncScheduling):
         await self._io.wait(call)
         return call.outcome()
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> Reactor:
         return Reactor(self._session, rounds, server_keys)
 

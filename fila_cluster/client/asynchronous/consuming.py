@@ -158,8 +158,6 @@ class AsyncConsuming:
         """Whether it is closed."""
         return self._io.closed or self._session.has_left
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     async def _receive(self, queues: Mapping[str, int], wait_ms: int, *, whole: bool = True) -> list[AsyncDelivery]:
         receiving = self._io.ask(lambda now: self._session.receive(queues, wait_ms, now, whole=whole))
         try:

@@ -416,8 +416,6 @@ class Administration:
         name = checks.plain_text("client", client, "a name that connections() shows")
         self.request(commands.CloseConnection(name))
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def request(self, command: Command | Request) -> Any:
         """Send a command of the protocol, and return its reply."""
         raise NotImplementedError

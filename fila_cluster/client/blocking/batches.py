@@ -194,8 +194,6 @@ class BatchConsumer:
         if self._failed:
             _log.error("consume_batches was dropped before it could raise this: %s", self._failure())
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _settle(self, manners: "Iterable[tuple[Settlement, list[Delivery]]]") -> None:
         """Send settlements of one batch."""
         sent = [self._send(how, deliveries) for how, deliveries in manners if deliveries]

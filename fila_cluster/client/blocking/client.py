@@ -235,8 +235,6 @@ class Client(Consuming, Administration, Scheduling):
         self._io.wait(call)
         return call.outcome()
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> Pump:
         return Pump(self._session, rounds, server_keys)
 

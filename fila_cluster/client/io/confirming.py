@@ -23,9 +23,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
-from fila_cluster.client.io.heartbeat import HeartbeatThread
 from fila_cluster.client.io.link import leave_to_the_parent
-from fila_cluster.client.io.pump import Pump
+from fila_cluster.client.io.pump import HeartbeatThread, Pump
 from fila_cluster.client.io.reactor import Reactor
 from fila_cluster.client.protocol.pipelining import Pipeline, Pipelines, Receipt
 from fila_cluster.client.protocol.tracer import EnqueueTrace

@@ -6,7 +6,7 @@ answer has come passes the lead on. Sending needs no lead: the socket is touched
 the leader sleeps outside of it (on the descriptor, not in ZeroMQ). So a lone call costs no switch of threads, and the
 frames of many threads travel together while they wait for the lock.
 
-While no thread waits, there is no leader; then :mod:`heartbeat`, a thread that starts with the first lease, sends the
+While no thread waits, there is no leader; then a :class:`HeartbeatThread`, which starts with the first lease, sends the
 heartbeats.
 """
 
@@ -14,11 +14,13 @@ import math
 import select
 import threading
 import time
+import weakref
+from _thread import start_new_thread
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Protocol, TypeVar
 
-from fila_cluster.client.io.heartbeat import HeartbeatThread
 from fila_cluster.client.io.inside import InsideTime
 from fila_cluster.client.io.link import Bell, leave_to_the_parent
 from fila_cluster.client.io.links import ClientLinks
@@ -27,6 +29,66 @@ from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.requests.call import Pending
 from fila_cluster.client.requests.endpoints import EndpointRounds
 from fila_proto_zmq.errors import FilaError
+
+
+class HasHeartbeat(Protocol):
+    """The pump, as this thread needs it."""
+
+    def keep(self) -> float | None:
+        """Send the heartbeats that are due; return the seconds until the next time, or None to end the thread."""
+
+
+class HeartbeatThread:
+    """A daemon thread for what must be sent in time while no caller waits. Starts on need; does not keep its pump alive.
+
+    An interrupt (Ctrl-C) may hit a caller's thread at any moment, and a finalizer may run in any. So both use only primitives
+    that are one call into C: ``threading.Event`` keeps its lock for ever if an interrupt hits it while it takes the lock, and
+    ``Thread.start`` then raises RuntimeError ("release unlocked lock") or leaves a thread that never runs.
+    """
+
+    def __init__(self, pump: HasHeartbeat) -> None:
+        self.wakes_at = math.inf
+        self._pump = weakref.ref(pump)
+        self._alarm: SimpleQueue[None] = SimpleQueue()
+        self._running = threading.Lock()
+        """The thread holds it while it runs. A second thread, which an interrupt may cause, ends at once."""
+        self._ident: int | None = None
+
+    def wake_at(self, when: float) -> None:
+        """Wake the thread then, or earlier. Called with the pump's lock held."""
+        self.wakes_at = when
+        if self._running.locked():
+            self._alarm.put(None)
+        else:
+            start_new_thread(self._run, ())
+
+    def wake(self) -> None:
+        """Wake the thread: it looks whether it is to end. Safe in a finalizer."""
+        self._alarm.put(None)
+
+    def stop(self, wait_s: float = -1) -> None:
+        """End the thread of a closed pump, and wait until it has ended; -1: for as long as it takes."""
+        self._alarm.put(None)
+        if self._ident != threading.get_ident() and self._running.acquire(timeout=wait_s):
+            self._running.release()
+
+    def _run(self) -> None:
+        if not self._running.acquire(blocking=False):
+            return
+        self._ident = threading.get_ident()
+        try:
+            while True:
+                pump = self._pump()
+                sleep_s = None if pump is None else pump.keep()
+                if sleep_s is None:
+                    return
+                del pump  # so that the pump can be collected during the sleep
+                with suppress(Empty):
+                    self._alarm.get(timeout=sleep_s)
+        finally:
+            self._ident = None
+            self._running.release()
+
 
 T = TypeVar("T")
 

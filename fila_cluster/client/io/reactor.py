@@ -146,8 +146,6 @@ class Reactor:
         runs = self._loop is not None and self._loop.is_running() and not self.closed
         return self._session.next_deadline() if runs else math.inf
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _tick(self, ticked: threading.Event) -> None:
         try:
             self._exchange(None)

@@ -230,8 +230,6 @@ class Consumption:
             self._beat_loose()
         self.due_at = min(self.due_at, self._loose_beat_at)
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _take(
         self, queue: str, batches: Iterable[commands.LeaseBatch], group: dict[int, ClientLease], *, renewed: bool
     ) -> list[Delivery]:

@@ -166,8 +166,6 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
     def _settle(self, how: Settlement) -> None:
         return cast(None, self._lease.owner.settle_one(self, how))  # of an AsyncDelivery something to await
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of queue {self.queue!r}, attempts={self.attempts}>"
 

@@ -141,8 +141,6 @@ class OrderedSender:
         for chunk in chunks:
             chunk.finish(error=copy(error))
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _go_on(self) -> None:
         """Send the chunks that may be sent. It may be called from within: a call may be answered while it is started."""
         if self._sending:

@@ -341,8 +341,6 @@ class Pipeline:
             self._end(batch)
             batch.finish(error=error)
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _begin(self, queue: str, full: ProducerBatch | None) -> ProducerBatch:
         if full is not None:
             self._full.append(full)

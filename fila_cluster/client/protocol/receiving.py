@@ -91,8 +91,6 @@ class Receiving(Pending["list[Delivery]"]):
                 self._asking.let_go(call)
         self._asking.release(self.value or [])
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _ask_all(self) -> None:
         wait_ms = round(max(0.0, self._wait_until - self._asking.now) * 1000) if self._waits else 0
         self._errors.clear()

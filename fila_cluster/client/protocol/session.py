@@ -349,8 +349,6 @@ class ClientSession:
         self._settler.settle(deliveries, Settlement(commands.Verb.RELEASE))
         self._settler.flush()
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _at(self, now: float) -> None:
         self._now = self._consumption.now = self._calls.now = now
 

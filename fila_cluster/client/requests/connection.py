@@ -338,8 +338,6 @@ class BrokerConnection:
             way.probe = None
             self._send_held(way)
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def _recount(self) -> None:
         """Count anew what the pipes and the calls add up to; an interrupt may have come between a change and its count."""
         self.pipe_bytes = sum(way.pipe_bytes for way in self.routes.ways)

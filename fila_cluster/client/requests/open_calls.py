@@ -234,8 +234,6 @@ class OpenCalls:
         self.note(self._connection.routes.due_at)
         self.due_at = max(self.due_at, now + SWEEP_S_MIN)
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-
     def recount(self) -> None:
         """Count anew what the calls add up to; an interrupt may have come between a change and its count."""
         self._bytes = sum(call.size_bytes for call in self._calls.values())

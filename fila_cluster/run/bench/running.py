@@ -17,7 +17,7 @@ from fila_cluster import Client
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.run.bench.outcome import BenchOutcome, outcome_of
 from fila_cluster.run.bench.workload import ChildDone, ChildFailed, ChildProgress, Consumed, Produced, Task, Workload
-from fila_process.signals import handling
+from fila_process.parent import handling
 
 _MODULE: Final = "fila_cluster.run.bench"
 _LENGTH_BYTES: Final = 4

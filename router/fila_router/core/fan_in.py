@@ -6,8 +6,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from fila_admission.in_flight import has_share
-from fila_admission.refusals import too_busy, unavailable
+from fila_admission.in_flight import has_share, too_busy, unavailable
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body, encode_body
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, RequestTimeoutError

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from fila_admission.refusals import interrupted, unavailable
+from fila_admission.in_flight import interrupted, unavailable
 from fila_proto_zmq.commands import ClusterStatus, Command, Pulse, Pulsed, Register, Registered, Reply
 from fila_proto_zmq.frames import Header
 from fila_router.core.answers import OutgoingFrames, ReturnAddress, RouterCounters

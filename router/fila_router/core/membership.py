@@ -36,8 +36,6 @@ class Membership(RouterFeature):
         """The last event of each worker, because a worker registers again and again."""
         self._ticked_ms = 0
 
-    # --- coming -------------------------------------------------------------------------------------------------------
-
     def register(self, identity: bytes, offer: Register, now_ms: int) -> Registered:
         """Route to a worker from now on; the answer brings it up to date. Raise for an outdated worker's offer."""
         table, outgoing = self.state.table, self.state.outgoing
@@ -90,8 +88,6 @@ class Membership(RouterFeature):
             feature.on_pulse(worker, pulse, answer, now_ms)
         return answer
 
-    # --- going --------------------------------------------------------------------------------------------------------
-
     def leave(self, worker: WorkerState, now_ms: int) -> None:
         """Route nothing new to a worker; it answers its open requests."""
         worker.leave()
@@ -114,8 +110,6 @@ class Membership(RouterFeature):
         for feature in self.state.features:
             feature.on_absent(worker, now_ms)
         return self.state.table.shards_of(worker)  # with those that it was about to release
-
-    # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> int:
         """Find silent workers, check the connections of the others, and measure how fast workers answer."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from fila_cluster.client.io.heartbeat import HeartbeatThread
+from fila_cluster.client.io.pump import HeartbeatThread
 from tests.support.cluster.cluster import PATIENCE_S
 from tests.support.cluster.shells import SHELLS, shell
 from tests.support.descriptors import all_closed_again

@@ -13,8 +13,7 @@ There are no sockets and no clock here, so a test, or an application that embeds
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from fila_admission.in_flight import OF_WORKERS
-from fila_admission.refusals import moved, too_busy, unavailable
+from fila_admission.in_flight import OF_WORKERS, moved, too_busy, unavailable
 from fila_proto_zmq import outages
 from fila_proto_zmq.codec import decode_command
 from fila_proto_zmq.commands import (

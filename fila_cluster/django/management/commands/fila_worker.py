@@ -15,7 +15,7 @@ from fila_cluster.django.backend import FilaBackend
 from fila_cluster.django.framework import task_backends
 from fila_cluster.django.worker import TaskWorker
 from fila_cluster.errors import InvalidArgumentError
-from fila_process.signals import ENDINGS, handling
+from fila_process.parent import ENDINGS, handling
 from fila_proto_zmq.names import check_new_queue_name
 
 PARENT: Final = "FILA_WORKER_PARENT"

@@ -67,8 +67,6 @@ class ApiKeys(RouterFeature):
         if self._access is not None and not (self._replication is not None and self._replication.waiting):
             self.state.outgoing.send(workers, self._access.copies())
 
-    # --- workers ------------------------------------------------------------------------------------------------------
-
     def on_register(self, registration: Registration) -> None:
         """Send all keys."""
         self._send([registration.worker.identity])
@@ -83,8 +81,6 @@ class ApiKeys(RouterFeature):
             self._send([worker.identity])
         if self._replication is not None:
             self._replication.pulsed(worker, pulse.stored_keys, now_ms)
-
-    # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> int:
         """Forget the sessions whose key has ended."""

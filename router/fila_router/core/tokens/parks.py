@@ -97,8 +97,6 @@ class ThrottleParks(RouterFeature):
         answer = encode_reply(Park.opcode, park_request.request, Done())
         self.state.outgoing.to_workers.append([park_request.origin, b"", *answer])
 
-    # --- workers ------------------------------------------------------------------------------------------------------
-
     def on_register(self, registration: Registration) -> None:
         """Take in the worker's parks, and add those that it lacks to the answer."""
         parks = registration.offer.parks

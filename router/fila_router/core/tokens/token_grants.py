@@ -98,8 +98,6 @@ class TokenGrants(RouterFeature):
             if owner is not None and owner.routable:
                 self.state.outgoing.send([owner.identity], grants)
 
-    # --- workers ------------------------------------------------------------------------------------------------------
-
     def on_register(self, registration: Registration) -> None:
         """End the token sessions that a registration ends.
 

@@ -3,7 +3,7 @@
 import threading
 from itertools import count
 
-from fila_cluster.client.io.heartbeat import HeartbeatThread
+from fila_cluster.client.io.pump import HeartbeatThread
 from tests.support.cluster.cluster import eventually
 from tests.unit.client.conftest import stray_threads
 from tests.unit.client.interrupts import interrupted_at
