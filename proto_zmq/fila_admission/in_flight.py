@@ -32,7 +32,7 @@ from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, WAIT_MS_MAX
 TRUST_MS: Final = 2000
 """How long a worker may believe that its router counts it among the living, from a pulse that the router has answered.
 
-It is less than the router's patience with silence, which runs from the same pulse or a later one. A router that goes on
+It is less than the router's patience with silence, which runs from the same pulse or a later one. A router that continues
 without a worker for another reason waits for so long.
 """
 

@@ -54,8 +54,8 @@ MEANINGS: Final = {
         details="as `dead_lettered`; while it is not moved yet: `expires_ms`",
     ),
     ReasonCode.LEASED: Meaning(
-        "A consumer has the message, or all messages of the key or queue. If that takes too long: `consumer` tells clients "
-        "apart, as in the broker's log, and at the lease's end the message goes to the next consumer.",
+        "A consumer has the message, or all messages of the key or queue. If that takes too long: `consumer` names clients "
+        "as the broker's log does, and at the lease's end the message goes to the next consumer.",
         details="`consumer` `reservation` (whether that is a reservation's name) `leased_ms` `expires_ms` `attempts` "
         "`max_attempts` (its own); of a key or a queue: `messages` `consumers` `leased_ms` `expires_ms`",
         until="the lease's end",
@@ -142,7 +142,7 @@ MEANINGS: Final = {
     ReasonCode.LOG_WAITS: Meaning(
         "The shard's replicated log does not confirm what was written, so no answer and no delivery leaves the shard. The "
         "state is `unknown`, because what the shard has in memory is not confirmed. Look at the log's brokers: a partition "
-        "needs as many in sync as `in_sync` says. The shard goes on by itself.",
+        "needs as many in sync as `in_sync` says. The shard continues by itself.",
         details="`queue` `shard` `unconfirmed_bytes`",
     ),
     ReasonCode.SHARD_DOWN: Meaning(

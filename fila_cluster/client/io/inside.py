@@ -1,13 +1,13 @@
 """Brokers in this process, and the link to one of them: ``memory://NAME`` instead of a socket.
 
 :mod:`fila_cluster.testing` and :mod:`fila_cluster.embedded` enter their brokers here by name. A client finds its broker by
-the name of its endpoint whenever it exchanges frames. So it may be made before the broker, and goes on with the next
+the name of its endpoint whenever it exchanges frames. So it may be made before the broker, and continues with the next
 broker of the same name, as with a broker that was restarted: it greets, and its leases of the old one are lost.
 
 A broker may have a clock of its own (``keeps_time``). Then all times of its clients are of that clock, and the clock
 itself calls their :meth:`Inhabitant.tick`. A wait of the thread that keeps the clock moves it to the next date. Waits of
-other threads and of event loops let it go on as fast as real time. Rejected: a second shell for such brokers (it would be
-the shell that no production has); a clock that always goes on with real time (a test that is slow would get other
+other threads and of event loops let it run as fast as real time. Rejected: a second shell for such brokers (it would be
+the shell that no production has); a clock that always runs with real time (a test that is slow would get other
 results).
 """
 
@@ -243,7 +243,7 @@ class InsideLink:
             broker.serve()
 
     def _move(self, broker: InsideBroker | None, session: ClientSession, now: float) -> None:
-        """Go on with another broker, or without one. Frames under way count as lost."""
+        """Continue with another broker, or without one. Frames under way count as lost."""
         first = self._broker is None and self._pipe is None and broker is not None
         if self._pipe is not None:
             self._pipe.close()

@@ -103,7 +103,7 @@ class ClientLinks:
         """Why an endpoint refused all keys in this round."""
         self.router: RouterLink | InsideLink | None = None
         self._moving = False
-        """Whether to go on to the next endpoint."""
+        """Whether to move to the next endpoint."""
         self._lookups: dict[int, Lookup] = {}
         """By their descriptors."""
         self._looked_up_at = -math.inf
@@ -229,7 +229,7 @@ class ClientLinks:
         self._look_up(now)
 
     def _go_on(self) -> None:
-        """Go on to the next endpoint after a pause."""
+        """Move to the next endpoint after a pause."""
         self._moving |= self.router is None
 
     def _end(self, session: ClientSession, now: float) -> None:
@@ -258,7 +258,7 @@ class ClientLinks:
         return RouterLink(rounds.current, self._server_keys[0], again=rounds.alone, silence_s=rounds.silence_s)
 
     def _give_up(self, link: RouterLink | InsideLink, session: ClientSession) -> None:
-        """Go on to the next endpoint unless a router has greeted by now."""
+        """Move to the next endpoint unless a router has greeted by now."""
         self._moving |= self.router is link and not session.greeted
 
     def _of_router(self) -> tuple[int, ...]:
@@ -307,7 +307,7 @@ class ClientLinks:
             self._lose(wire, session, now)
 
     def _serve(self, wire: Wire, session: ClientSession, now: float) -> bool:
-        """Go on with a wire whose descriptor is ready."""
+        """Serve a wire whose descriptor is ready."""
         if wire.connecting:
             self._unwatch(wire)
             if wire.connected():

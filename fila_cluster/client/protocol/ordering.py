@@ -6,7 +6,7 @@ down or has too much to do, all chunks behind it are refused, too. The sender th
 its answer, and sends the refused ones again, in their order: *go back N*, as in a sliding window protocol. The usual
 retries of the connection are off for chunks: they would let the later ones overtake.
 
-A chunk that fails for good, or whose fate is not known, is surfaced, and the sender goes on behind it.
+A chunk that fails for good, or whose fate is not known, is surfaced, and the sender continues behind it.
 
 A chunk may be stored only in part, because the broker had no more time for it (a slow hook). Then what follows is refused,
 too, and the sender sends the rest of the chunk first. :attr:`Chunk.value` has the results of all parts.

@@ -1,6 +1,6 @@
 """The endpoints of a cluster: how people write them, and the order in which a client tries them.
 
-All routers of a cluster are alike. A client has a link to one of them, and goes on to the next when that one is lost. A
+All routers of a cluster are alike. A client has a link to one of them, and moves to the next when that one is lost. A
 *round* tries each known endpoint once; a pause follows, and another round. Endpoints on the client's own machine come
 first, because they cost no network; the others come in a random order, so that the clients spread. A name may stand for
 several addresses, and each of them is an endpoint; names are looked up again in each round, and an outage of the name

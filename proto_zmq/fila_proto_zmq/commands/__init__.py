@@ -1,8 +1,8 @@
 # ruff: noqa: F403, F405  # the modules below have public names only
 """All commands and replies of the wire: one struct per opcode.
 
-A struct travels as a msgpack array of its fields in order (nested structs too). A reader ignores trailing elements that it
-does not know and takes the default for those that are missing, so fields are only ever added at the end.
+A struct travels as a msgpack array of its fields in order (nested structs too). A reader ignores unknown trailing elements,
+and takes the default for those that are missing, so fields are only ever added at the end.
 
 Times are Unix milliseconds (``_ms`` of an instant), durations milliseconds. A *column* carries one value for each message
 of a batch, or a single value that holds for all of them: uniform batches cost nothing per message. A column of lists

@@ -15,7 +15,7 @@ RECOVERS: Final = "recovers"
 LEADS: Final = "leads"
 """The host leads the shard, and serves it."""
 WAITS: Final = "waits"
-"""The host leads the shard as far as it knows, and does not serve it: the log has confirmed nothing for too long."""
+"""The host leads the shard by all that it has read, and does not serve it: the log has confirmed nothing for too long."""
 LEAVES: Final = "leaves"
 """The host gives the shard up."""
 
@@ -42,7 +42,7 @@ class HostCopy(Struct):
     position: int = -1
     """The last offset of the log that is in the copy and confirmed; -1: there is no such offset."""
     end: int = -1
-    """The offset behind the last record of the log, as a follower last heard; -1: not known, or it leads."""
+    """The offset behind the last record of the log, by a follower's last report; -1: not known, or it leads."""
     behind: int = -1
     """Records that a follower has still to read; -1: not known. A leader has all."""
     unconfirmed_bytes: int = 0

@@ -68,7 +68,7 @@ class QueueMetrics(Struct):
 
 
 class ThrottleMetrics(Struct):
-    """One of a shard's busiest throttle keys that have a rate. ``tokens`` as far as the shard knows."""
+    """One of a shard's busiest throttle keys that have a rate. ``tokens`` by the shard's last count."""
 
     key: str
     rate: float

@@ -57,7 +57,7 @@ class ConnectionView(Struct):
     since_ms: int
     """When it greeted this router first."""
     heard_ms: int
-    """When the router or a worker last heard of it, to the second."""
+    """When the router or a worker last received a frame of it, to the second."""
     consumes: list[str] = []
     """Queues that it receives from, at most 10 for each worker."""
     subscriptions: int = 0
@@ -117,7 +117,7 @@ class DescribeClients(Command):
 
 
 class EndClient(Command):
-    """Tell a worker to end what a client has there. Not answered if its request is 0."""
+    """End the leases and subscriptions that a client has at a worker. Not answered if its request is 0."""
 
     opcode: ClassVar[int] = 89
     client: bytes

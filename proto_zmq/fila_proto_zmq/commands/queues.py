@@ -71,7 +71,7 @@ class KeyStats(Struct):
 
 
 class ThrottleStats(Struct):
-    """One token bucket. ``rate`` in tokens a second; ``tokens`` as far as the shard knows."""
+    """One token bucket. ``rate`` in tokens a second; ``tokens`` by the shard's last count."""
 
     key: str
     rate: float

@@ -336,7 +336,7 @@ class StorageFailed(Event):
 
 
 class ShardFailed(Event):
-    """A turn of a shard failed. The shard is recovered in place, from what is durable; other shards go on."""
+    """A turn of a shard failed. The shard is recovered in place, from what is durable; other shards serve."""
 
     event = "shard.failed"
     level = "error"
@@ -349,7 +349,7 @@ class ShardFailed(Event):
 
 
 class ShardQuarantined(Event):
-    """A shard is damaged, or fails again and again. It is closed until its worker is started again; other shards go on."""
+    """A shard is damaged, or fails again and again. It is closed until its worker is started again; other shards serve."""
 
     event = "shard.quarantined"
     level = "critical"
