@@ -12,8 +12,7 @@ from fila_cluster.ops.dashboard.shell.context import Context, Visits
 from fila_cluster.ops.dashboard.shell.feedback import confirm, succeeds
 from fila_cluster.ops.dashboard.shell.frame import frame, may_govern
 from fila_cluster.ops.dashboard.shell.live import Look, keep_live
-from fila_cluster.ops.dashboard.widgets.cells import MONO, ago, origin, short_time, wrapped
-from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
+from fila_cluster.ops.dashboard.widgets.paged_table import MONO, PagedTable, TableColumn, ago, origin, short_time, wrapped
 
 CLIENTS_SHOWN: Final = 2000
 """More are not asked for."""

@@ -11,9 +11,8 @@ from fila_cluster.ops.analysis.hosts import CODES, HostRow, host_rows
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
 from fila_cluster.ops.dashboard.shell.frame import frame
 from fila_cluster.ops.dashboard.shell.live import keep_live
-from fila_cluster.ops.dashboard.widgets.cells import ago, wrapped
 from fila_cluster.ops.dashboard.widgets.concern_feed import ConcernFeed
-from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
+from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn, ago, wrapped
 from fila_proto_zmq.commands.hosts import FOLLOWS, LEADS
 
 ONE_HOST = (

@@ -12,23 +12,17 @@ from fila_cluster import AsyncClient
 from fila_cluster.ops.analysis.history import History
 from fila_cluster.ops.analysis.visitor import CLICK_S_MAX
 from fila_cluster.ops.analysis.watch import Watch
-from fila_cluster.ops.dashboard import connections, hosts, overview
-from fila_cluster.ops.dashboard.config import page as config
+from fila_cluster.ops.dashboard import config, connections, hosts, messages, overview, schedules, templates, why
 from fila_cluster.ops.dashboard.dead_letters import page as dead_letters
 from fila_cluster.ops.dashboard.hooks import page as hooks
-from fila_cluster.ops.dashboard.messages import page as messages
-from fila_cluster.ops.dashboard.queues import list_page as queues
-from fila_cluster.ops.dashboard.queues import page as queue
-from fila_cluster.ops.dashboard.schedules import page as schedules
+from fila_cluster.ops.dashboard.queues import page as queues
 from fila_cluster.ops.dashboard.shell.context import Visits
-from fila_cluster.ops.dashboard.templates import page as templates
-from fila_cluster.ops.dashboard.why import page as why
 
 PAGES: tuple[Callable[[Visits], None], ...] = (
     overview.register,
     hosts.register,
+    queues.register_list,
     queues.register,
-    queue.register,
     templates.register,
     messages.register,
     dead_letters.register,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.ops.dashboard.config.meaning import FREE_TEXT, ThrottleRow, meaning, throttle_rows, wrong_field
+from fila_cluster.ops.dashboard.config import FREE_TEXT, ThrottleRow, meaning, throttle_rows, wrong_field
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import ThrottleMetrics
 from fila_proto_zmq.errors import InvalidConfigError

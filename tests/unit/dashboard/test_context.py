@@ -13,8 +13,7 @@ from fila_cluster.ops.analysis.rates import all_queues
 from fila_cluster.ops.analysis.watch import Watch
 from fila_cluster.ops.dashboard.shell import context as shell
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
-from fila_cluster.ops.dashboard.shell.frame import may_open
-from fila_cluster.ops.dashboard.shell.links import NAVIGATION
+from fila_cluster.ops.dashboard.shell.frame import NAVIGATION, may_open
 from fila_proto_zmq.commands import Metrics
 from tests.unit.analysis.looks import hosts, leads
 from tests.unit.observer.told import cluster, queue

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.ops.dashboard.hooks.policy import TEMPLATES, HookPolicy, Shelf, changes, policy_of
+from fila_cluster.ops.dashboard.hooks.editor import TEMPLATES, HookPolicy, Shelf, changes, policy_of
 from fila_cluster.ops.dashboard.hooks.trials.plan import TrialMessage, TrialPlan
 from fila_cluster.ops.dashboard.hooks.trials.run import run
 from fila_cluster.ops.dashboard.widgets.forms import read_headers

@@ -4,7 +4,7 @@ import pytest
 
 from fila_cluster.client.calls.queues import encode
 from fila_cluster.figures import duration_s, written_ms
-from fila_cluster.ops.dashboard.queues.options_text import FIELDS, changed_options, texts_of
+from fila_cluster.ops.dashboard.queues.options import FIELDS, changed_options, texts_of
 from fila_proto_zmq.commands import QueueOptions
 
 SET = QueueOptions(

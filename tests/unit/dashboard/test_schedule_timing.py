@@ -7,7 +7,7 @@ import pytest
 
 from fila_cluster.client.schedule import Schedule, schedule
 from fila_cluster.errors import InvalidArgumentError
-from fila_cluster.ops.dashboard.schedules.timing import SHOWN, Due, Timing, due_lines, next_due, zone_names
+from fila_cluster.ops.dashboard.schedules import SHOWN, Due, Timing, due_lines, next_due, zone_names
 from fila_proto_zmq.commands import ScheduleView
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

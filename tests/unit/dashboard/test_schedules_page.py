@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fila_cluster.client.schedule import Schedule, schedule
-from fila_cluster.ops.dashboard.schedules.page import row, trouble
+from fila_cluster.ops.dashboard.schedules import row, trouble
 from fila_proto_zmq.commands import Fault, ScheduleView
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 from fila_cluster.client.calls.queues import QueueOptions
 from fila_cluster.ops.analysis.rows import QueueRow
-from fila_cluster.ops.dashboard.templates.page import rows
+from fila_cluster.ops.dashboard.templates import rows
 
 
 def queue(name: str) -> QueueRow:

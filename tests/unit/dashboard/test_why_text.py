@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fila_cluster.client.explanation import Reason
-from fila_cluster.ops.dashboard.why.text import RESUME_KEY, RESUME_QUEUE, Action, actions, countdown, numbers
+from fila_cluster.ops.dashboard.why import RESUME_KEY, RESUME_QUEUE, Action, actions, countdown, numbers
 from fila_proto_zmq.reasons import ReasonCode
 
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)

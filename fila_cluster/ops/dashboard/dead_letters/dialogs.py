@@ -8,8 +8,7 @@ from nicegui import ui
 from fila_cluster import AsyncClient
 from fila_cluster.client.calls.backlog import redrive_selected
 from fila_cluster.client.message import MessageView
-from fila_cluster.ops.dashboard.messages.dialog import MessageAction, MessageDialog
-from fila_cluster.ops.dashboard.messages.page import find_message
+from fila_cluster.ops.dashboard.messages import MessageAction, MessageDialog, find_message
 from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, notify, notify_error
 
 RATE_DEFAULT: Final = 50.0

@@ -13,7 +13,7 @@ from fila_cluster import AsyncClient
 from fila_cluster.client.calls.backlog import redrive_selected
 from fila_cluster.errors import FilaError, MessageNotFoundError
 from fila_cluster.figures import counted
-from fila_cluster.ops.dashboard.shell.links import link
+from fila_cluster.ops.dashboard.shell.frame import link
 
 
 class JobStep(NamedTuple):

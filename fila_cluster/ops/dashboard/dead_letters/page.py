@@ -16,8 +16,7 @@ from fila_cluster.ops.dashboard.dead_letters.jobs import JobList, LetterJob, Let
 from fila_cluster.ops.dashboard.dead_letters.tables import GroupTable, LetterQueues, LetterSelection, LetterTable, letters
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, Context, Visits
 from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm_by_name, notify
-from fila_cluster.ops.dashboard.shell.frame import frame, lacks
-from fila_cluster.ops.dashboard.shell.links import link, queue_page
+from fila_cluster.ops.dashboard.shell.frame import frame, lacks, link, queue_page
 from fila_cluster.ops.dashboard.shell.live import keep_live
 from fila_proto_zmq.commands import QueueDescription
 from fila_proto_zmq.names import dead_letter_name, root_name

@@ -22,13 +22,11 @@ from fila_cluster.ops.dashboard.dead_letters.jobs import (
     PickedRedrive,
     TooManyJobsError,
 )
-from fila_cluster.ops.dashboard.messages.dialog import STATE_SLOT
-from fila_cluster.ops.dashboard.messages.table import ID_SLOT, short
+from fila_cluster.ops.dashboard.messages import ID_SLOT, STATE_SLOT, short
 from fila_cluster.ops.dashboard.shell.context import CONSUME, Context
 from fila_cluster.ops.dashboard.shell.feedback import confirm, notify_error
-from fila_cluster.ops.dashboard.shell.links import link
-from fila_cluster.ops.dashboard.widgets.cells import linked, short_time
-from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
+from fila_cluster.ops.dashboard.shell.frame import link
+from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn, linked, short_time
 
 _ERROR: Final = '<div class="whitespace-normal break-words fila-mono min-w-[16rem]">{{ props.value }}</div>'
 

@@ -9,17 +9,14 @@ from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.figures import counted, quantile
 from fila_cluster.ops.analysis.rates import all_queues
-from fila_cluster.ops.dashboard.hooks.editor import HookEditor
-from fila_cluster.ops.dashboard.hooks.policy import Shelf
+from fila_cluster.ops.dashboard.hooks.editor import HookEditor, Shelf
 from fila_cluster.ops.dashboard.hooks.trial_card import HookTrial
 from fila_cluster.ops.dashboard.shell.context import ADMIN, EVERYTHING, Context, Visits
-from fila_cluster.ops.dashboard.shell.frame import frame
-from fila_cluster.ops.dashboard.shell.links import link, queue_page
+from fila_cluster.ops.dashboard.shell.frame import frame, link, queue_page
 from fila_cluster.ops.dashboard.shell.live import Look, keep_live
-from fila_cluster.ops.dashboard.widgets.cells import linked
 from fila_cluster.ops.dashboard.widgets.charts import Tile
 from fila_cluster.ops.dashboard.widgets.forms import QueueChoice
-from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
+from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn, linked
 from fila_proto_zmq.commands import HookMetrics, HookState, QueueDescription, QueueMetrics
 from fila_proto_zmq.names import is_dead_letter
 

@@ -7,7 +7,7 @@ from nicegui import ui
 
 from fila_cluster.client.calls import queues
 from fila_cluster.errors import FilaError
-from fila_cluster.ops.dashboard.hooks.policy import HookPolicy, changes
+from fila_cluster.ops.dashboard.hooks.editor import HookPolicy, changes
 from fila_cluster.ops.dashboard.hooks.trials.messages import TRIED_MAX, first_messages, newest_messages
 from fila_cluster.ops.dashboard.hooks.trials.plan import (
     MEMORY_LIMIT_BYTES,
@@ -27,9 +27,8 @@ from fila_cluster.ops.dashboard.hooks.trials.verdicts import (
     result_line,
 )
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, EVERYTHING, Context
-from fila_cluster.ops.dashboard.widgets.cells import MONO
 from fila_cluster.ops.dashboard.widgets.forms import read_headers
-from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
+from fila_cluster.ops.dashboard.widgets.paged_table import MONO, PagedTable, TableColumn
 from fila_proto_zmq.names import dead_letter_name
 
 _ID: Final = "00000000-0000-7000-8000-000000000001"

@@ -1,30 +1,151 @@
-"""``/queue?name=…``: one queue, and all actions on it."""
+"""``/queues``: all queues, and ``/queue?name=…``: one queue, and all actions on it."""
 
 import time
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 from nicegui import ui
 
-from fila_cluster import QueueStats
+from fila_cluster import AsyncClient, QueueStats
 from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.errors import DeadLetterQueueNotEmptyError, FilaError
 from fila_cluster.figures import aged, counted, paced
 from fila_cluster.ops.analysis.history import short_of_weight
-from fila_cluster.ops.analysis.rows import plain_state
-from fila_cluster.ops.dashboard.queues.description import QueueDescriptionCards
-from fila_cluster.ops.dashboard.queues.key_table import FairnessKeyTable
-from fila_cluster.ops.dashboard.queues.options_dialog import change_dialog
-from fila_cluster.ops.dashboard.queues.send_dialog import SendDialog
-from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, PRODUCE, Context, Visits
+from fila_cluster.ops.analysis.rows import QueueRow, plain_state
+from fila_cluster.ops.dashboard.queues.options import change_dialog, create_dialog
+from fila_cluster.ops.dashboard.queues.tables import FairnessKeyTable, QueueDescriptionCards
+from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, EVERYTHING, PRODUCE, Context, Visits
 from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, confirm_by_name, notify, notify_error, succeeds
-from fila_cluster.ops.dashboard.shell.frame import frame, lacks
-from fila_cluster.ops.dashboard.shell.links import link
+from fila_cluster.ops.dashboard.shell.frame import frame, lacks, link, queue_page
 from fila_cluster.ops.dashboard.shell.live import Look, VerbButton, keep_live
-from fila_cluster.ops.dashboard.widgets.cells import show_state, state_badge
 from fila_cluster.ops.dashboard.widgets.charts import Gauges, ShareChart, Tile, TimeChart
+from fila_cluster.ops.dashboard.widgets.forms import MessageFields
+from fila_cluster.ops.dashboard.widgets.paged_table import (
+    STATE_SLOT,
+    PagedTable,
+    TableColumn,
+    linked,
+    show_state,
+    state_badge,
+)
 from fila_proto_zmq.commands import QueueOptions
 from fila_proto_zmq.names import dead_letter_name, is_dead_letter
 from fila_proto_zmq.reasons import ReasonCode
+
+
+def register_list(visits: Visits) -> None:
+    """Add the page."""
+
+    @ui.page("/queues")
+    def queues(search: str = "") -> None:
+        context = visits.context()
+        with frame(context, "Queues", "/queues"):
+            page = _Queues(context, search)
+        keep_live(context, page.look)
+
+
+LETTERS_SLOT = """<a v-if="props.value !== '0'" :href="props.row.letters" class="text-negative">{{ props.value }}</a>
+<span v-else>0</span>"""
+
+_COLUMNS = (
+    TableColumn("name", "Queue", slot=linked("href")),
+    TableColumn("state", "State", slot=STATE_SLOT),
+    TableColumn("pending", "Pending", counted, is_number=True),
+    TableColumn("in_flight", "In flight", counted, is_number=True),
+    TableColumn("delayed", "Delayed", counted, is_number=True),
+    TableColumn("oldest_pending_age", "Oldest waits", aged, is_number=True),
+    TableColumn("consumers", "Consumers", counted, is_number=True),
+    TableColumn("enqueued_per_s", "Enqueued / s", paced, is_number=True),
+    TableColumn("delivered_per_s", "Delivered / s", paced, is_number=True),
+    TableColumn("acked_per_s", "Acked / s", paced, is_number=True),
+    TableColumn("dead_letters", "Dead letters", counted, is_number=True, slot=LETTERS_SLOT),
+    TableColumn("shard", "Shard", is_number=True),
+)
+
+
+class _Queues:
+    def __init__(self, context: Context, search: str) -> None:
+        self._context = context
+        with ui.row().classes("w-full items-center gap-6"):
+            self._with_letters = ui.switch("Dead letter queues, too").props("data-testid=with-letters")
+            self._only_full = ui.switch("Only those with messages").props("data-testid=only-full")
+            self._count = ui.label().classes("fila-quiet").props("data-testid=queue-count")
+            ui.space()
+            if context.may(ADMIN, EVERYTHING):
+                ui.link("Templates", "/templates")
+            create = ui.button("Create queue", icon="add", on_click=self._create)
+            create.props("outline dense no-caps data-testid=create-queue").set_visibility(context.may_some(ADMIN))
+        self._table = PagedTable(
+            _COLUMNS,
+            key="name",
+            sort_by="name",
+            mark="queues",
+            search_in=["name", "state"],
+            more=_addresses,
+            empty="No queue.",
+        )
+        self._table.search.value = search
+        for switch in (self._with_letters, self._only_full):
+            switch.on_value_change(self.look)
+
+    async def _create(self) -> None:
+        name = await create_dialog(lambda name, options: self._context.client.create_queue(name, **options))
+        if name is not None:
+            notify(f"{name} and {dead_letter_name(name)} are there")
+            ui.navigate.to(queue_page(name))
+
+    async def look(self) -> None:
+        rows = [row for row in await self._context.queue_rows() if self._is_wanted(row)]
+        part = self._context.coverage
+        self._count.text = counted(len(rows), "queue") + (f", {part}" if part else "")
+        self._table.show(rows, part)
+
+    def _is_wanted(self, row: QueueRow) -> bool:
+        return (self._with_letters.value or not row.is_dead_letter) and (not self._only_full.value or row.depth != 0)
+
+
+def _addresses(row: QueueRow) -> dict[str, Any]:
+    return {"href": queue_page(row.name), "letters": link("/dead-letters", queue=dead_letter_name(row.name))}
+
+
+class SendDialog:
+    """``sent`` is awaited after each message."""
+
+    def __init__(self, client: AsyncClient, queue: str, sent: Callable[[], Awaitable[None]]) -> None:
+        self._client, self._queue, self._sent = client, queue, sent
+        with ui.dialog() as self._dialog, ui.card().classes("p-4 gap-3 w-[44rem]").style("max-width: 95vw"):
+            self._dialog.props("data-testid=send-dialog")
+            self._fields = MessageFields(f"Send a message to {queue}", mark="send")
+            self._fields.payload.props("autofocus")
+            self._trouble = ui.label().classes("text-negative whitespace-pre-line").props("data-testid=send-trouble")
+            with ui.row().classes("w-full justify-end"):
+                ui.button("Close", on_click=self._dialog.close).props("flat no-caps")
+                ui.button("Send", icon="send", on_click=self._send).props("no-caps data-testid=send-submit")
+
+    def open(self) -> None:
+        """Show it."""
+        self._trouble.text = ""
+        self._dialog.open()
+
+    async def _send(self) -> None:
+        self._trouble.text = ""
+        try:
+            message = self._fields.read()
+            message_id = await self._client.enqueue(
+                self._queue,
+                message.payload,
+                message.headers,
+                fairness_key=message.fairness_key,
+                priority=message.priority,
+                delay=message.delay,
+            )
+        except (FilaError, ValueError) as error:
+            self._trouble.text = str(error)
+        else:
+            notify(f"message {message_id} is in {self._queue}")
+            self._dialog.close()
+            await self._sent()
+
 
 LEVELS = {"pending": "pending", "in_flight": "in flight", "delayed": "delayed"}
 FLOWS = {

@@ -1,16 +1,56 @@
-"""The frame of all pages: a header, the navigation, colours, and a sentence instead of old numbers when the broker is
-down."""
+"""The frame of all pages: their addresses, the header, the navigation, colours, and a sentence while the broker is down."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import urlencode
 
 from nicegui import context, ui
 
+from fila_admission.permissions import CONSUME
 from fila_cluster.errors import FilaError, UnauthenticatedError
 from fila_cluster.ops.analysis.visitor import Visitor
 from fila_cluster.ops.dashboard.shell.context import ADMIN, EVERYTHING, Context, visitor_of_page
-from fila_cluster.ops.dashboard.shell.links import NAVIGATION, NavigationEntry
+
+
+class NavigationEntry(NamedTuple):
+    """A page in the navigation."""
+
+    path: str
+    title: str
+    icon: str
+    needs: tuple[str, str | None] | None = None
+    """The permission that the page needs: its kind, and its queue (None: any queue)."""
+    of_hosts: bool = False
+    """Whether it is for clusters of several hosts only."""
+
+
+NAVIGATION: Final = (
+    NavigationEntry("/", "Overview", "dashboard"),
+    NavigationEntry("/hosts", "Hosts", "dns", of_hosts=True),
+    NavigationEntry("/queues", "Queues", "view_list"),
+    NavigationEntry("/templates", "Templates", "content_copy", (ADMIN, EVERYTHING)),
+    NavigationEntry("/messages", "Messages", "mail", (CONSUME, None)),
+    NavigationEntry("/dead-letters", "Dead letters", "report", (CONSUME, None)),
+    NavigationEntry("/schedules", "Schedules", "schedule"),
+    NavigationEntry("/hooks", "Hooks", "code"),
+    NavigationEntry("/config", "Config", "tune", (ADMIN, EVERYTHING)),
+    NavigationEntry("/connections", "Connections", "cable", (ADMIN, EVERYTHING)),
+    NavigationEntry("/audit", "Audit", "history", (ADMIN, EVERYTHING)),
+    NavigationEntry("/why", "Why", "help"),
+)
+
+
+def link(path: str, **query: str | None) -> str:
+    """Return a page's address with those of ``query`` that are not None."""
+    given = {name: text for name, text in query.items() if text is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def queue_page(name: str) -> str:
+    """Return the address of one queue's page."""
+    return link("/queue", name=name)
+
 
 _LOG_OUT: Final = "fetch('/logout', {method: 'POST'}).then(() => location.assign('/login'))"
 

@@ -6,7 +6,7 @@ from typing import Final
 from nicegui import ui
 
 from fila_cluster.ops.analysis.attention import Concern
-from fila_cluster.ops.dashboard.shell.links import link, queue_page
+from fila_cluster.ops.dashboard.shell.frame import link, queue_page
 
 SHOWN: Final = 8
 

@@ -1,13 +1,76 @@
-"""A table for ten thousand rows: it sorts, searches and pages them here, and a browser gets one page."""
+"""A table for ten thousand rows, sorted, searched and paged here (a browser gets one page); and the cells of tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
+from fila_cluster.figures import aged, clock
 from fila_cluster.ops.dashboard.shell.live import LOADING, register
+
+MONO: Final = '<span class="fila-mono">{{ props.value }}</span>'
+"""Text in which each character counts: ids, addresses, keys."""
+
+MONO_BROKEN: Final = '<span class="fila-mono" style="white-space: normal; word-break: break-all">{{ props.value }}</span>'
+"""The same, broken into lines anywhere, for long texts without spaces."""
+
+
+def wrapped(width_min: str, look: str = "") -> str:
+    """Return the slot of a column whose text is broken into lines, not narrower than a CSS length, within words if need be.
+
+    ``look``: one more class.
+    """
+    style = f"white-space: normal; overflow-wrap: anywhere; min-width: {width_min}"
+    return f'<div class="{look}" style="{style}">{{{{ props.value }}}}</div>'
+
+
+def linked(href: str) -> str:
+    """Return the slot of a column whose text links to the address in another column of the row."""
+    return f'<a :href="props.row.{href}" class="text-primary">{{{{ props.value }}}}</a>'
+
+
+def short_time(at: datetime) -> str:
+    """Return a time in UTC: the time of day, or, if that is long ago, the day and the minute."""
+    return clock(at, datetime.now(UTC))
+
+
+def ago(seconds: float) -> str:
+    """Return how long ago something was."""
+    return f"{aged(seconds)} ago"
+
+
+def origin(address: str) -> str:
+    """Return the origin of a client. One on a socket file of the same host has no address."""
+    return address or "local"
+
+
+COLOURS: Final = {
+    "down": "negative",
+    "silent": "negative",
+    "breaker": "negative",
+    "paused": "warning",
+    "unread": "warning",
+    "active": "positive",
+    "idle": "grey",
+}
+
+STATE_SLOT: Final = f'<q-badge :color="({COLOURS!r})[props.value]">{{{{ props.value }}}}</q-badge>'
+"""The inside of a table's cell."""
+
+
+def state_badge() -> ui.badge:
+    """Return a badge for :func:`show_state`."""
+    return ui.badge("").classes("px-2 py-1").props("data-testid=queue-state")
+
+
+def show_state(badge: ui.badge, state: str) -> None:
+    """Show another state."""
+    badge.text = state
+    badge.props(f"color={COLOURS.get(state, 'grey')}")
+
 
 UNKNOWN: Final = "–"
 """The text for a value that is None; it sorts below all others."""

@@ -11,18 +11,14 @@ from fila_cluster import AsyncClient
 from fila_cluster.client.calls.queues import QueueOptions, encode
 from fila_cluster.figures import counted
 from fila_cluster.ops.analysis.rows import QueueRow
-from fila_cluster.ops.dashboard.hooks.policy import changes, policy_of
-from fila_cluster.ops.dashboard.hooks.script_editor import HookFields
-from fila_cluster.ops.dashboard.queues.options_form import OptionsForm
-from fila_cluster.ops.dashboard.queues.options_text import facts
+from fila_cluster.ops.dashboard.hooks.editor import HookFields, changes, policy_of
+from fila_cluster.ops.dashboard.queues.options import OptionsForm, facts
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
 from fila_cluster.ops.dashboard.shell.feedback import confirm, notify, succeeds
-from fila_cluster.ops.dashboard.shell.frame import frame, may_govern
-from fila_cluster.ops.dashboard.shell.links import link
+from fila_cluster.ops.dashboard.shell.frame import frame, link, may_govern
 from fila_cluster.ops.dashboard.shell.live import Look, keep_live
-from fila_cluster.ops.dashboard.widgets.cells import wrapped
 from fila_cluster.ops.dashboard.widgets.forms import FormDialog
-from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn
+from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn, wrapped
 from fila_proto_zmq.runtime_config import TEMPLATE
 from fila_proto_zmq.templates import Templates
 

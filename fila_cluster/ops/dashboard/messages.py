@@ -1,23 +1,241 @@
-"""``/messages?queue=…&state=…&key=…&id=…``: the messages in a queue, page by page, and each message in full."""
+"""``/messages?queue=…``: the messages of a queue, page by page in line order, and the dialog of one."""
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Query
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 
 from fila_cluster import AsyncClient
 from fila_cluster.client.calls.backlog import Page, browse_page
 from fila_cluster.client.message import MessageView
 from fila_cluster.errors import FilaError, MessageNotFoundError
-from fila_cluster.figures import counted, distance
-from fila_cluster.ops.dashboard.messages.dialog import MessageAction, MessageDialog
-from fila_cluster.ops.dashboard.messages.table import MessageTable
+from fila_cluster.figures import counted, distance, moment, sized
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, Context, Visits
 from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, notify, notify_error
-from fila_cluster.ops.dashboard.shell.frame import frame, lacks
-from fila_cluster.ops.dashboard.shell.links import link
+from fila_cluster.ops.dashboard.shell.frame import frame, lacks, link, queue_page
+from fila_cluster.ops.dashboard.shell.live import LOADING
 from fila_cluster.ops.dashboard.widgets.forms import QueueChoice
+from fila_cluster.ops.dashboard.widgets.paged_table import ago
+from fila_cluster.ops.dashboard.widgets.payload_view import payload_view
+
+STATE_COLOURS: Final = {"pending": "primary", "delayed": "secondary", "leased": "warning"}
+
+STATE_SLOT: Final = f'<q-badge :color="({STATE_COLOURS!r})[props.value]">{{{{ props.value }}}}</q-badge>'
+"""The inside of a table's cell."""
+
+
+class MessageAction(NamedTuple):
+    """A button; ``act`` is awaited with the message."""
+
+    title: str
+    icon: str
+    mark: str
+    act: Callable[[MessageView], Awaitable[None]]
+    is_danger: bool = False
+
+
+class MessageDialog:
+    """The dialog over a page. ``closed`` is called when the user closes it."""
+
+    def __init__(self, actions: Sequence[MessageAction], closed: Callable[[], None]) -> None:
+        self._actions = actions
+        with ui.dialog() as self._dialog, ui.card().classes("p-4 gap-3 w-[62rem]").style("max-width: 95vw") as self._card:
+            pass
+        self._card.props("data-testid=message")
+        self._dialog.on("hide", closed)
+
+    def show(self, message: MessageView) -> None:
+        """Open it."""
+        self._card.clear()
+        with self._card:
+            self._head(message)
+            try:
+                _facts(message_facts(message, datetime.now(UTC)))
+                _headers(message.headers)
+                payload_view(message.payload, message.id)
+                if message.metadata:
+                    payload_view(
+                        message.metadata, f"{message.id}-metadata", title="Metadata of the last attempt", mark="metadata"
+                    )
+            except FilaError as error:  # a malformed record of a foreign producer
+                ui.label(str(error)).classes("text-negative").props("data-testid=message-trouble")
+        self._dialog.open()
+
+    def close(self) -> None:
+        """Close it."""
+        self._dialog.close()
+
+    def _head(self, message: MessageView) -> None:
+        with ui.row().classes("w-full items-center gap-3"):
+            ui.label(message.id).classes("fila-mono text-base font-semibold").props("data-testid=message-id")
+            ui.badge(message.state, color=STATE_COLOURS[message.state]).props("data-testid=message-state")
+            ui.space()
+            ui.link("Why?", link("/why", queue=message.queue, id=message.id))
+            for action in self._actions:
+                self._button(action, message)
+            ui.button(icon="close", on_click=self.close).props(
+                'flat round dense aria-label="Close" data-testid=message-close'
+            )
+
+    def _button(self, action: MessageAction, message: MessageView) -> None:
+        colour = "negative" if action.is_danger else "primary"
+        button = ui.button(action.title, icon=action.icon, on_click=lambda: action.act(message), color=colour)
+        button.props(f"outline dense no-caps data-testid={action.mark}").classes("px-2")
+
+
+def message_facts(message: MessageView, now: datetime) -> dict[str, str]:
+    """Return the fields of a message that apply, by name, without its id, state, headers and payload."""
+    at = {
+        "Enqueued": message.enqueued_at,
+        "Due": message.due_at,
+        "Leased": message.leased_at,
+        "Lease ends": message.lease_expires_at,
+        "Dead-lettered": message.dead_lettered_at,
+    }
+    facts = {
+        "Queue": message.queue,
+        "Fairness key": message.fairness_key,
+        "Weight": counted(message.weight),
+        "Priority": str(message.priority),
+        "Cost": f"{message.cost:g}",
+        "Throttle keys": ", ".join(message.throttle_keys),
+        "Attempts": counted(message.attempts),
+        "Reason": message.reason,
+        "Came from": message.source_queue,
+        **{name: f"{moment(it)} ({distance(it, now)})" for name, it in at.items() if it is not None},
+        "Consumer": message.consumer,
+        "Error": message.error,
+        "Size": sized(len(message.payload)),
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _facts(facts: Mapping[str, str]) -> None:
+    with (
+        ui.grid(columns="auto 1fr auto 1fr")
+        .classes("w-full gap-x-4 gap-y-1 items-baseline")
+        .props("data-testid=message-facts")
+    ):
+        for name, text in facts.items():
+            if name == "Error":
+                continue
+            ui.label(name).classes("fila-quiet")
+            if name in {"Queue", "Came from"}:
+                ui.link(text, queue_page(text)).classes("break-all")
+            else:
+                ui.label(text).classes("break-all")
+    if "Error" in facts:
+        ui.label("Error").classes("font-semibold")
+        ui.label(facts["Error"]).classes("fila-mono fila-text whitespace-pre-wrap w-full").props("data-testid=message-error")
+
+
+def _headers(headers: Mapping[str, str]) -> None:
+    if not headers:
+        ui.label("Headers: none").classes("fila-quiet")
+        return
+    ui.label("Headers").classes("font-semibold")
+    with (
+        ui.grid(columns="auto 1fr").classes("gap-x-6 gap-y-0 fila-mono fila-text w-full").props("data-testid=message-headers")
+    ):
+        for name, text in sorted(headers.items()):
+            ui.label(name).classes("opacity-70 break-all")
+            ui.label(text).classes("whitespace-pre-wrap break-all")
+
+
+ID_SLOT: Final = """<a :href="props.row.href" class="fila-mono text-primary" :title="props.row.key"
+ @click.exact.prevent>{{ props.value }}</a>"""
+"""A link to the message, for clicks with a key held. A plain click goes to the row."""
+
+_COLUMNS: Final = {
+    "id": "Id",
+    "fairness_key": "Fairness key",
+    "state": "State",
+    "priority": "Priority",
+    "attempts": "Attempts",
+    "enqueued": "Enqueued",
+    "next": "Next",
+    "size": "Size",
+    "consumer": "Consumer",
+}
+
+_NUMBERS: Final = {"priority", "attempts", "size"}
+
+
+def short(message_id: str) -> str:
+    """Return the part of an id that differs from its neighbours."""
+    return f"{message_id[:8]}…{message_id[-8:]}"
+
+
+class MessageTable:
+    """``opened`` is called with the id of the clicked row."""
+
+    def __init__(self, opened: Callable[[str], Any]) -> None:
+        columns = [
+            {"name": name, "label": label, "field": name, "align": "right" if name in _NUMBERS else "left"}
+            for name, label in _COLUMNS.items()
+        ]
+        self._table = ui.table(rows=[], columns=columns, row_key="key")
+        self._table.props("flat bordered dense").props(f'no-data-label="{LOADING}"').classes("w-full fila-rows")
+        self._table.props("data-testid=messages")
+        self._table.add_slot("body-cell-id", f'<q-td :props="props">{ID_SLOT}</q-td>')
+        self._table.add_slot("body-cell-state", f'<q-td :props="props">{STATE_SLOT}</q-td>')
+
+        async def click(event: GenericEventArguments) -> None:
+            await opened(event.args[1]["key"])
+
+        self._table.on("rowClick", click)
+
+    def unknown(self, reason: str) -> None:
+        """Show that the messages are unknown."""
+        self._table.rows = []
+        self._say(f"Unknown: {reason}")
+
+    def _say(self, text: str) -> None:
+        self._table.props["no-data-label"] = text
+        self._table.update()
+
+    def show(self, messages: Sequence[MessageView], before: str | None) -> None:
+        """Replace the page; ``before`` is the id of the message before its first one."""
+        now = datetime.now(UTC)
+        self._say("No such message here.")
+        befores = [before, *(message.id for message in messages)]
+        self._table.rows = [_row(message, it, now) for message, it in zip(messages, befores, strict=False)]
+
+
+def _row(message: MessageView, before: str | None, now: datetime) -> dict[str, Any]:
+    return {
+        "key": message.id,
+        "href": link("/messages", queue=message.queue, id=message.id, after=before),
+        "id": short(message.id),
+        "fairness_key": message.fairness_key,
+        "state": message.state,
+        "priority": message.priority,
+        "attempts": counted(message.attempts),
+        "enqueued": ago((now - message.enqueued_at).total_seconds()),
+        "next": next_of(message, now),
+        "size": _size(message),
+        "consumer": (message.consumer or "")[:12],
+    }
+
+
+def next_of(message: MessageView, now: datetime) -> str:
+    """Return its next change without an action, and the time."""
+    if message.due_at is not None:
+        return f"due {distance(message.due_at, now)}"
+    if message.lease_expires_at is not None:
+        return f"lease ends {distance(message.lease_expires_at, now)}"
+    return ""
+
+
+def _size(message: MessageView) -> str:
+    try:
+        return sized(len(message.payload))
+    except FilaError:  # a malformed record of a foreign producer
+        return "unreadable"
+
 
 READ_MAX: Final = 10_000
 PAGES_MAX: Final = 100

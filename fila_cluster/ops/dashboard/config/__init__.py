@@ -1,1 +1,0 @@
-"""The page ``/config``: the runtime config, throttles first."""
