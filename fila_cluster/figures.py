@@ -71,10 +71,7 @@ def written_ms(milliseconds: int) -> str:
 
 
 def quantile(histogram: "Histogram", q: float) -> float | None:
-    """Return the value that a part ``q`` (0 to 1) of the observations does not exceed; None: there are no observations.
-
-    A value above the last bound is unknown: then the last bound is returned.
-    """
+    """Return the value that a part ``q`` of observations does not exceed (the last bound, if above it); None: there are none."""
     rank = q * sum(histogram.counts)
     if not any(histogram.counts):
         return None

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from fila_cluster.run.config.address import Address
-from fila_cluster.run.config.settings import ENV_DELIMITER, ENV_PREFIX, Section, Settings
+from fila_cluster.run.config.settings import ENV_DELIMITER, ENV_PREFIX, Address, Section, Settings
 from parts.markdown import field_docs, table
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fila_cluster.ops.analysis.attention import KINDS
 from fila_cluster.ops.observer.catalogue import SCOPES, UP
-from fila_cluster.ops.observer.http_api.counts import DOOR_SCOPES
+from fila_cluster.ops.observer.http_api.receivers import DOOR_SCOPES
 from fila_proto_zmq.events import CATALOGUE
 from fila_proto_zmq.reasons import MEANINGS
 from parts.markdown import codes, prose, table

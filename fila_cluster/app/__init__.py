@@ -32,8 +32,7 @@ For tests, and for programs that have a client already (all of it public):
 from fila_cluster.app.application import App
 from fila_cluster.app.calling import HandlerTimeoutError
 from fila_cluster.app.decisions import Backoff, Defer, Fail, RetryAfter, Verdict, backoff
-from fila_cluster.app.dependencies import Depends
-from fila_cluster.app.handlers import Call, CallNext, Handler, Middleware
+from fila_cluster.app.handlers import Call, CallNext, Depends, Handler, Middleware
 from fila_cluster.app.payloads import PayloadError
 from fila_cluster.app.serving import Stop
 from fila_cluster.app.telemetry import Tally

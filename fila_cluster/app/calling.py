@@ -15,8 +15,7 @@ from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import Any, TypeAlias
 
-from fila_cluster.app.dependencies import Need, Recipe, enter, enter_async, name_of, recipe_of_dependency
-from fila_cluster.app.handlers import Handler
+from fila_cluster.app.handlers import Handler, Need, Recipe, enter, enter_async, name_of, recipe_of_dependency
 from fila_cluster.client.protocol.delivery import Delivery
 
 
@@ -96,8 +95,7 @@ class HandlerTimeoutError(TimeoutError):
 
 
 class HandlerExitError(RuntimeError):
-    """A handler, or a dependency of it, called ``sys.exit``. It does not end the process: one message could end all
-    processes."""
+    """A handler, or a dependency of it, called ``sys.exit``. The process goes on: one message could end all processes."""
 
 
 async def call(

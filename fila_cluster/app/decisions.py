@@ -13,10 +13,7 @@ DEAD_LETTER_PAUSE_S: Final = 300.0
 
 
 class RetryAfter(Exception):  # noqa: N818  # it is an answer, not an error
-    """Raise it for another delivery in ``seconds``; an attempt is counted.
-
-    It overrides a ``retry`` policy. The queue's ``max_attempts`` holds.
-    """
+    """Raise it for another delivery in ``seconds``; an attempt is counted. Overrides ``retry``; ``max_attempts`` holds."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
         checks.milliseconds("seconds", seconds, DELAY_MS_MAX)
@@ -58,11 +55,7 @@ ACK = Verdict(Verb.ACK)
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Retry after ``first`` seconds, then ``factor`` times as long, at most ``most``; dead-letter after ``attempts``
-    deliveries.
-
-    ``attempts`` None: there is no limit besides the queue's ``max_attempts``.
-    """
+    """Retry after ``first`` s, then ``factor`` times as long, at most ``most``; ``attempts`` None: only the queue's limit."""
 
     first: float = 1.0
     factor: float = 2.0

@@ -29,10 +29,7 @@ Sleep = Callable[[float], Awaitable[Any]]
 
 
 async def settle(delivery: Delivery, verdict: Verdict, sleep: Sleep = asyncio.sleep) -> bool:
-    """Settle; return whether it is confirmed. Tries again after passing errors. Raises nothing but a cancellation.
-
-    A try with a passing error may have counted: then the next one finds the lease ended.
-    """
+    """Settle; return whether it is confirmed. A repeated try may find the lease ended by the first one. Raises nothing."""
     tries, what = 0, (delivery.id, delivery.queue, verdict.verb.name.lower())
     while True:
         try:

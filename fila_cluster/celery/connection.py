@@ -57,8 +57,7 @@ class CeleryConnection:
 
     @property
     def connected(self) -> bool:
-        """Whether it can be used: open, in the process that opened it, and with its broker there, if that runs in this
-        process."""
+        """Whether it is usable: open, in the process that opened it, and with its broker there, if that runs here."""
         return self._is_open and inside.find(self._inside) is self._broker
 
     @property

@@ -2,8 +2,7 @@
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, print_json
-from fila_cluster.cli.shared.tables import cut, table
+from fila_cluster.cli.shared.invocation import Invocation, cut, print_json, table
 
 SHOWN_MAX = 60
 """Characters of a value in the history's table."""

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, print_json
+from fila_cluster.cli.shared.invocation import Invocation, flagged, print_json, table
 from fila_cluster.cli.shared.parameters import DURATION
-from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.figures import counted, ranged, sized
 from fila_proto_zmq.outages import FOLLOWING
 
@@ -41,11 +40,7 @@ def status_command(invocation: Invocation, hosts: bool) -> None:
 
 
 def _facts(status: "ClusterStatus") -> dict[str, Any]:
-    """Return the fields of the status.
-
-    Only a worker that has outages has the field ``outages``, and only one that is drained ``draining``, so that the usual row
-    stays the same.
-    """
+    """Return the fields of the status. ``outages`` and ``draining`` come only where there are any: usual rows stay the same."""
     facts = asdict(status)
     for worker in facts["workers"]:
         if not worker["outages"]:

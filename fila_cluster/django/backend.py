@@ -137,8 +137,8 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
 
     def get_result(self, result_id: str) -> Any:
         """Return the result of a task. Raises TaskResultDoesNotExist."""
+        from fila_cluster.django.execution import result_of  # noqa: PLC0415
         from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
-        from fila_cluster.django.results import result_of  # noqa: PLC0415
 
         try:
             return result_of(TaskRecord.objects.get(id=result_id, backend=self.alias))

@@ -12,14 +12,54 @@ from typing import Any, Final
 import msgspec
 from django.db import IntegrityError, connections, router, transaction
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
 from fila_cluster import Client, Delivery
 from fila_cluster.django.backend import FilaBackend
-from fila_cluster.django.framework import TaskContext, normalize_json, task_signals
+from fila_cluster.django.framework import (
+    Task,
+    TaskContext,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+    task_signals,
+)
 from fila_cluster.django.models import ERRORS_MAX, TRACEBACK_CHARACTERS_MAX, WORKER_IDS_MAX, TaskRecord
-from fila_cluster.django.results import result_of
 from fila_cluster.django.tasks import TaskMessage
 from fila_cluster.errors import AlreadySettledError, FilaError
+
+
+def task_of(record: TaskRecord) -> Any:
+    """Return the task of a row. Raises ImportError if it is gone, and TypeError if its name is not a task."""
+    found = import_string(record.task_path)
+    if not isinstance(found, Task):
+        raise TypeError(f"{record.task_path} is {type(found).__name__}, not a task: decorate it with @task")
+    options = {name: value for name, value in record.options.items() if hasattr(found, name)}
+    return found.using(
+        priority=record.priority, queue_name=record.queue_name, run_after=record.run_after, backend=record.backend, **options
+    )
+
+
+def result_of(record: TaskRecord) -> Any:
+    """Return the result of a row."""
+    result = TaskResult(
+        task=task_of(record),
+        id=record.id,
+        status=TaskResultStatus[record.status],
+        enqueued_at=record.enqueued_at,
+        started_at=record.started_at,
+        last_attempted_at=record.last_attempted_at,
+        finished_at=record.finished_at,
+        args=record.arguments["args"],
+        kwargs=record.arguments["kwargs"],
+        backend=record.backend,
+        errors=[TaskError(**error) for error in record.errors],
+        worker_ids=list(record.worker_ids),
+    )
+    object.__setattr__(result, "_return_value", record.return_value)  # a frozen dataclass, as Django's own backends fill it
+    return result
+
 
 _log = logging.getLogger("fila_cluster.django")
 
@@ -39,10 +79,7 @@ class Execution:
         self._worker_id = worker_id
 
     def run(self, delivery: Delivery) -> None:
-        """Run a delivered task, and settle its message.
-
-        After any exception from here the task has not begun, and its message is still to be settled.
-        """
+        """Run a delivered task, and settle its message. After an exception from here the task has not begun."""
         _close_old_connections()
         try:
             record = self._begin(delivery)

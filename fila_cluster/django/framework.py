@@ -1,7 +1,5 @@
-"""Django's task framework: ``django.tasks`` where there is one (Django 6), else the package ``django-tasks``.
-
-Both have the same names, but for one error. What is imported here is not typed.
-"""
+"""Django's task framework: ``django.tasks`` (Django 6), else the package ``django-tasks``; not typed. One error's name
+differs."""
 
 from importlib import import_module
 from importlib.util import find_spec

@@ -146,8 +146,7 @@ class TaskWorker:
                 return
 
     def send_unsent(self, after: timedelta) -> int:
-        """Send tasks that were enqueued so long ago and not sent; return how many. They come once, within the dedup
-        window."""
+        """Send tasks that were enqueued so long ago and not sent; return how many. The dedup window makes them come once."""
         unsent = TaskRecord.written().filter(
             sent=False,
             backend=self._backend.alias,

@@ -145,11 +145,8 @@ class FilaBroker(Broker):
             self.flush(queue_name)
 
     def join(self, queue_name: str, *, interval: int = 100, timeout: int | None = None) -> None:
-        """Wait until a queue has no message, delayed ones included: for tests.
-
-        ``interval``: how often to look, and ``timeout``: how long to wait at most, in milliseconds. Raises
-        :class:`dramatiq.QueueJoinTimeout`.
-        """
+        """Wait until a queue has no message, delayed ones included. ``interval`` and ``timeout`` in ms;
+        :class:`QueueJoinTimeout`."""
         self._flush_pipeline()
         give_up_at = None if timeout is None else time.monotonic() + timeout / 1000
         while self._depth(queue_name):

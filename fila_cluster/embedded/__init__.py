@@ -1,7 +1,4 @@
-"""A broker in an application's own process: :class:`Broker`.
-
-:mod:`broker` is the durable one, with its thread; :mod:`joined` is its inside, and that of :mod:`fila_cluster.testing`.
-"""
+"""A broker in an application's own process: :class:`Broker`."""
 
 from fila_cluster.embedded.broker import Broker
 

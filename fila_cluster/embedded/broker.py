@@ -349,10 +349,7 @@ def _leave_to_the_parent() -> None:
 
 
 def _end_without_destructors() -> None:
-    """End this process after Python's own end, and before the destructors of libraries run.
-
-    RocksDB's destructors join its threads. In the child of a fork there are none, so each normal end of it would be a crash.
-    """
+    """End after Python's own end, before the destructors of RocksDB join threads that a fork does not have."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):  # in glibc; it gets the exit status, unlike what atexit() calls
         libc.on_exit(libc._exit, None)

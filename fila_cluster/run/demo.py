@@ -1,7 +1,4 @@
-"""A tour of some seconds: a quiet tenant beside a busy one, a limit that holds, a message that fails and comes back.
-
-It works on a queue of its own, which it removes, with any client: of a cluster, or of a broker in this process.
-"""
+"""A tour of some seconds on a queue of its own: a quiet tenant beside a busy one, a limit that holds, a failed message."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

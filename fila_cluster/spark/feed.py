@@ -15,9 +15,8 @@ from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY
 from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.spark import options as reading
 from fila_cluster.spark.columns import NAMEABLE
-from fila_cluster.spark.frames import Frame, Framing, Values, in_row
+from fila_cluster.spark.frames import Frame, Framing, RowIds, Values, WriteJob, in_row
 from fila_cluster.spark.options import BrokerAccess
-from fila_cluster.spark.row_ids import RowIds, WriteJob
 from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Enqueued
 from fila_proto_zmq.errors import FilaError
@@ -27,10 +26,7 @@ PAUSE_S_MAX: Final = 2.0
 
 
 class Feed:
-    """Sends the frames of one task. ``retry_for_s``: how long to retry while no row is accepted.
-
-    ``accepted`` counts the rows that the broker has, with those that it had before.
-    """
+    """Sends the frames of one task. ``retry_for_s``: while no row is accepted. ``accepted``: rows that the broker has."""
 
     def __init__(
         self,

@@ -142,10 +142,8 @@ class Planner:
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def plan(self, start: Offset, rows_max: int, *, patient: bool) -> Offset | None:
-        """Reserve the batch after ``start``, up to ``rows_max`` messages of those ready now; None if none is.
-
-        ``patient``: if none is ready yet, wait for a moment.
-        """
+        """Reserve the batch after ``start``, up to ``rows_max`` messages; None: none is ready. ``patient``: wait a moment
+        then."""
         batch = start.following(self._endpoint)
         counts: dict[str, list[int]] = {}
         self._hold(batch)  # from the first message on

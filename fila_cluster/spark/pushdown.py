@@ -41,10 +41,7 @@ def is_asked_for(options: Mapping[str, str]) -> bool:
 
 
 class PushedFilters:
-    """The filters of a query: the wanted values of each column, None without a filter.
-
-    Goes to the executors with their tasks.
-    """
+    """The filters of a query, which go to the executors: the wanted values of each column, None without a filter."""
 
     def __init__(self) -> None:
         self.values: dict[str, frozenset[str]] = {}

@@ -107,10 +107,7 @@ class Fila(Client):
         )
 
     def story(self, queue: str) -> str:
-        """Return the events of a queue's messages, and their present states, for people.
-
-        Of a broker outside it has only the present states.
-        """
+        """Return the events of a queue's messages and their present states; of a broker outside only the states."""
         try:
             return self.queue(queue).story
         except QueueNotFoundError:
@@ -230,10 +227,7 @@ class NotEmptyError(Exception):
 
 @contextmanager
 def broker_at(endpoint: str, clock: RealClock) -> Iterator[Fila]:
-    """Use a broker outside without queues, schedules and templates. At the end those are deleted, and the runtime config.
-
-    Raise :class:`NotEmptyError` if it has some.
-    """
+    """Use a broker outside, and empty it at the end. :class:`NotEmptyError` if it has queues, schedules or templates before."""
     with Fila(endpoint, clock, None) as fila:
         for kind, names in _contents(fila).items():
             if names:

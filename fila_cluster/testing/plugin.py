@@ -35,10 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def fila(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Fila]":
-    """A client of this test's own broker: in memory, on a clock that the test moves, or that of ``--fila-endpoint``.
-
-    ``FILA_ENDPOINT`` names the broker during the test, so that clients without an endpoint find it.
-    """
+    """A client of this test's own broker: in memory, on a clock that the test moves, or that of ``--fila-endpoint``."""
     from fila_cluster.testing.kit import NotEmptyError, broker, broker_at  # noqa: PLC0415
     from fila_cluster.testing.memory import RealClock  # noqa: PLC0415 # not before a test needs a broker
 

@@ -57,10 +57,7 @@ def with_fields(headers: Any, fields: Mapping[str, str]) -> Any:
 
 
 def _have_room(headers: Mapping[Any, Any]) -> bool:
-    """Return whether the fields fit beside the headers.
-
-    Four bytes a character and ten around a pair are enough in any case.
-    """
+    """Return whether the fields fit beside the headers, at four bytes a character and ten around a pair."""
     size = sum(len(key) + len(value) for key, value in headers.items() if isinstance(key, str) and isinstance(value, str))
     return 4 * size + 10 * len(headers) + FIELDS_BYTES_MAX <= HEADERS_BYTES_MAX
 
@@ -223,10 +220,7 @@ Lost = deque[tuple["DeliverySpan", int]]
 
 
 class DeliverySpan:
-    """A ``deliver`` span.
-
-    It is in ``among`` as long as it is open; the call that takes it out ends it, so that it ends once.
-    """
+    """A ``deliver`` span, in ``among`` as long as it is open. The call that takes it out ends it, so that it ends once."""
 
     __slots__ = ("_among", "_lost", "_started_ns", "message_id", "queue", "span")
 
@@ -251,10 +245,7 @@ class DeliverySpan:
             self.span.end(max(at_ns, self._started_ns))
 
     def abandoned(self) -> None:
-        """Note that it was garbage-collected unsettled.
-
-        No more: a collection may run while the exporter holds its own locks.
-        """
+        """Note that it was garbage-collected unsettled. No more: the exporter may hold its own locks now."""
         self._lost.append((self, time.time_ns()))
 
 

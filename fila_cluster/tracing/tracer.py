@@ -32,10 +32,7 @@ from fila_cluster.tracing.spans import (
 
 
 class SpanTracer:
-    """A :class:`fila_cluster.client.protocol.tracer.Tracer` that makes OpenTelemetry's spans.
-
-    ``_open``: open spans, by their client.
-    """
+    """A :class:`fila_cluster.client.protocol.tracer.Tracer` of OpenTelemetry's spans. ``_open``: open spans, by client."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self.provider = provider

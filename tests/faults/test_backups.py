@@ -16,8 +16,7 @@ import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import BatchError, FilaError
-from fila_cluster.run.backup.manifest import BackupManifest
-from fila_cluster.run.backup.repository import Repository
+from fila_cluster.run.backup.repository import BackupManifest, Repository
 from fila_cluster.run.backup.restoring import restore
 from fila_cluster.run.backup.taking import take
 from fila_cluster.run.backup.target import target_at

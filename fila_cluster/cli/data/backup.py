@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation
-from fila_cluster.cli.shared.tables import table
+from fila_cluster.cli.shared.invocation import Invocation, table
 from fila_cluster.figures import counted, sized
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fila_cluster.run.backup.manifest import BackupManifest
-    from fila_cluster.run.backup.repository import Repository
+    from fila_cluster.run.backup.repository import BackupManifest, Repository
 
 
 @click.command()

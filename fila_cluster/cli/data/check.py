@@ -17,7 +17,7 @@ from fila_cluster.cli.shared.invocation import CONFIG, Invocation, print_json
 from fila_cluster.cli.shared.jsonl import write_message
 from fila_cluster.client.message import Message, utc
 from fila_cluster.figures import counted
-from fila_cluster.run.backup.manifest import new_id
+from fila_cluster.run.backup.repository import new_id
 from fila_cluster.run.backup.taking import cut_of
 from fila_cluster.run.config.loading import load
 from fila_cluster.run.supervisor.data_dir import DataDir, DirectoryInUseError

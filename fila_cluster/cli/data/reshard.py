@@ -18,8 +18,8 @@ from fila_cluster.run.supervisor.child import PRIVATE
 from fila_cluster.run.supervisor.reshard import CopyProgress
 
 if TYPE_CHECKING:
+    from fila_cluster.run.supervisor.data_dir import ReshardPlan
     from fila_cluster.run.supervisor.reshard import Space
-    from fila_cluster.run.supervisor.reshard_plan import ReshardPlan
 
 
 @click.command()

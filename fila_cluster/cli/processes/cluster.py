@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from fila_cluster.cli.shared.invocation import CONFIG, DASHBOARD, INSECURE, LISTEN, NO_DASHBOARD, WORKERS, print_ready
-from fila_cluster.run.config.address import Address
 from fila_cluster.run.config.loading import Flags, load
+from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor.endpoints import IN_DATA_DIR, WorkerEndpoint
 from fila_cluster.run.supervisor.up import node, up
 

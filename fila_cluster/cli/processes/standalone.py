@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from fila_cluster.cli.shared.invocation import CONFIG, INSECURE, LISTEN
-from fila_cluster.run.config.address import checked_address
 from fila_cluster.run.config.loading import load
+from fila_cluster.run.config.settings import checked_address
 from fila_cluster.run.supervisor import standalone
 from fila_cluster.run.supervisor.auth import read_token
 from fila_cluster.run.supervisor.endpoints import WorkerEndpoint

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation
-from fila_cluster.cli.shared.tables import table
+from fila_cluster.cli.shared.invocation import Invocation, table
 
 if TYPE_CHECKING:
     from rich.table import Table

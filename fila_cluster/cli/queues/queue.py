@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.invocation import Invocation, flagged, table
 from fila_cluster.cli.shared.jsonl import view_fields
 from fila_cluster.cli.shared.parameters import given, queue_options
-from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.client.calls.queues import ListingQueues
 from fila_cluster.client.views import queue_infos
 from fila_cluster.errors import FilaError, RequestTimeoutError, ShardUnavailableError

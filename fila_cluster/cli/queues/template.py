@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, print_json
+from fila_cluster.cli.shared.invocation import Invocation, cut, print_json, table
 from fila_cluster.cli.shared.parameters import given, queue_options
-from fila_cluster.cli.shared.tables import cut, table
 from fila_proto_zmq.commands import QUEUE_OPTIONS
 
 SHOWN_MAX = 40

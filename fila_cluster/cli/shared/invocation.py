@@ -10,6 +10,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from rich.table import Table
+from rich.text import Text
+
+
+def table(*columns: str) -> Table:
+    """Return an empty table. A column ``#name`` holds numbers, ``=name`` texts to copy, which are not wrapped."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        number = column.startswith("#")
+        whole = number or column.startswith("=")
+        made.add_column(column.lstrip("#="), justify="right" if number else "left", no_wrap=whole, overflow="fold")
+    return made
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text of at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def flagged(text: str, *, good: bool) -> Text:
+    """Return a state, green or red where there are colours."""
+    return Text(text, style="green" if good else "bold red")
+
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,8 +54,7 @@ class Invocation:
     as_json: bool
 
     def connect(self, timeout: float | None = None) -> "Client":
-        """Return a client for the chosen cluster, which the caller closes. ``timeout``: of its calls, if not the usual
-        one."""
+        """Return a client for the chosen cluster, which the caller closes; ``timeout``: of its calls."""
         from fila_cluster import Client  # noqa: PLC0415 # quick --help
 
         options: dict[str, Any] = {"endpoint": self.endpoint or None, "timeout": timeout}
@@ -99,10 +121,7 @@ def discard_output() -> None:
 
 
 def print_rich(renderables: "Sequence[RenderableType]") -> None:
-    """Print for people: at the terminal's width, in colour only where the terminal has it.
-
-    In a pipe or a file nothing is wrapped, so that ``queue list | grep NAME`` finds the row of any name.
-    """
+    """Print at the terminal's width, in colour only there. Pipes get unwrapped lines, for ``queue list | grep NAME``."""
     from rich.console import Console  # noqa: PLC0415 # quick --help
 
     width = None if sys.stdout.isatty() else UNWRAPPED_COLUMNS

@@ -47,8 +47,7 @@ class Script(click.ParamType):  # type: ignore[type-arg] # generic since click 8
     name = "script"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text of the file, if there is one; else the value itself, unless it looks like the name of a missing
-        file."""
+        """Return the file's text, or else the value itself, unless it looks like the name of a missing file."""
         text = str(value)
         if _is_file(text):
             return self._read(Path(text), param, ctx)

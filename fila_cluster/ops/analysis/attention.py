@@ -29,10 +29,7 @@ UNSERVED_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """One thing that is wrong.
-
-    ``text`` describes it, with its numbers; ``action`` is the remedy; ``queue`` and ``shard`` are its place, if it has one.
-    """
+    """A problem: ``text`` has its numbers, ``action`` is the remedy; ``queue`` and ``shard`` are its place, if it has one."""
 
     severity: Severity
     code: str

@@ -56,10 +56,7 @@ COUNTERS: Final = tuple(field.name for field in fields(Rates))
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """A worker's load between two snapshots.
-
-    ``cpu_share``: of one core, 0 to 1. The histograms have the observations between them.
-    """
+    """A worker's load between two snapshots. ``cpu_share``: of one core, 0 to 1."""
 
     cpu_share: float
     turn_ns: Histogram
@@ -91,10 +88,7 @@ def rates(now: Metrics, before: Metrics | None, seconds: float) -> ClusterRates:
 
 
 def per_second(now: Mapping[str, int], before: Mapping[str, int], seconds: float) -> dict[str, float]:
-    """Return rates of counters by name, such as the deliveries of each key.
-
-    Counters that are in one snapshot only, or went back, have none.
-    """
+    """Return rates of counters by name. Counters that are in one snapshot only, or went back, have none."""
     known = ((name, count - before[name]) for name, count in now.items() if name in before)
     return {name: grown / seconds for name, grown in known if grown >= 0} if seconds > 0 else {}
 

@@ -1,7 +1,4 @@
-"""Visitors of pages, and the part of a cluster's counters that they may see.
-
-A visitor is an API key with its rights, and the client that acts with them. Without authentication there are no visitors.
-"""
+"""Visitors of pages, and the part of a cluster's counters that they may see. Without authentication there are none."""
 
 from collections.abc import Callable
 from typing import Final, Protocol

@@ -30,10 +30,7 @@ Ask: TypeAlias = Callable[[], Awaitable[Metrics]]
 
 
 class Watch:
-    """Asks every second, or more often while something is down.
-
-    ``latest``: the last answer; None: the last question had none, for the reason ``why_not``.
-    """
+    """Asks every second, or more often while something is down. ``latest`` None: no answer came, for the reason ``why_not``."""
 
     def __init__(self, ask: Ask) -> None:
         self.latest: Metrics | None = None

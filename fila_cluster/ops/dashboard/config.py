@@ -85,10 +85,8 @@ def throttle_rows(config: Mapping[str, str], metrics: Metrics) -> list[ThrottleR
 
 
 def _seen(metrics: Metrics) -> dict[str, tuple[float, int, int]]:
-    """Return tokens, passes and hits by key.
-
-    The number of a shard that has not asked for long is too high: the least number is the right one.
-    """
+    """Return tokens, passes and hits by key. The least number of tokens is right: that of a shard long without a request is
+    old."""
     seen: dict[str, tuple[float, int, int]] = {}
     for each in (each for worker in metrics.workers for shard in worker.shards for each in shard.throttles):
         tokens, passes, hits = seen.get(each.key, (each.tokens, 0, 0))

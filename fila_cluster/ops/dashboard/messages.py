@@ -170,7 +170,7 @@ def short(message_id: str) -> str:
 
 
 class MessageTable:
-    """``opened`` is called with the id of the clicked row."""
+    """A page of messages in line order, unsorted as it is not complete. ``opened`` gets the id of the clicked row."""
 
     def __init__(self, opened: Callable[[str], Any]) -> None:
         columns = [

@@ -21,7 +21,7 @@ from fila_cluster.ops.dashboard.shell.live import Look, keep_live
 from fila_cluster.ops.dashboard.widgets.forms import OFFERED_MAX, FormDialog, MessageFields
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn, ago, short_time, wrapped
 from fila_proto_zmq.commands import MESSAGE_OPTIONS
-from fila_worker.core.schedules.rules import ONCE, check_rest, due_times, jitter_of
+from fila_worker.core.schedules.table import ONCE, check_rest, due_times, jitter_of
 from fila_worker.process.cron import CALENDAR
 
 SHOWN: Final = 5
@@ -133,10 +133,7 @@ _REFRESH_S: Final = 1.0
 
 
 async def schedule_dialog(client: AsyncClient, queues: list[str], before: Schedule | None = None) -> str | None:
-    """Ask for a schedule until it is put, and return its name; None: the user has cancelled.
-
-    ``queues``: names to offer; ``before``: the schedule to change, with its message.
-    """
+    """Ask for a schedule until it is put, and return its name; None: cancelled. ``before``: the schedule to change."""
     title = "Create a schedule" if before is None else f"Schedule {before.name}"
     form = FormDialog(title, "Create" if before is None else "Change", mark=_MARK, width="52rem")
     with form.fields:

@@ -51,10 +51,7 @@ class WatchedBroker(Protocol):
 
 @asynccontextmanager
 async def dashboard(app: Starlette, watch: Watch, history: History, broker: WatchedBroker) -> AsyncIterator[None]:
-    """Add all pages to ``app`` as long as the context is open. Once a process: NiceGUI has one set of pages.
-
-    The caller feeds ``history`` from ``watch``.
-    """
+    """Add all pages to ``app`` for a context, once a process: NiceGUI has one set of pages. The caller feeds ``history``."""
     async with AsyncExitStack() as stack:
         client = None
         if broker.api_key is None:  # its slow answers must not look like an outage, so it is not the watch's

@@ -157,10 +157,7 @@ Act = Callable[[Action], Awaitable[None]]
 
 
 class ReasonList:
-    """Drawn again only if other reasons hold: buttons stay in place while numbers change.
-
-    ``act`` does the actions that have a verb.
-    """
+    """Drawn again only if other reasons hold, so buttons stay in place. ``act`` does the actions that have a verb."""
 
     def __init__(self, queue: str, act: Act, may: Callable[[Action], bool]) -> None:
         """``may``: whether to offer an action."""

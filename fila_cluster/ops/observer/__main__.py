@@ -6,9 +6,8 @@ import time
 import msgspec
 
 from fila_cluster.client.io.reactor import run
-from fila_cluster.ops.observer.serving import CannotServeError, listen_to_libraries, serve
+from fila_cluster.ops.observer.serving import BadCertificateError, CannotServeError, listen_to_libraries, serve
 from fila_cluster.ops.observer.settings import ObserverSettings
-from fila_cluster.ops.observer.tls import BadCertificateError
 from fila_process.journal import Journal
 from fila_process.parent import STDIN, read_settings
 from fila_proto_zmq.events import ProcessFailed, ProcessStopped

@@ -19,7 +19,7 @@ from fila_cluster.ops.analysis.readiness import without_folders
 from fila_cluster.ops.analysis.watch import Watch
 from fila_cluster.ops.observer.catalogue import families
 from fila_cluster.ops.observer.half_hour import half_hour, nothing_known
-from fila_cluster.ops.observer.http_api.answers import denied, is_of_the_door
+from fila_cluster.ops.observer.http_api.bodies import denied, is_of_the_door
 from fila_cluster.ops.observer.http_api.routes import HttpApi
 from fila_cluster.ops.observer.prometheus import CONTENT_TYPE, exposition
 
@@ -165,10 +165,7 @@ NOT_LOADED: Final = (
 def application(
     watch: Watch, history: History, no_dashboard: str | None = NOT_INSTALLED, door: HttpApi | None = None
 ) -> Starlette:
-    """Return the pages of the last answer and the history, and the HTTP door.
-
-    ``no_dashboard``: why it is missing, for the page ``/``; None: the dashboard has that page.
-    """
+    """Return the pages and the HTTP door. ``no_dashboard``: why ``/`` has no dashboard; None: the dashboard has that page."""
 
     async def index(_: Request) -> Response:
         return HTMLResponse(_PAGE.format(why=no_dashboard))

@@ -6,6 +6,7 @@ A *scope* is a set of labels with its sources: all its metrics have one number f
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from fila_cluster.ops.observer import sources
@@ -20,15 +21,13 @@ HISTOGRAM: Final = "histogram"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``read`` takes the number out of a source of its scope; None: the source lacks it.
-
-    ``scale`` is the factor from the number to the metric's unit.
-    """
+    """``read``: the attribute of a source, or a function of it (None: the source lacks the number). ``scale``: its factor to
+    the metric's unit."""
 
     name: str
     kind: str
     meaning: str
-    read: Callable[[Any], "float | Histogram | None"]
+    read: "str | Callable[[Any], float | Histogram | None]"
     scale: float = 1.0
 
     @property
@@ -55,11 +54,9 @@ SCOPES: Final = (
         (),
         sources.router,
         (
-            Metric(
-                "fila.router.start_time_seconds", GAUGE, "When the router started, Unix time.", lambda it: it.started_ms, MS
-            ),
-            Metric("fila.router.rss_bytes", GAUGE, "Resident memory.", lambda it: it.rss_bytes),
-            Metric("fila.router.cpu_seconds", COUNTER, "CPU time, user and system.", lambda it: it.cpu_ms, MS),
+            Metric("fila.router.start_time_seconds", GAUGE, "When the router started, Unix time.", "started_ms", MS),
+            Metric("fila.router.rss_bytes", GAUGE, "Resident memory.", "rss_bytes"),
+            Metric("fila.router.cpu_seconds", COUNTER, "CPU time, user and system.", "cpu_ms", MS),
         ),
     ),
     Scope(
@@ -95,8 +92,8 @@ SCOPES: Final = (
         sources.known_workers,
         (
             Metric("fila.worker.up", GAUGE, "1 while the worker serves, else 0.", lambda it: it.state == "up"),
-            Metric("fila.worker.rss_bytes", GAUGE, "Resident memory, as the worker last said.", lambda it: it.rss_bytes),
-            Metric("fila.worker.queues", GAUGE, "Queues, those of dead letters not counted.", lambda it: it.queues),
+            Metric("fila.worker.rss_bytes", GAUGE, "Resident memory, as the worker last said.", "rss_bytes"),
+            Metric("fila.worker.queues", GAUGE, "Queues, those of dead letters not counted.", "queues"),
         ),
     ),
     Scope(
@@ -108,15 +105,13 @@ SCOPES: Final = (
         ("worker",),
         sources.workers,
         (
-            Metric(
-                "fila.worker.start_time_seconds", GAUGE, "When the worker started, Unix time.", lambda it: it.started_ms, MS
-            ),
-            Metric("fila.worker.cpu_seconds", COUNTER, "CPU time, user and system.", lambda it: it.cpu_ms, MS),
+            Metric("fila.worker.start_time_seconds", GAUGE, "When the worker started, Unix time.", "started_ms", MS),
+            Metric("fila.worker.cpu_seconds", COUNTER, "CPU time, user and system.", "cpu_ms", MS),
             Metric(
                 "fila.worker.turn_duration_seconds",
                 HISTOGRAM,
                 "Turns, from the first frame read to the last one sent.",
-                lambda it: it.turn_ns,
+                "turn_ns",
                 NS,
             ),
         ),
@@ -125,49 +120,44 @@ SCOPES: Final = (
         ("shard",),
         sources.shards,
         (
-            Metric("fila.shard.buffered_bytes", GAUGE, "Messages kept in memory.", lambda it: it.buffered_bytes),
-            Metric("fila.shard.queues_left_out", GAUGE, "Queues too many to be shown.", lambda it: it.queues_left_out),
-            Metric("fila.throttle.passes", COUNTER, "Messages that got their tokens.", lambda it: it.throttle_passes),
+            Metric("fila.shard.buffered_bytes", GAUGE, "Messages kept in memory.", "buffered_bytes"),
+            Metric("fila.shard.queues_left_out", GAUGE, "Queues too many to be shown.", "queues_left_out"),
+            Metric("fila.throttle.passes", COUNTER, "Messages that got their tokens.", "throttle_passes"),
             Metric(
                 "fila.throttle.hits",
                 COUNTER,
                 "How often messages had to wait: a bucket had too few tokens, or a key was parked.",
-                lambda it: it.throttle_hits,
+                "throttle_hits",
             ),
             Metric(
                 "fila.storage.commit_duration_seconds",
                 HISTOGRAM,
                 "Commits: one a turn that changed anything.",
-                lambda it: it.store.commit_ns,
+                "store.commit_ns",
                 NS,
             ),
-            Metric(
-                "fila.storage.commit_changes",
-                HISTOGRAM,
-                "Puts and deletes of a commit.",
-                lambda it: it.store.commit_changes,
-            ),
-            Metric("fila.storage.memtable_bytes", GAUGE, "RocksDB's write buffers.", lambda it: it.store.memtable_bytes),
-            Metric("fila.storage.disk_bytes", GAUGE, "RocksDB's tables and blobs.", lambda it: it.store.disk_bytes),
+            Metric("fila.storage.commit_changes", HISTOGRAM, "Puts and deletes of a commit.", "store.commit_changes"),
+            Metric("fila.storage.memtable_bytes", GAUGE, "RocksDB's write buffers.", "store.memtable_bytes"),
+            Metric("fila.storage.disk_bytes", GAUGE, "RocksDB's tables and blobs.", "store.disk_bytes"),
             Metric(
                 "fila.storage.compaction_pending_bytes",
                 GAUGE,
                 "What RocksDB still has to compact, as it estimates.",
-                lambda it: it.store.compaction_bytes,
+                "store.compaction_bytes",
             ),
-            Metric("fila.storage.stalled", GAUGE, "1 while RocksDB slows down or stops writes.", lambda it: it.store.stalled),
+            Metric("fila.storage.stalled", GAUGE, "1 while RocksDB slows down or stops writes.", "store.stalled"),
         ),
     ),
     Scope(
         ("shard",),
         sources.schedules,
         (
-            Metric("fila.schedules", GAUGE, "Schedules.", lambda it: it.schedules),
-            Metric("fila.schedules.under_way", GAUGE, "Schedules whose message waits to be stored.", lambda it: it.under_way),
-            Metric("fila.schedules.fired", COUNTER, "Due times with a message.", lambda it: it.fired),
-            Metric("fila.schedules.late", COUNTER, "Messages more than a second after their time.", lambda it: it.late),
-            Metric("fila.schedules.skipped", COUNTER, "Due times of outages without a message.", lambda it: it.skipped),
-            Metric("fila.schedules.failed", COUNTER, "Due times whose enqueue was refused.", lambda it: it.failed),
+            Metric("fila.schedules", GAUGE, "Schedules.", "schedules"),
+            Metric("fila.schedules.under_way", GAUGE, "Schedules whose message waits to be stored.", "under_way"),
+            Metric("fila.schedules.fired", COUNTER, "Due times with a message.", "fired"),
+            Metric("fila.schedules.late", COUNTER, "Messages more than a second after their time.", "late"),
+            Metric("fila.schedules.skipped", COUNTER, "Due times of outages without a message.", "skipped"),
+            Metric("fila.schedules.failed", COUNTER, "Due times whose enqueue was refused.", "failed"),
         ),
     ),
     Scope(
@@ -190,7 +180,7 @@ SCOPES: Final = (
                 "fila.log.unconfirmed_bytes",
                 GAUGE,
                 "What the host has written and the log has not confirmed.",
-                lambda it: it.unconfirmed_bytes,
+                "unconfirmed_bytes",
             ),
             Metric(
                 "fila.log.replicas",
@@ -208,7 +198,7 @@ SCOPES: Final = (
                 "fila.log.confirm_seconds",
                 HISTOGRAM,
                 "How long the log took to confirm the host's commits.",
-                lambda it: it.confirm_ns,
+                "confirm_ns",
                 NS,
             ),
         ),
@@ -222,68 +212,45 @@ SCOPES: Final = (
         ("shard", "throttle_key"),
         sources.throttle_keys,
         (
+            Metric("fila.throttle.key_passes", COUNTER, "Messages with this key that got their tokens.", "passes"),
+            Metric("fila.throttle.key_hits", COUNTER, "How often messages with it had to wait.", "hits"),
             Metric(
-                "fila.throttle.key_passes", COUNTER, "Messages with this key that got their tokens.", lambda it: it.passes
+                "fila.throttle.tokens_remaining", GAUGE, "Tokens in the cluster's bucket, by the shard's state.", "tokens"
             ),
-            Metric("fila.throttle.key_hits", COUNTER, "How often messages with it had to wait.", lambda it: it.hits),
-            Metric(
-                "fila.throttle.tokens_remaining",
-                GAUGE,
-                "Tokens in the cluster's bucket, by the shard's state.",
-                lambda it: it.tokens,
-            ),
-            Metric("fila.throttle.rate", GAUGE, "Tokens a second that it gets.", lambda it: it.rate),
-            Metric("fila.throttle.burst", GAUGE, "Tokens that it holds.", lambda it: it.burst),
+            Metric("fila.throttle.rate", GAUGE, "Tokens a second that it gets.", "rate"),
+            Metric("fila.throttle.burst", GAUGE, "Tokens that it holds.", "burst"),
         ),
     ),
     Scope(
         ("queue",),
         sources.queues,
         (
-            Metric("fila.messages.enqueued", COUNTER, "Messages accepted.", lambda it: it.enqueued),
-            Metric("fila.messages.delivered", COUNTER, "Deliveries, repeated ones too.", lambda it: it.delivered),
-            Metric("fila.messages.acked", COUNTER, "Messages done with.", lambda it: it.acked),
-            Metric(
-                "fila.messages.nacked",
-                COUNTER,
-                "Attempts that consumers called failed: nack, retry, fail.",
-                lambda it: it.nacked,
-            ),
-            Metric("fila.messages.expired", COUNTER, "Leases that ran out.", lambda it: it.expired),
-            Metric(
-                "fila.messages.dead_lettered", COUNTER, "Messages that left as dead letters.", lambda it: it.dead_lettered
-            ),
-            Metric("fila.messages.redriven", COUNTER, "Dead letters sent back from this queue.", lambda it: it.redriven),
-            Metric("fila.queue.pending", GAUGE, "Messages that could be delivered.", lambda it: it.info.pending),
-            Metric("fila.queue.in_flight", GAUGE, "Messages that are leased.", lambda it: it.info.in_flight),
-            Metric("fila.queue.delayed", GAUGE, "Messages that are not due yet.", lambda it: it.info.delayed),
-            Metric(
-                "fila.queue.depth",
-                GAUGE,
-                "The sum of these three.",
-                lambda it: it.info.depth,
-            ),
+            Metric("fila.messages.enqueued", COUNTER, "Messages accepted.", "enqueued"),
+            Metric("fila.messages.delivered", COUNTER, "Deliveries, repeated ones too.", "delivered"),
+            Metric("fila.messages.acked", COUNTER, "Messages done with.", "acked"),
+            Metric("fila.messages.nacked", COUNTER, "Attempts that consumers called failed: nack, retry, fail.", "nacked"),
+            Metric("fila.messages.expired", COUNTER, "Leases that ran out.", "expired"),
+            Metric("fila.messages.dead_lettered", COUNTER, "Messages that left as dead letters.", "dead_lettered"),
+            Metric("fila.messages.redriven", COUNTER, "Dead letters sent back from this queue.", "redriven"),
+            Metric("fila.queue.pending", GAUGE, "Messages that could be delivered.", "info.pending"),
+            Metric("fila.queue.in_flight", GAUGE, "Messages that are leased.", "info.in_flight"),
+            Metric("fila.queue.delayed", GAUGE, "Messages that are not due yet.", "info.delayed"),
+            Metric("fila.queue.depth", GAUGE, "The sum of these three.", "info.depth"),
             Metric(
                 "fila.queue.oldest_age_seconds",
                 GAUGE,
                 "Age of the oldest pending message; 0 if none is pending.",
-                lambda it: it.oldest_pending_ms,
+                "oldest_pending_ms",
                 MS,
             ),
-            Metric("fila.queue.consumers", GAUGE, "Clients that receive.", lambda it: it.info.consumers),
-            Metric("fila.queue.paused", GAUGE, "1 while the queue is paused.", lambda it: it.info.paused),
-            Metric(
-                "fila.messages.dwell_seconds",
-                HISTOGRAM,
-                "From the enqueue to the first delivery.",
-                lambda it: it.dwell_ms,
-                MS,
-            ),
-            Metric("fila.messages.settle_seconds", HISTOGRAM, "From the lease to the ack.", lambda it: it.settle_ms, MS),
-            Metric("fila.scheduler.drr.turns", COUNTER, "Turns of fairness keys.", lambda it: it.turns),
-            Metric("fila.scheduler.drr.rounds", COUNTER, "Rounds of the busy keys.", lambda it: it.rounds),
-            Metric("fila.scheduler.active_keys", GAUGE, "Fairness keys that could deliver now.", lambda it: it.active_keys),
-            Metric("fila.scheduler.known_keys", GAUGE, "Fairness keys that are remembered.", lambda it: it.known_keys),
+            Metric("fila.queue.consumers", GAUGE, "Clients that receive.", "info.consumers"),
+            Metric("fila.queue.paused", GAUGE, "1 while the queue is paused.", "info.paused"),
+            Metric("fila.messages.dwell_seconds", HISTOGRAM, "From the enqueue to the first delivery.", "dwell_ms", MS),
+            Metric("fila.messages.settle_seconds", HISTOGRAM, "From the lease to the ack.", "settle_ms", MS),
+            Metric("fila.scheduler.drr.turns", COUNTER, "Turns of fairness keys.", "turns"),
+            Metric("fila.scheduler.drr.rounds", COUNTER, "Rounds of the busy keys.", "rounds"),
+            Metric("fila.scheduler.active_keys", GAUGE, "Fairness keys that could deliver now.", "active_keys"),
+            Metric("fila.scheduler.known_keys", GAUGE, "Fairness keys that are remembered.", "known_keys"),
         ),
     ),
     Scope(
@@ -300,13 +267,13 @@ SCOPES: Final = (
         ("queue", "fairness_key"),
         sources.keys,
         (
-            Metric("fila.key.pending", GAUGE, "Messages of the key that could be delivered.", lambda it: it.pending),
-            Metric("fila.key.weight", GAUGE, "Its weight.", lambda it: it.weight),
+            Metric("fila.key.pending", GAUGE, "Messages of the key that could be delivered.", "pending"),
+            Metric("fila.key.weight", GAUGE, "Its weight.", "weight"),
             Metric(
                 "fila.key.fair_share_ratio",
                 GAUGE,
                 "What part of the queue's deliveries is due to it now; 0 while it has nothing to deliver.",
-                lambda it: it.fair_share,
+                "fair_share",
             ),
         ),
     ),
@@ -314,14 +281,10 @@ SCOPES: Final = (
         ("queue",),
         sources.hooks,
         (
-            Metric(
-                "fila.lua.execution_duration_us", HISTOGRAM, "Runs of the queue's scripts.", lambda it: it.run_ns, NS_IN_US
-            ),
-            Metric("fila.lua.errors", COUNTER, "Runs that failed.", lambda it: it.failed),
-            Metric(
-                "fila.lua.bypassed", COUNTER, "Messages that went without, the breaker being open.", lambda it: it.bypassed
-            ),
-            Metric("fila.lua.breaker_open", GAUGE, "1 while the circuit breaker is open.", lambda it: it.breaker_open),
+            Metric("fila.lua.execution_duration_us", HISTOGRAM, "Runs of the queue's scripts.", "run_ns", NS_IN_US),
+            Metric("fila.lua.errors", COUNTER, "Runs that failed.", "failed"),
+            Metric("fila.lua.bypassed", COUNTER, "Messages that went without, the breaker being open.", "bypassed"),
+            Metric("fila.lua.breaker_open", GAUGE, "1 while the circuit breaker is open.", "breaker_open"),
         ),
     ),
 )
@@ -364,7 +327,8 @@ def families_of(scopes: Iterable[Scope], told: Any) -> list[Family]:
     for scope in scopes:
         sources = list(scope.sources(told))
         for metric in scope.metrics:
-            numbers = ((source, metric.read(source.counts)) for source in sources)
+            read = attrgetter(metric.read) if isinstance(metric.read, str) else metric.read
+            numbers = ((source, read(source.counts)) for source in sources)
             samples = [MetricSample(each.labels, number, each.since_ms) for each, number in numbers if number is not None]
             if samples:
                 known.append(Family(metric, scope.labels, samples))

@@ -28,7 +28,7 @@ from fila_cluster.client import AsyncClient
 from fila_cluster.client.calls.cluster import ask_own_key
 from fila_cluster.errors import FilaError, OverloadedError, PermissionDeniedError, RequestTimeoutError, UnauthenticatedError
 from fila_cluster.ops.analysis.visitor import SCOPE_KEY
-from fila_cluster.ops.observer.http_api.answers import failure, is_of_the_door
+from fila_cluster.ops.observer.http_api.bodies import failure, is_of_the_door
 from fila_proto_zmq.commands import KeyView
 
 COOKIE: Final = "fila_session"
@@ -132,10 +132,7 @@ class Keys:
         holder.checked_at = self._clock()
 
     async def admit(self, secret: str, address: str) -> Holder:
-        """Return the key with this secret. Raise :class:`FilaError` if the router does not confirm it.
-
-        ``address``: where it comes from. After too many failures that address has to wait.
-        """
+        """Return the key with this secret, or raise :class:`FilaError`. ``address``: it has to wait after too many failures."""
         digest = _digest(secret)
         if digest in self._holders:
             return await self.find(digest)

@@ -13,8 +13,7 @@ from textual.binding import Binding, BindingType
 from fila_cluster.client import AsyncClient
 from fila_cluster.figures import counted
 from fila_cluster.ops.top import dialogs
-from fila_cluster.ops.top.banner import banner
-from fila_cluster.ops.top.board import Board
+from fila_cluster.ops.top.board import Board, banner
 from fila_cluster.ops.top.columns import printable
 from fila_cluster.ops.top.dialogs import HELP, ActionTarget, Question, TextPage
 from fila_cluster.ops.top.poller import ANSWER_S_MAX, Poller, snapshot

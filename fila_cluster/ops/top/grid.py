@@ -16,8 +16,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from fila_cluster.ops.top.columns import Column
-from fila_cluster.ops.top.listing import Listing
+from fila_cluster.ops.top.columns import Column, Listing
 
 R = TypeVar("R")
 

@@ -92,11 +92,8 @@ KEEP_EVERY_S: Final = 5.0
 
 
 class Poller:
-    """Asks when called.
-
-    ``picture`` is None while the cluster does not answer, then ``why_not`` is the reason; ``close`` is the last queue asked
-    for.
-    """
+    """Asks when called. ``picture`` None: the cluster does not answer, for the reason ``why_not``; ``close``: the asked
+    queue."""
 
     def __init__(self, client: AsyncClient, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.picture: Picture | None = None

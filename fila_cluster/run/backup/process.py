@@ -1,7 +1,4 @@
-"""The frame of this package's processes: settings from their parent, work in threads, and an end that does not wait for it.
-
-The parent writes the settings as one line of JSON to their standard input.
-"""
+"""The frame of this package's processes: settings from their parent, work in threads, and an end that does not wait for it."""
 
 import os
 import select
@@ -46,10 +43,7 @@ S = TypeVar("S", ScheduleSettings, KeeperSettings)
 
 
 def run(name: str, kind: type[S], begin: Callable[[S, Journal], None]) -> NoReturn:
-    """Read the settings, begin the work in threads, and end when asked to, without a wait for the work.
-
-    The exit code is 1, with one line on standard error, if the settings are wrong.
-    """
+    """Read the settings, begin the work, end when asked to without waiting for it. Exit code 1: the settings are wrong."""
     try:
         settings = read_settings(kind)
     except msgspec.MsgspecError as error:

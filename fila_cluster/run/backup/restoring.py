@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from fila_cluster.run.backup.manifest import BackupManifest, ShardPart, StoredFile
-from fila_cluster.run.backup.repository import ManifestStore, Repository, Whole
+from fila_cluster.run.backup.repository import BackupManifest, ManifestStore, Repository, ShardPart, StoredFile, Whole
 from fila_cluster.run.backup.target import explained
 from fila_process.files import sync_names
 from fila_proto_zmq.errors import InvalidArgumentError, StorageError

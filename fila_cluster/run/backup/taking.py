@@ -11,8 +11,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from fila_cluster.run.backup.manifest import BackupManifest, ShardPart, StoredFile, new_id
-from fila_cluster.run.backup.repository import ManifestStore, Repository
+from fila_cluster.run.backup.repository import BackupManifest, ManifestStore, Repository, ShardPart, StoredFile, new_id
 from fila_cluster.run.backup.target import PIECE_BYTES, explained
 from fila_proto_zmq.commands import BackupParts, BeginBackup, CutBackup, KeepBackup, ShardCut
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError, StorageError
@@ -168,10 +167,7 @@ IMMUTABLE: Final = frozenset({".sst", ".blob"})
 
 
 def take(client: "Client", repository: Repository) -> BackupManifest:
-    """Back up a running cluster whose files are on this machine; return the new backup's manifest.
-
-    Raise :class:`FilaError`. The next backup uses the files that were copied until then, or the next prune removes them.
-    """
+    """Back up a running cluster whose files are on this machine, or raise :class:`FilaError`; return the backup's manifest."""
     with repository.writing():
         began_at = datetime.now(UTC)
         copying = Copying(repository, _last_tables(repository))

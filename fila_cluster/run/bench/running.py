@@ -213,10 +213,7 @@ async def all_received(
     consuming: "asyncio.Future[list[Consumed]]",
     depth: Callable[[], Awaitable[int]],
 ) -> None:
-    """Wait until the queue is empty, or nothing came for a long time, or a consumer failed.
-
-    The number of deliveries does not show that everything came: some may have come twice.
-    """
+    """Wait until the queue is empty, or nothing came for long, or a consumer failed. (Deliveries do not count: some repeat.)"""
     last, since = -1, time.monotonic()
     while not consuming.done():
         count, now = sum(child.count for child in consumers), time.monotonic()

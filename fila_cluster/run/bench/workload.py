@@ -20,10 +20,7 @@ OPEN_IN_FLIGHT: Final = 1_000
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a run. ``messages`` and ``duration_s``: the first of them that is reached ends it; one may be None.
-
-    ``rate_s`` is messages a second of all producers together; None: as fast as the answers come (a closed loop).
-    """
+    """The options of a run, which ends at ``messages`` or ``duration_s``. ``rate_s``: of all producers; None: a closed loop."""
 
     messages: int | None
     duration_s: float | None

@@ -61,10 +61,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _settings_over(table: dict[str, Any]) -> type[Settings]:
-    """Return settings with a file's ``table`` below the environment.
-
-    A class each, because pydantic-settings fixes sources per class.
-    """
+    """Return settings with a file's ``table`` below the environment. (pydantic-settings fixes sources per class.)"""
 
     class Sourced(Settings):
         @classmethod

@@ -156,8 +156,7 @@ class Child:
         return None if self._running is None or self.restart_at is not None else self._running.poll()
 
     def schedule_restart(self, now: float, *, deposed: bool = False) -> float:
-        """Schedule its next start after its end; return the seconds until then. ``deposed``: it has ended in a regular
-        way."""
+        """Schedule its next start; return the seconds until then. ``deposed``: it has ended in a regular way."""
         delay_s = 0.0 if deposed else self._backoff.delay_s(self.liveness.served_s)
         self.restart_at = now + delay_s
         return delay_s

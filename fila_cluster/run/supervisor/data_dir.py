@@ -9,15 +9,81 @@ import fcntl
 import json
 import os
 import time
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
 from fila_cluster.run.supervisor import CannotStartError
-from fila_cluster.run.supervisor.reshard_plan import refuse_unfinished
+from fila_process.files import remove, write_whole
 from fila_worker.settings import Replication
 from fila_worker.storage.made import IDENTITY_FILE, MADE, shards_there, write_identity, writing_identity
+
+PLAN_FILE = "reshard.json"
+_PLAN_FORMAT = 1
+
+
+class ReshardPhase(StrEnum):
+    """The present phase. The old shards are whole until ``SWITCH``, and the new ones from ``SWITCH`` on."""
+
+    COPY = "copy"
+    """The new shards are built beside the old ones."""
+    SWITCH = "switch"
+    """The new shards are complete, and take the places of the old ones."""
+    CLEAN = "clean"
+    """The new shards are in their places. The old ones are removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReshardPlan:
+    """The numbers of shards. ``queues``, ``messages`` and ``size_bytes``: of the new shards, once complete."""
+
+    before: int
+    after: int
+    phase: ReshardPhase = ReshardPhase.COPY
+    queues: int = 0
+    messages: int = 0
+    size_bytes: int = 0
+
+
+def read_plan(data_dir: Path) -> ReshardPlan | None:
+    """Return the plan of an unfinished reshard, or None. Raise :class:`CannotStartError` if it can't be read."""
+    file = data_dir / PLAN_FILE
+    try:
+        content = json.loads(file.read_text())
+        found = content.pop("format")
+        plan = ReshardPlan(**content | {"phase": ReshardPhase(content["phase"])}) if found == _PLAN_FORMAT else None
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CannotStartError(f"{file} is damaged: restore it from a backup") from None
+    if plan is None:
+        raise CannotStartError(f"{file} has format {found}, this version reads {_PLAN_FORMAT}: use a matching version")
+    return plan
+
+
+def write_plan(data_dir: Path, plan: ReshardPlan) -> None:
+    """Make a plan durable. Raise :class:`OSError`."""
+    write_whole(data_dir / PLAN_FILE, [json.dumps({"format": _PLAN_FORMAT, **asdict(plan)}).encode()])
+
+
+def remove_plan(data_dir: Path) -> None:
+    """Remove the plan durably: the reshard is finished or cancelled. Raise :class:`OSError`."""
+    remove(data_dir / PLAN_FILE)
+
+
+def refuse_unfinished(data_dir: Path) -> None:
+    """Raise :class:`CannotStartError` if a reshard of a data directory is not finished."""
+    plan = read_plan(data_dir)
+    if plan is not None:
+        cancel = ", or cancel it with --cancel" if plan.phase == ReshardPhase.COPY else ""
+        raise CannotStartError(
+            f"the change of {data_dir} from {plan.before} to {plan.after} shards is not finished: run "
+            f"`fila-cluster reshard --data-dir {data_dir} --shards {plan.after}` again{cancel}"
+        )
+
 
 FORMAT = 1
 FORMAT_OF_A_HOST = 2
@@ -59,10 +125,7 @@ class HostDirectoryError(CannotStartError):
 
 
 class DataDir:
-    """A data directory that belongs to this process, as long as its lock is open here or in a child.
-
-    Opening changes nothing; :meth:`claim` makes what is missing.
-    """
+    """A data directory with an open lock, here or in a child. Opening changes nothing, :meth:`claim` makes the rest."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor import CannotStartError
 from fila_process.files import SOCKET_PATH_BYTES_MAX
 from fila_proto_zmq.errors import InvalidConfigError
@@ -27,10 +27,7 @@ class Ports(ExitStack):
     """A context that keeps the ports that were reserved in it."""
 
     def reserve(self, address: Address, flag: str) -> Address:
-        """Check that ``address``, which ``flag`` sets, can be listened on, and replace port 0 by a free one.
-
-        Raises :class:`CannotStartError`.
-        """
+        """Check that ``address``, set by ``flag``, is free, and replace port 0. Raises :class:`CannotStartError`."""
         try:
             family, *_, target = socket.getaddrinfo(address.host.strip("[]"), address.port, type=socket.SOCK_STREAM)[0]
             kept = self.enter_context(_bound(family, target))

@@ -8,8 +8,7 @@ import msgspec
 
 from fila_cluster.ops.observer.settings import ObserverSettings
 from fila_cluster.run.backup.process import KeeperSettings, ScheduleSettings
-from fila_cluster.run.config.address import Address
-from fila_cluster.run.config.settings import Settings
+from fila_cluster.run.config.settings import Address, Settings
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor.auth import ClusterAuth
 from fila_proto_zmq.events import LogSettings

@@ -9,8 +9,7 @@ from types import ModuleType
 import msgspec
 
 from fila_cluster.run.backup.target import target_at
-from fila_cluster.run.config.address import Address
-from fila_cluster.run.config.settings import PORT, ReplicationSettings, Settings, check_host_name
+from fila_cluster.run.config.settings import PORT, Address, ReplicationSettings, Settings, check_host_name
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor.data_dir import DataDir
 from fila_cluster.run.supervisor.layout import cores

@@ -13,7 +13,7 @@ from ssl import CERT_NONE, PROTOCOL_TLS_CLIENT, SSLContext
 
 import zmq
 
-from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor.auth import ClusterAuth
 from fila_cluster.run.supervisor.layout import Layout
 from fila_proto_zmq.codec import decode_body, encode_command
@@ -67,10 +67,7 @@ class OwnWorkers:
 
 
 class ReadyProbe:
-    """Asks until the router and the ``dashboard`` agree that what is expected serves.
-
-    Hardly ever blocks.
-    """
+    """Asks until the router and the ``dashboard`` agree that the expected shards serve. Hardly ever blocks."""
 
     def __init__(
         self,

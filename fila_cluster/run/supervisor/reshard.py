@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fila_cluster.run.supervisor import CannotStartError
-from fila_cluster.run.supervisor.data_dir import DataDir
-from fila_cluster.run.supervisor.reshard_plan import ReshardPhase, ReshardPlan, read_plan, remove_plan, write_plan
+from fila_cluster.run.supervisor.data_dir import DataDir, ReshardPhase, ReshardPlan, read_plan, remove_plan, write_plan
 from fila_process.files import move, remove, sync_names
 from fila_worker.storage.made import mark_made, mark_of
 from fila_worker.storage.residence import forget_moves
@@ -44,10 +43,7 @@ class CopyProgress:
 
 
 def run_copy(job: dict[str, Any], lock: int, progress: CopyProgress) -> dict[str, int]:
-    """Copy shards in a process that ends with this one; return the totals. ``lock``: the data directory's, which it shares.
-
-    Raise :class:`CannotStartError` if a shard can't be read or written.
-    """
+    """Copy shards in a process that holds ``lock``; return the totals. :class:`CannotStartError`: a shard can't be copied."""
     command = [sys.executable, "-P", "-m", "fila_worker.reshard"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[lock]) as child:
         assert child.stdin

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from fila_cluster.run.config.address import Address, refuse_exposure
-from fila_cluster.run.config.settings import Auth, Settings
+from fila_cluster.run.config.settings import Address, Auth, Settings, refuse_exposure
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor.auth import open_auth
 from fila_cluster.run.supervisor.child import PRIVATE, without_secrets

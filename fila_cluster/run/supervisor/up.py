@@ -8,8 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from fila_cluster.run.backup.target import target_at
-from fila_cluster.run.config.address import Address, refuse_exposure, refuse_sharing
-from fila_cluster.run.config.settings import Settings
+from fila_cluster.run.config.settings import Address, Settings, refuse_exposure, refuse_sharing
 from fila_cluster.run.supervisor.auth import AuthWatch, ClusterAuth, fingerprint_of, open_auth
 from fila_cluster.run.supervisor.child import Child
 from fila_cluster.run.supervisor.data_dir import DataDir
@@ -197,8 +196,7 @@ class _Children:
         return OwnWorkers({self._name(index): layout.shards_of(index) for index in range(layout.workers)})
 
     def helpers(self, dashboard: Address | None, backup_target: str | None) -> list[Child]:
-        """Return the observer, if it has a dashboard or an export, and the processes for backups and checkpoints with
-        targets."""
+        """Return the observer, if it has work, and the processes for backups and checkpoints with targets."""
         settings, endpoint, auth = self.settings, self.listen.reachable.endpoint, self.auth
         found = []
         if dashboard is not None or settings.telemetry.otlp_endpoint is not None:

@@ -28,8 +28,7 @@ _log = logging.getLogger("fila_cluster.run.work")
 
 
 class Process:
-    """A process that runs. ``heard`` gets its reports, ``write`` its output, line by line; None: that goes to standard
-    error."""
+    """A process that runs. ``heard`` gets its reports, ``write`` its output by lines; None: that goes to standard error."""
 
     def __init__(self, running: asyncio.subprocess.Process, ours: socket.socket, output: int | None) -> None:
         self._running = running

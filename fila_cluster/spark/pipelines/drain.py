@@ -46,10 +46,7 @@ def remove_leftovers(output: str) -> int:
 
 
 def _logged_names(log: Path) -> Iterator[str]:
-    """Yield the names in a log.
-
-    A file of it has a line with its version, then one JSON object for each file that was written.
-    """
+    """Yield the names in a log: a line with the version, then one JSON object for each file that was written."""
     for batch in log.iterdir():
         if _BATCH.fullmatch(batch.name):
             for line in batch.read_text().splitlines()[1:]:

@@ -102,10 +102,7 @@ class ReportHistory:
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """All of it. ``dead_letter_queue`` is None without one: dead letters are discarded, or go elsewhere.
-
-    There is either a ``history``, or a line with the reason.
-    """
+    """All of it; a ``history``, or a line with the reason. ``dead_letter_queue`` None: letters are discarded or go elsewhere."""
 
     queue: str
     dead_letter_queue: str | None

@@ -37,10 +37,8 @@ class _Refusal(msgspec.Struct):
 
 
 def ask_half_hour(dashboard: str, queue: str, workers: Mapping[str, int]) -> HalfHour:
-    """Return the last half hour of a queue. ``workers``, names and pids, identify the cluster.
-
-    Raises :class:`NoHistoryError` and :class:`WrongDashboardError`.
-    """
+    """Return the last half hour of a queue from the cluster of ``workers``. :class:`NoHistoryError`,
+    :class:`WrongDashboardError`."""
     status, body = _get(dashboard, f"{dashboard}/history?{urlencode({'queue': queue})}")
     if status == 404 and (reason := _reason_in(body)):
         raise NoHistoryError(f"{dashboard} has {reason}")

@@ -134,10 +134,7 @@ def waiting_in(messages: DataFrame, now: datetime) -> list[Dwell]:
 
 
 def dwell_of(waited: DataFrame) -> list[Dwell]:
-    """Return times of ``fairness_key`` and ``waited_s``: all together first, then the tenants with the longest waits.
-
-    Empty if there are none.
-    """
+    """Return times of ``fairness_key`` and ``waited_s``: all together first, then the slowest tenants. Empty: none are there."""
     rows = (
         waited.rollup("fairness_key")
         .agg(
@@ -239,10 +236,7 @@ def source_queue(queue: str) -> str:
 
 
 def gather(spark: SparkSession, queue: str, client: Client, remembered: HalfHour | str = NOT_ASKED) -> QueueReport:
-    """Count everything as of now. ``remembered``: the last half hour, or why it is missing.
-
-    Raises :class:`PipelineError`, and the client's errors.
-    """
+    """Count everything as of now. ``remembered``: the last half hour, or why it is missing. Raises :class:`PipelineError`."""
     queue = source_queue(queue)
     stats = client.queue_stats(queue)
     letters = queue + DEAD_LETTERS if _exists(client, queue + DEAD_LETTERS) else None

@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from fila_cluster import Message
-from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor.endpoints import Ports
 from tests.browser.conftest import FLAGS, patient
 from tests.support import machine

@@ -11,7 +11,7 @@ from fila_cluster import Client, Message
 from fila_cluster.client.calls.reservations import Reservations, WantedPart
 from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.errors import InvalidArgumentError, LeaseExpiredError, QueueNotFoundError, RequestTimeoutError
-from fila_cluster.spark.listener import acknowledge
+from fila_cluster.spark.data_source import acknowledge
 from fila_cluster.spark.options import BrokerAccess
 from fila_cluster.spark.planner import Offset, Planner
 from fila_cluster.spark.pushdown import Selection
@@ -125,7 +125,7 @@ def test_the_listener_acknowledges_from_another_process(cluster: Cluster, client
 def test_a_listener_without_a_broker_only_says_so(caplog: pytest.LogCaptureFixture) -> None:
     batch = Offset("s", 1, "tcp://127.0.0.1:1", {"q": 1})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fila_cluster.spark.listener.TIMEOUT_S", 0.2)
+        patch.setattr("fila_cluster.spark.data_source.TIMEOUT_S", 0.2)
         acknowledge(batch)
     assert "batch spark/s/1 is complete and could not be acknowledged yet" in caplog.text
 

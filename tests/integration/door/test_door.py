@@ -18,7 +18,7 @@ from hypothesis import strategies as some
 
 from fila_cluster import Client
 from fila_cluster.errors import FilaError
-from fila_cluster.ops.observer.http_api.answers import STATUSES
+from fila_cluster.ops.observer.http_api.bodies import STATUSES
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.cluster.http import Answer, address, ask
 from tests.support.programs import hold_and_die

@@ -6,7 +6,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from fila_cluster import Message
-from fila_cluster.run.backup.log_checkpoints.keeping import CheckpointStore
+from fila_cluster.run.backup.log_checkpoints import CheckpointStore
 from fila_cluster.run.backup.target import Folder
 from fila_proto_zmq.names import shard_of
 from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings

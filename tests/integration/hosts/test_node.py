@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor.auth import init_auth
 from fila_cluster.run.supervisor.endpoints import Ports
 from fila_proto_zmq.names import shard_of

@@ -13,7 +13,7 @@ import pytest
 
 from fila_cluster.errors import FilaError
 from fila_cluster.run.backup import restoring
-from fila_cluster.run.backup.log_checkpoints.keeping import bring, keep
+from fila_cluster.run.backup.log_checkpoints import bring, keep
 from fila_cluster.run.backup.target import Target
 from fila_proto_zmq.commands import Enqueued
 from fila_worker.replication.log_checkpoints import exchange as files

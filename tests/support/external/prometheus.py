@@ -9,7 +9,7 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor.endpoints import Ports
 from tests.support.cluster.cluster import PATIENCE_S, eventually
 

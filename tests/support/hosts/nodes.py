@@ -20,7 +20,7 @@ import psutil
 
 from fila_cluster import Client, ClusterStatus
 from fila_cluster.errors import FilaError
-from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor.endpoints import Ports
 from tests.support.cluster.cluster import command, environment, eventually
 from tests.support.hosts.kafka import Kafka, kafka_cluster

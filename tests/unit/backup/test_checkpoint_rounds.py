@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from fila_cluster.run.backup.log_checkpoints import keeping
-from fila_cluster.run.backup.log_checkpoints.keeping import CheckpointStore, Rounds, Work, bring, keep
+from fila_cluster.run.backup import log_checkpoints
+from fila_cluster.run.backup.log_checkpoints import CheckpointStore, Rounds, Work, bring, keep
 from fila_cluster.run.backup.process import KeeperSettings
 from fila_cluster.run.backup.target import Folder
 from fila_process.journal import Journal
@@ -50,7 +50,7 @@ class Keeper:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "RETRY_S", 0.0)
+    monkeypatch.setattr(log_checkpoints, "RETRY_S", 0.0)
 
 
 def test_checkpoints_of_all_shards_are_kept_once_and_the_worker_is_told(tmp_path: Path) -> None:

@@ -14,8 +14,18 @@ import psutil
 import pytest
 
 from fila_cluster.errors import InvalidArgumentError, OverloadedError, StorageError
-from fila_cluster.run.backup.manifest import BackupManifest, ShardPart, StoredFile, decode, encode, new_id
-from fila_cluster.run.backup.repository import DEAD_S, WRITING, Repository, WriterMark
+from fila_cluster.run.backup.repository import (
+    DEAD_S,
+    WRITING,
+    BackupManifest,
+    Repository,
+    ShardPart,
+    StoredFile,
+    WriterMark,
+    decode,
+    encode,
+    new_id,
+)
 from fila_cluster.run.backup.target import Folder, Target, Within, target_at
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 987_000, UTC)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.run.config.address import Address, refuse_exposure, refuse_sharing
+from fila_cluster.run.config.settings import Address, refuse_exposure, refuse_sharing
 from fila_proto_zmq.errors import InvalidConfigError
 
 

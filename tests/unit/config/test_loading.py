@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fila_cluster.run.config import loading
-from fila_cluster.run.config.address import Address
 from fila_cluster.run.config.loading import load
+from fila_cluster.run.config.settings import Address
 from fila_proto_zmq.errors import InvalidConfigError
 
 

@@ -3,7 +3,7 @@
 import re
 
 from fila_cluster.ops.observer.catalogue import COUNTER, HISTOGRAM, SCOPES, UP
-from fila_cluster.ops.observer.http_api.counts import DOOR_SCOPES
+from fila_cluster.ops.observer.http_api.receivers import DOOR_SCOPES
 
 METRICS = [((), UP), *((scope.labels, metric) for scope in (*SCOPES, *DOOR_SCOPES) for metric in scope.metrics)]
 

@@ -6,8 +6,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from opentelemetry.sdk.resources import Resource
 
 from fila_cluster.ops.observer.catalogue import SCOPES, UP, families
-from fila_cluster.ops.observer.http_api.counts import DOOR_SCOPES, RequestCounts
-from fila_cluster.ops.observer.http_api.receivers import Receivers
+from fila_cluster.ops.observer.http_api.receivers import DOOR_SCOPES, Receivers, RequestCounts
 from fila_cluster.ops.observer.otlp import metrics_data, metrics_endpoint
 from tests.unit.observer.told import STARTED_MS, hosted
 

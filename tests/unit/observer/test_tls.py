@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from fila_cluster.ops.observer.settings import ObserverSettings
-from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor.endpoints import Ports
 from tests.support.cluster.cluster import PATIENCE_S, eventually
 

@@ -16,8 +16,7 @@ from fila_cluster.errors import (
     ShardUnavailableError,
 )
 from fila_cluster.spark.feed import PAUSE_S_MAX, Feed
-from fila_cluster.spark.frames import Framing
-from fila_cluster.spark.row_ids import RowIds, scope_of
+from fila_cluster.spark.frames import Framing, RowIds, scope_of
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueued
 from fila_proto_zmq.record import open_envelope

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fila_cluster.errors import InvalidArgumentError
-from fila_cluster.spark.frames import Framing
-from fila_cluster.spark.row_ids import RowIds, scope_of
+from fila_cluster.spark.frames import Framing, RowIds, scope_of
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
 from fila_proto_zmq.record import open_envelope
 

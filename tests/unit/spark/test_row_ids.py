@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_cluster.spark.row_ids import RowIds, scope_of
+from fila_cluster.spark.frames import RowIds, scope_of
 
 SCOPE = scope_of("job", "1", "0")
 

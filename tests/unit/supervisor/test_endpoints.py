@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor.endpoints import IN_DATA_DIR, Ports, WorkerEndpoint, check_socket_path
 from fila_proto_zmq.errors import InvalidConfigError

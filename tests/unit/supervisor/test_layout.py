@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from fila_cluster.ops.observer.settings import ObserverSettings
-from fila_cluster.run.config.address import Address
-from fila_cluster.run.config.settings import Dashboard, LimitSettings, Lua, Settings, Telemetry
+from fila_cluster.run.config.settings import Address, Dashboard, LimitSettings, Lua, Settings, Telemetry
 from fila_cluster.run.supervisor import CannotStartError, layout
 from fila_cluster.run.supervisor.layout import (
     Layout,

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fila_cluster.run.config.address import Address
-from fila_cluster.run.config.settings import Backup, Hosts, ReplicationSettings, Server, Settings, Storage
+from fila_cluster.run.config.settings import Address, Backup, Hosts, ReplicationSettings, Server, Settings, Storage
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor import member as module
 from fila_cluster.run.supervisor.auth import fingerprint_of, init_auth, open_auth, prepare_server_key, switch_server_key

@@ -1,7 +1,7 @@
 from fila_cluster.client.views import ThrottleStats
 from fila_cluster.ops.analysis.attention import Concern
 from fila_cluster.ops.analysis.rates import Rates
-from fila_cluster.ops.top.banner import KEYS_LINE, banner, throttled, urgent
+from fila_cluster.ops.top.board import KEYS_LINE, banner, throttled, urgent
 from fila_cluster.ops.top.dialogs import HELP
 from fila_cluster.ops.top.poller import Picture, Summary
 

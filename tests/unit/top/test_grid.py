@@ -6,9 +6,8 @@ from rich.cells import cell_len
 from textual.app import App, ComposeResult
 
 from fila_cluster.ops.analysis.rows import QueueRow
-from fila_cluster.ops.top.columns import QUEUES, Column
+from fila_cluster.ops.top.columns import QUEUES, Column, Listing
 from fila_cluster.ops.top.grid import Grid
-from fila_cluster.ops.top.listing import Listing
 
 
 class Counting:

@@ -2,8 +2,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fila_cluster.ops.top.columns import Column
-from fila_cluster.ops.top.listing import Listing
+from fila_cluster.ops.top.columns import Column, Listing
 
 
 class Row(NamedTuple):

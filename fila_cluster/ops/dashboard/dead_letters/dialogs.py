@@ -64,8 +64,7 @@ TellAddress = Callable[[str | None, str | None], None]
 
 
 class LetterDialog:
-    """``changed`` is awaited when the letter is gone; ``tell_address`` is called with the ids of the open letter and the one
-    before it."""
+    """``changed`` is awaited when the letter is gone; ``tell_address`` gets the open letter's id and its predecessor's."""
 
     def __init__(
         self,

@@ -53,10 +53,7 @@ UNKNOWN_REASON: Final = "not dead-lettered"
 
 @dataclass(slots=True)
 class DeadLetter:
-    """The kept fields of a dead letter, without payload and headers.
-
-    ``before``: the id of the one that was browsed before it.
-    """
+    """The kept fields of a dead letter, without payload and headers. ``before``: the id of its predecessor in the browse."""
 
     id: str
     before: str | None
@@ -156,10 +153,7 @@ STEP: Final = 250
 
 
 class LetterReader:
-    """``letters`` in the order of the queue.
-
-    ``is_complete``: there are no others; ``unreadable`` ones are counted, not kept.
-    """
+    """``letters`` are in the order of the queue. ``is_complete``: there are no others. ``unreadable`` ones are only counted."""
 
     def __init__(self, client: AsyncClient, dlq: str, letters_max: int = LETTERS_MAX) -> None:
         self.letters: list[DeadLetter] = []

@@ -172,10 +172,7 @@ class LetterJob:
 
 
 class Budget:
-    """The letters that may go now.
-
-    A rate allows as many as one second brings, also after a standstill.
-    """
+    """The letters that may go now. A rate allows as many as one second brings, also after a standstill."""
 
     def __init__(self, rate: float | None, now: float) -> None:
         self._rate = rate
@@ -253,10 +250,7 @@ def progress(job: LetterJob) -> str:
 
 
 class JobList:
-    """The jobs that ``jobs`` returns, drawn again when others are there.
-
-    ``ended`` is awaited once for each that ends while the page is open.
-    """
+    """The jobs that ``jobs`` returns. ``ended`` is awaited once for each that ends while the page is open."""
 
     def __init__(
         self, jobs: Callable[[], Sequence[LetterJob]], ended: Callable[[LetterJob], Awaitable[None]] | None = None

@@ -59,10 +59,7 @@ def _overview(context: Context, jobs: LetterJobs) -> None:
 
 
 class _Letters:
-    """One dead letter queue.
-
-    The letters that were read stay on the page until the user reads again, or a job ended that changed the queue.
-    """
+    """One dead letter queue. Its letters stay on the page until the user reads again, or a job that changed the queue ends."""
 
     def __init__(self, context: Context, jobs: LetterJobs, dlq: str, reason: str, kind: str) -> None:
         self._context = context

@@ -233,10 +233,7 @@ _COLUMNS: Final = (
 
 
 class LetterQueues:
-    """The list.
-
-    Queues that were chosen as dead letter targets of others are not in it: ``/dead-letters?queue=…`` shows those, too.
-    """
+    """The list. Queues that others chose as ``dead_letter`` are not in it: ``/dead-letters?queue=…`` shows those, too."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

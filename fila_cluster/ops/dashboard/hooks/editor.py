@@ -69,10 +69,7 @@ def _lines(script: str | None) -> str:
 
 
 class Shelf:
-    """The hooks that queues had before the last change that was made here, to undo it once.
-
-    Another change makes that impossible.
-    """
+    """The hooks that queues had before the last change that was made here, to undo it once, unless another change came after."""
 
     def __init__(self, kept_max: int = 100) -> None:
         self._kept: dict[str, tuple[HookPolicy, HookPolicy]] = {}
@@ -239,10 +236,7 @@ _WORDS: Final = {
 
 
 class HookEditor:
-    """Two scripts and their limits.
-
-    Edits stay when the broker's hooks change meanwhile; fields without edits follow the broker.
-    """
+    """Two scripts and their limits. Edits stay when the broker's hooks change; fields without edits follow the broker."""
 
     def __init__(self, context: Context, queue: str, shelf: Shelf, applied_anew: Callable[[], Awaitable[None]]) -> None:
         """``applied_anew`` is awaited after a change of the broker's queue."""

@@ -60,10 +60,7 @@ LOOK_S: Final = 0.5
 
 @contextmanager
 def frame(context: Context, title: str, here: str) -> Iterator[ui.column]:
-    """Draw everything around a page; widgets made within are its content.
-
-    ``here`` is the path of its entry in the navigation.
-    """
+    """Draw everything around a page, whose widgets are made within. ``here``: the path of its entry in the navigation."""
     visitor = visitor_of_page()
     paint()
     ui.page_title(f"{title} · fila-cluster")

@@ -1,5 +1,4 @@
-"""Fields and dialogs of forms: a message, its headers, the choice of a queue, and a dialog that stays open until it
-succeeds."""
+"""Fields and dialogs of forms: a message, its headers, the choice of a queue, a dialog that stays open until it succeeds."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -121,10 +120,7 @@ def _check_json(payload: bytes) -> None:
 
 
 class FormDialog:
-    """Fields, below them the error of the last try, and two buttons. It is asked once.
-
-    Widgets that are made within ``fields`` are its fields. A click beside it does not close it, so typed texts stay.
-    """
+    """Fields (widgets made within ``fields``), the error of the last try, two buttons. A click beside it does not close it."""
 
     def __init__(self, title: str, yes: str, *, mark: str, width: str = "44rem") -> None:
         """``yes``: the button that tries; ``mark``: the beginning of its test ids; ``width``: a CSS length."""

@@ -19,10 +19,7 @@ MONO_BROKEN: Final = '<span class="fila-mono" style="white-space: normal; word-b
 
 
 def wrapped(width_min: str, look: str = "") -> str:
-    """Return the slot of a column whose text is broken into lines, not narrower than a CSS length, within words if need be.
-
-    ``look``: one more class.
-    """
+    """Return the slot of a column whose text is wrapped, at least ``width_min`` (CSS) wide. ``look``: one more class."""
     style = f"white-space: normal; overflow-wrap: anywhere; min-width: {width_min}"
     return f'<div class="{look}" style="{style}">{{{{ props.value }}}}</div>'
 
@@ -83,10 +80,7 @@ PAGE_SIZES: Final = [25, 50, 100]
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """``shown`` makes a text of a value; rows are sorted by the value itself.
-
-    ``slot``: a Vue template for the cell's inside, over ``props``.
-    """
+    """``shown`` makes a text of a value, rows are sorted by the value itself; ``slot``: a Vue template over ``props``."""
 
     name: str
     label: str

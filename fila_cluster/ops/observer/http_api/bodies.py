@@ -1,16 +1,18 @@
-"""The bodies of requests and answers. Field names are those of the client library; durations are seconds, times ISO 8601 in
-UTC."""
+"""The bodies of requests and answers, with the field names of the client library; and errors as answers with a status."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
+from starlette.responses import Response
+from starlette.types import Scope
 
 from fila_cluster.client.message import Message, StoredMessage
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.errors import InvalidArgumentError
+from fila_cluster.errors import BatchError, FilaError, InvalidArgumentError, PermissionDeniedError
 from fila_proto_zmq.commands import MESSAGE_OPTIONS
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 
@@ -266,3 +268,86 @@ def _payload(stored: StoredMessage) -> dict[str, Any]:
         return {"payload": stored.payload.decode()}
     except UnicodeDecodeError:
         return {"payload_base64": stored.payload}
+
+
+STATUSES: Final = {
+    "INVALID_ARGUMENT": 400,
+    "INVALID_FRAME": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "QUEUE_NOT_FOUND": 404,
+    "MESSAGE_NOT_FOUND": 404,
+    "LEASE_EXPIRED": 409,
+    "ALREADY_SETTLED": 409,
+    "PAYLOAD_TOO_LARGE": 413,
+    "RATE_LIMITED": 429,
+    "OVERLOADED": 429,
+    "SHARD_UNAVAILABLE": 503,
+    "REQUEST_TIMEOUT": 504,
+}
+"""The status of each code; 500 for the others."""
+RETRY_S: Final = 1
+"""In ``Retry-After``, when there is no better value."""
+FRESH: Final = {"Cache-Control": "no-store"}
+
+
+def is_of_the_door(scope: Scope) -> bool:
+    """Return whether a request is for the door, so that its errors are answered as JSON."""
+    return str(scope.get("path", "")).startswith("/queues/")
+
+
+def success(body: bytes) -> Response:
+    """Return the answer with a JSON body."""
+    return Response(body, 200, FRESH, "application/json")
+
+
+def failure(error: FilaError, status: int | None = None) -> Response:
+    """Return the answer for an error. The status of several is that of the first one that failed."""
+    code = _first(error).code
+    response = Response(msgspec.json.encode(_body(error)), status or STATUSES.get(code, 500), FRESH, "application/json")
+    if response.status_code in {429, 503}:
+        response.headers["Retry-After"] = str(max(RETRY_S, math.ceil(_retry_after(error) or 0)))
+    if response.status_code == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def denied(text: str) -> Response:
+    """Return the answer to a request that is refused because of its origin."""
+    return failure(PermissionDeniedError(text))
+
+
+def _body(error: FilaError) -> ErrorBody:
+    body = ErrorBody(
+        code=error.code,
+        message=str(error),
+        retryable=all(each.retryable for each in _errors(error)),
+        retry_after=_retry_after(error),
+        details=_plain(error.details),
+    )
+    if isinstance(error, BatchError):
+        body.results = [{"error": _body(each)} if isinstance(each, FilaError) else each for each in error.results]
+    return body
+
+
+def _errors(error: FilaError) -> Sequence[FilaError]:
+    if not isinstance(error, BatchError):
+        return [error]
+    return [each for each in error.results if isinstance(each, FilaError)] or [error]
+
+
+def _first(error: FilaError) -> FilaError:
+    return _errors(error)[0]
+
+
+def _retry_after(error: FilaError) -> float | None:
+    return max((each.retry_after for each in _errors(error) if each.retry_after is not None), default=None)
+
+
+def _plain(details: dict[str, Any]) -> dict[str, Any]:
+    """Return details as plain JSON values."""
+    try:
+        plain: dict[str, Any] = msgspec.to_builtins(details)
+    except (TypeError, msgspec.MsgspecError):
+        return {name: str(value) for name, value in details.items()}
+    return plain

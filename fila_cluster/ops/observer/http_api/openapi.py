@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from fila_cluster.ops.observer.http_api import bodies
-from fila_cluster.ops.observer.http_api.answers import STATUSES
+from fila_cluster.ops.observer.http_api.bodies import STATUSES
 from fila_cluster.ops.observer.http_api.operations import JSON, PAYLOAD
 from fila_proto_zmq.version import VERSION
 

@@ -3,13 +3,12 @@
 The broker leases to a client, and a fence counts for that client only. So all requests with one API key share one client,
 which lives as long as it holds leases: a lease outlives the connection that received it, and ends at its time. A random
 *token* names a delivery, for the key that received it only. Nothing of this is kept on disk: when the observer ends, its
-clients say goodbye, and their messages are delivered again.
-"""
+clients say goodbye, and their messages are delivered again."""
 
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ from fila_cluster.client.forwarding import drop_content, let_lapse, settled_by_i
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_cluster.errors import AlreadySettledError, FilaError, LeaseExpiredError, OverloadedError, RequestTimeoutError
 from fila_cluster.ops.analysis.visitor import KeyInUse
+from fila_cluster.ops.observer.catalogue import COUNTER, GAUGE, Family, Metric, Scope, families_of
+from fila_cluster.ops.observer.sources import Source
 
 GRACE_S: Final = 5.0
 """How long a delivery is kept after the end of its lease: the broker decides about the end, not the door's clock."""
@@ -84,8 +85,7 @@ class Receiver:
         return len(self._held)
 
     def keep(self, deliveries: Sequence[AsyncDelivery]) -> list[str | None]:
-        """Return a token for each delivery, None where there is nothing to settle. The payloads are dropped: use them
-        before."""
+        """Return a token for each delivery, None where there is nothing to settle. Drops the payloads: use them before."""
         tokens: list[str | None] = []
         for delivery in deliveries:
             if settled_by_itself(delivery):
@@ -299,3 +299,42 @@ class Receivers:
 
     def _all(self) -> list[Receiver]:
         return [*self._of_keys.values(), *filter(None, [self._of_nobody])]
+
+
+class RequestCounts:
+    """Numbers since the observer started. There are as many entries as operations and statuses."""
+
+    def __init__(self, receivers: Receivers) -> None:
+        self.since_ms = time.time_ns() // 1_000_000
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.receivers = receivers
+
+    def families(self) -> list[Family]:
+        """Return all of them under their names."""
+        return families_of(DOOR_SCOPES, self)
+
+
+def _requests(counts: RequestCounts) -> Iterator[Source]:
+    for (operation, status), number in list(counts.requests.items()):  # at once: this is a thread beside the loop that counts
+        yield Source((operation, str(status)), number, counts.since_ms)
+
+
+def _receivers(counts: RequestCounts) -> Iterator[Source]:
+    yield Source((), counts.receivers, counts.since_ms)
+
+
+DOOR_SCOPES: Final = (
+    Scope(
+        ("operation", "status"),
+        _requests,
+        (Metric("fila.http.requests", COUNTER, "Requests at the HTTP door that were answered, by status.", float),),
+    ),
+    Scope(
+        (),
+        _receivers,
+        (
+            Metric("fila.http.waiting", GAUGE, "Requests at the HTTP door that wait for messages.", lambda it: it.waiting),
+            Metric("fila.http.leased", GAUGE, "Messages that are leased to clients of the HTTP door.", lambda it: it.leased),
+        ),
+    ),
+)

@@ -13,10 +13,9 @@ from fila_cluster.client import AsyncClient
 from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 from fila_cluster.ops.analysis.visitor import SCOPE_KEY
 from fila_cluster.ops.observer.http_api import openapi, operations
-from fila_cluster.ops.observer.http_api.answers import failure, success
-from fila_cluster.ops.observer.http_api.counts import RequestCounts
+from fila_cluster.ops.observer.http_api.bodies import failure, success
 from fila_cluster.ops.observer.http_api.operations import ApiRequest, UnsupportedTypeError
-from fila_cluster.ops.observer.http_api.receivers import LIMITS, SWEEP_S, Receiver, ReceiverLimits, Receivers
+from fila_cluster.ops.observer.http_api.receivers import LIMITS, SWEEP_S, Receiver, ReceiverLimits, Receivers, RequestCounts
 
 CLOSED: Final = 499
 """The status that is counted for a client that has hung up before its answer, or has not read it."""

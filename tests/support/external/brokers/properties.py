@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from fila_cluster.run.config.address import Address
+from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor.endpoints import Ports
 from tests.support.external.brokers.broker import Broker, BrokerError
 

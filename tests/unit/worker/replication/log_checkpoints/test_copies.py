@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fila_cluster.errors import OverloadedError, StorageError
-from fila_cluster.run.backup.log_checkpoints.keeping import CheckpointStore, bring, keep
+from fila_cluster.run.backup.log_checkpoints import CheckpointStore, bring, keep
 from fila_cluster.run.backup.target import Folder
 from fila_proto_zmq.commands import CreateQueue, Enqueued, QueueOptions
 from fila_proto_zmq.events import CheckpointFailed, CopyBeginning

@@ -8,8 +8,7 @@ again.
     checkpoints/LOG/shard-0003/writing/…                  the host that writes now
 
 Each shard has a folder of its own, because the host that leads it writes there. Each log has one, because a topic that was
-made anew has other offsets. Keeping and bringing have a thread each: a new host must not wait for the checkpoints of others.
-"""
+made anew has other offsets. Keeping and bringing have a thread each: a new host must not wait for the checkpoints of others."""
 
 import re
 import socket
@@ -23,9 +22,8 @@ from typing import Final
 
 import msgspec
 
-from fila_cluster.run.backup.manifest import StoredFile, refuse_foreign
-from fila_cluster.run.backup.process import KeeperSettings, cause
-from fila_cluster.run.backup.repository import ManifestStore
+from fila_cluster.run.backup.process import KeeperSettings, cause, run
+from fila_cluster.run.backup.repository import ManifestStore, StoredFile, refuse_foreign
 from fila_cluster.run.backup.restoring import draft_of, refuse_lack_of_space, restore_files, sync
 from fila_cluster.run.backup.taking import Copying, Tables, tables_of
 from fila_cluster.run.backup.target import Target, Within, explained, target_at
@@ -260,3 +258,7 @@ class Rounds:
                 exchange.refuse(
                     Refused(wanted.begin, reason or f"no checkpoint could be brought ({code}): see this host's log")
                 )
+
+
+if __name__ == "__main__":
+    run("checkpoints", KeeperSettings, begin)
