@@ -45,13 +45,14 @@ COMMANDS = {
     "processes.cluster": {
         "up": "Run a cluster in the foreground.",
         "node": "Run one host of a cluster on several hosts.",
+        "router": "Run a router alone.",
+        "worker": "Run a worker alone.",
+        "work": "Run the handlers of an app, MODULE:APP, in processes.",
     },
-    "processes.standalone": {"router": "Run a router alone.", "worker": "Run a worker alone."},
     "processes.shards": {
         "shard": "Move shards from one worker to another.",
         "drain": "Move all shards of a worker, or of a host, to the others.",
     },
-    "processes.work": {"work": "Run the handlers of an app, MODULE:APP, in processes."},
     "status": {
         "status": "Show the cluster and its workers.",
         "top": "Watch the cluster live: queues, keys, workers.",
@@ -66,11 +67,13 @@ COMMANDS = {
     },
     "hook": {"hook": "Try out Lua hooks."},
     "spark": {"spark": "Move data in and out in bulk, with Apache Spark."},
-    "queues.queue": {"queue": "Create, change, delete, list and inspect queues."},
-    "queues.template": {"template": "Set the options of queues that the first enqueue creates."},
-    "queues.enqueue": {"enqueue": "Put messages into a queue."},
-    "queues.consume": {"consume": "Take messages out of a queue."},
+    "queues.queue": {
+        "queue": "Create, change, delete, list and inspect queues.",
+        "template": "Set the options of queues that the first enqueue creates.",
+    },
     "queues.messages": {
+        "enqueue": "Put messages into a queue.",
+        "consume": "Take messages out of a queue.",
         "message": "Cancel single messages.",
         "redrive": "Send dead letters back to where they came from.",
         "why": "Say why a queue, a message or a fairness key waits.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.queues.enqueue import message_options
+from fila_cluster.cli.queues.messages import message_options
 from fila_cluster.cli.shared.invocation import Invocation, flagged, table
 from fila_cluster.cli.shared.jsonl import message_fields
 from fila_cluster.cli.shared.parameters import DURATION, payload_of

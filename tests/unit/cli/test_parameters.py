@@ -6,7 +6,7 @@ import click
 import pytest
 
 from fila_cluster import Message
-from fila_cluster.cli.queues.enqueue import message_options
+from fila_cluster.cli.queues.messages import message_options
 from fila_cluster.cli.shared.parameters import DURATION, SCRIPT
 
 
