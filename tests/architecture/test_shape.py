@@ -29,7 +29,7 @@ WITH_TYPES = {
 """Packages in which imports for type checkers count, too."""
 CIRCLES = {
     "fila_worker": ("settings.py", "replication"),  # the settings of a worker have those of checkpoints
-    "fila_cluster.django": ("backend.py", "worker.py"),  # the backend runs a task at once, in a call
+    "fila_cluster.django": ("backend.py", "execution.py"),  # the backend reads a result in a call
 }
 """An arrow in each of these packages closes a circle."""
 

@@ -24,8 +24,6 @@ T = TypeVar("T")
 class AsyncAdministration:
     """The calls of an :class:`AsyncClient` about queues, backlogs and the cluster."""
 
-    # --- queues -------------------------------------------------------------------------------------------------------
-
     async def create_queue(
         self,
         name: str,

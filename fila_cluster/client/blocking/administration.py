@@ -26,8 +26,6 @@ T = TypeVar("T")
 class Administration:
     """The calls of an :class:`Client` about queues, backlogs and the cluster."""
 
-    # --- queues -------------------------------------------------------------------------------------------------------
-
     def create_queue(
         self,
         name: str,

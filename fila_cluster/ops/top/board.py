@@ -23,7 +23,7 @@ from fila_cluster.ops.top.columns import (
     QUEUES,
     SEVERITY_STYLES,
     WORKERS,
-    Listing,
+    SortedRows,
     aged,
     counted,
     printable,
@@ -153,10 +153,10 @@ class Board(Screen[None]):
             id="filter", placeholder="show only names with … (enter: keep, escape: all)", compact=True, select_on_focus=False
         )
         self._grids: dict[str, Grid[Any]] = {
-            "queues": Grid(Listing(QUEUES, lambda row: row.name, sort=2), id="queues"),
-            "keys": Grid(Listing(KEYS, lambda row: row.fairness_key, sort=3), id="keys"),
-            "workers": Grid(Listing(WORKERS, lambda row: row.name), id="workers"),
-            "attention": Grid(Listing(CONCERNS, _name, text_of=lambda row: row.text), id="attention"),
+            "queues": Grid(SortedRows(QUEUES, lambda row: row.name, sort=2), id="queues"),
+            "keys": Grid(SortedRows(KEYS, lambda row: row.fairness_key, sort=3), id="keys"),
+            "workers": Grid(SortedRows(WORKERS, lambda row: row.name), id="workers"),
+            "attention": Grid(SortedRows(CONCERNS, _name, text_of=lambda row: row.text), id="attention"),
         }
 
     def compose(self) -> ComposeResult:

@@ -241,7 +241,7 @@ CONCERNS: Final[tuple[Column[Concern], ...]] = (
 )
 
 
-class Listing(Generic[R]):
+class SortedRows(Generic[R]):
     """Rows in order, ``height`` of which are visible. ``name_of`` identifies rows; filters search it, or ``text_of``.
 
     Rows that are equal by the column keep their order. The cursor stays with its row when the order changes, because a key

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from fila_cluster.ops.top.columns import Column, Listing
+from fila_cluster.ops.top.columns import Column, SortedRows
 
 R = TypeVar("R")
 
@@ -55,7 +55,7 @@ class Grid(Widget, Generic[R], can_focus=True):
     class Moved(Message):
         """The visible rows or their order have changed."""
 
-    def __init__(self, listing: Listing[R], *, id: str) -> None:  # noqa: A002 # Textual's name for it
+    def __init__(self, listing: SortedRows[R], *, id: str) -> None:  # noqa: A002 # Textual's name for it
         super().__init__(id=id)
         self.listing = listing
         self._empty = ""

@@ -15,7 +15,7 @@ from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.limits import ACTS_LISTED_MAX, CONNECTIONS_LISTED_MAX
 from fila_router.core.answers import Frame
-from fila_router.core.fan_in import FanIns, Joined
+from fila_router.core.fan_in import FanIns, JoinedPages
 from fila_router.core.feature import EACH_TICK, ClientRequest, RouterFeature, RouterState
 from fila_router.core.sessions import RefusalLog, Sessions
 from fila_router.core.unread import MARK_FRAME, RouterSession
@@ -79,9 +79,9 @@ class ConnectionPage:
         )
 
 
-def _endings() -> Joined[wire.Done]:
+def _endings() -> JoinedPages[wire.Done]:
     """Return what joins the answers that a session has ended: a lost worker need not answer, its part of it is lost, too."""
-    return Joined(wire.Done, lambda _: wire.Done(), strict=False, ms_max=WORK_MS_MAX)
+    return JoinedPages(wire.Done, lambda _: wire.Done(), strict=False, ms_max=WORK_MS_MAX)
 
 
 class ConnectedClients(RouterFeature):

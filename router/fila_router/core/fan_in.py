@@ -39,7 +39,7 @@ class Joining(Protocol):
         ...
 
 
-class Joined(Generic[_Page]):
+class JoinedPages(Generic[_Page]):
     """Answers of one kind. ``join``: makes one of them."""
 
     def __init__(
@@ -171,7 +171,7 @@ class FanIns(RouterFeature):
 
     def _list_queues(self, request: ClientRequest, command: wire.ListQueues) -> wire.Reply | None:
         command.within = request.session.key.permissions.patterns if request.session.key else None
-        pages = Joined[wire.QueueList](wire.QueueList, wire.joined, strict=not command.partial)
+        pages = JoinedPages[wire.QueueList](wire.QueueList, wire.joined, strict=not command.partial)
         if command.partial:
             return self._ask_live(request, encode_body(command), pages)
         self._ask_all_shards(request, encode_body(command), pages)
@@ -180,11 +180,11 @@ class FanIns(RouterFeature):
     def _list_schedules(self, request: ClientRequest, command: wire.ListSchedules) -> None:
         command.within = request.session.key.permissions.patterns if request.session.key else None
         self._ask_all_shards(
-            request, encode_body(command), Joined[wire.ScheduleList](wire.ScheduleList, wire.joined_schedules)
+            request, encode_body(command), JoinedPages[wire.ScheduleList](wire.ScheduleList, wire.joined_schedules)
         )
 
     def _back_up(self, request: ClientRequest, command: wire.BeginBackup | wire.CutBackup | wire.KeepBackup) -> None:
-        self._ask_all_shards(request, request.body, Joined[wire.BackupParts](wire.BackupParts, _joined_backup))
+        self._ask_all_shards(request, request.body, JoinedPages[wire.BackupParts](wire.BackupParts, _joined_backup))
         # The joined answer does not end the act, so the question does.
         outgoing = self.state.outgoing
         outgoing.note(outgoing.audit.end(request.session.client, request.header))

@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fila_cluster.ops.top.columns import Column, Listing
+from fila_cluster.ops.top.columns import Column, SortedRows
 
 
 class Row(NamedTuple):
@@ -18,14 +18,14 @@ COLUMNS: tuple[Column[Row], ...] = (
 )
 
 
-def listing(*rows: Row, sort: int = 1, height: int = 3) -> Listing[Row]:
-    made = Listing(COLUMNS, lambda row: row.name, sort=sort)
+def listing(*rows: Row, sort: int = 1, height: int = 3) -> SortedRows[Row]:
+    made = SortedRows(COLUMNS, lambda row: row.name, sort=sort)
     made.resize(80, height)
     made.fill(rows)
     return made
 
 
-def names(of: Listing[Row]) -> str:
+def names(of: SortedRows[Row]) -> str:
     return "".join(row.name for row in of.rows)
 
 
@@ -126,7 +126,7 @@ def test_filters_look_for_a_part_of_the_name_in_any_case(wanted: str):
 
 
 def test_filters_look_at_another_text_if_there_is_one():
-    made = Listing(COLUMNS, lambda row: row.name, text_of=lambda row: row.hue)
+    made = SortedRows(COLUMNS, lambda row: row.name, text_of=lambda row: row.hue)
     made.fill([Row("a", 1, "red"), Row("red", 1, "blue")])
     made.filter_by("red")
     assert names(made) == "a"
