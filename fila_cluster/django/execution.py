@@ -7,7 +7,7 @@ could not be stored runs again.
 
 import logging
 import traceback
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from django.db import IntegrityError, connections, router, transaction
@@ -15,7 +15,6 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from fila_cluster import Client, Delivery
-from fila_cluster.django.backend import FilaBackend
 from fila_cluster.django.framework import (
     Task,
     TaskContext,
@@ -28,6 +27,9 @@ from fila_cluster.django.framework import (
 from fila_cluster.django.models import ERRORS_MAX, TRACEBACK_CHARACTERS_MAX, WORKER_IDS_MAX, TaskRecord
 from fila_cluster.django.tasks import TaskMessage
 from fila_cluster.errors import AlreadySettledError, FilaError
+
+if TYPE_CHECKING:
+    from fila_cluster.django.backend import FilaBackend
 
 
 def task_of(record: TaskRecord) -> Any:
@@ -73,7 +75,7 @@ NO_ROW: Final = "there is no row of task {}: it was deleted, or another database
 class Execution:
     """Runs deliveries of one backend, in any thread, as ``worker_id``."""
 
-    def __init__(self, backend: FilaBackend, client: Client, worker_id: str) -> None:
+    def __init__(self, backend: "FilaBackend", client: Client, worker_id: str) -> None:
         self._backend = backend
         self._client = client
         self._worker_id = worker_id

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django.db import close_old_connections
 from django.utils import timezone
 
 from fila_cluster import Client, Delivery
-from fila_cluster.django.backend import FilaBackend
 from fila_cluster.django.execution import DATABASE_PAUSE_S, Execution
 from fila_cluster.django.models import TaskRecord
 from fila_cluster.errors import FilaError
+
+if TYPE_CHECKING:
+    from fila_cluster.django.backend import FilaBackend
 
 _log = logging.getLogger("fila_cluster.django")
 
@@ -38,7 +40,7 @@ LOOK_S: Final = 10.0
 class TaskWorker:
     """One process's worker. ``queues`` are Django's names; ``threads``: how many tasks run at once."""
 
-    def __init__(self, backend: FilaBackend, queues: Iterable[str], *, threads: int, worker_id: str) -> None:
+    def __init__(self, backend: "FilaBackend", queues: Iterable[str], *, threads: int, worker_id: str) -> None:
         self._backend = backend
         self._client: Client = backend.client
         self._queues = sorted(backend.queue_of(queue) for queue in queues)

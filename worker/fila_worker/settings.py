@@ -9,7 +9,22 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.leadership import LeadershipLimits
 from fila_worker.log.placement import PlacementLimits
-from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings
+
+
+class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a leader makes a checkpoint, if the cluster has a target for them."""
+
+    bytes: int = 1024 * 1024 * 1024
+    """After so many bytes of changes."""
+    every_ms: int = 900_000
+    """After that time, if anything has changed."""
+    idle_records: int = 50_000
+    """After that time, too, if the log has so many more records: half a day of beats."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} is {value}; it must be 1 or more")
 
 
 class JoinKeys(msgspec.Struct, forbid_unknown_fields=True):

@@ -16,8 +16,7 @@ from fila_cluster.run.supervisor.layout import cores
 from fila_proto_zmq.errors import InvalidConfigError
 from fila_worker.log.kafka.settings import KafkaSettings, partitions_for, shards_in
 from fila_worker.log.leadership import LeadershipLimits
-from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings
-from fila_worker.settings import Replication
+from fila_worker.settings import CheckpointSettings, Replication
 
 
 @dataclass(frozen=True, slots=True)

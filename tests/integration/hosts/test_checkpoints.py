@@ -9,7 +9,7 @@ from fila_cluster import Message
 from fila_cluster.run.backup.log_checkpoints import CheckpointStore
 from fila_cluster.run.backup.target import Folder
 from fila_proto_zmq.names import shard_of
-from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings
+from fila_worker.settings import CheckpointSettings
 from tests.support.cluster.cluster import eventually
 from tests.support.hosts.hosts import Hosts, Part, hosts_on
 from tests.support.hosts.kafka import kafka_cluster

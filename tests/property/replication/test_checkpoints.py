@@ -17,8 +17,8 @@ from fila_cluster.run.backup.log_checkpoints import bring, keep
 from fila_cluster.run.backup.target import Target
 from fila_proto_zmq.commands import Enqueued
 from fila_worker.replication.log_checkpoints import exchange as files
-from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings
 from fila_worker.replication.log_checkpoints.exchange import Exchange
+from fila_worker.settings import CheckpointSettings
 from tests.support.hosts.copies import contents
 from tests.unit.worker.replication.log_checkpoints.test_copies import SHARD, World, copy_of, slot_of
 from tests.unit.worker.replication.test_replicated import Machine, enqueue

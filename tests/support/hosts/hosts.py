@@ -21,8 +21,7 @@ from fila_process.parent import DEPOSED
 from fila_router.settings import RouterSettings
 from fila_worker.log.kafka.settings import KafkaSettings, partitions_for
 from fila_worker.log.placement import PlacementLimits
-from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings
-from fila_worker.settings import Replication, WorkerSettings
+from fila_worker.settings import CheckpointSettings, Replication, WorkerSettings
 from tests.support.cluster.cluster import eventually
 
 

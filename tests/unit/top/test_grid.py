@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from textual.app import App, ComposeResult
 
 from fila_cluster.ops.analysis.rows import QueueRow
-from fila_cluster.ops.top.columns import QUEUES, Column, Listing
+from fila_cluster.ops.top.columns import QUEUES, Column, SortedRows
 from fila_cluster.ops.top.grid import Grid
 
 
@@ -36,7 +36,7 @@ def lines(grid: Grid) -> list[str]:
 
 def test_of_ten_thousand_rows_only_those_are_drawn_that_are_seen():
     column = Counting()
-    grid = Grid(Listing([Column("name", 0, column.text, lambda row: row, right=False)], str), id="list")
+    grid = Grid(SortedRows([Column("name", 0, column.text, lambda row: row, right=False)], str), id="list")
 
     async def main() -> None:
         async with Shown(grid).run_test(size=(80, 24)) as pilot:
@@ -56,7 +56,7 @@ def test_of_ten_thousand_rows_only_those_are_drawn_that_are_seen():
 
 def test_whatever_the_names_lines_have_the_width_of_the_screen():
     odd = ["大" * 60, "a\x1b[31m\nb", "", "é" * 300, "short"]
-    grid = Grid[QueueRow](Listing(QUEUES, lambda row: row.name), id="list")
+    grid = Grid[QueueRow](SortedRows(QUEUES, lambda row: row.name), id="list")
     seen: list[list[str]] = []
 
     async def main(width: int) -> None:

@@ -46,9 +46,10 @@ from fila_worker.log.member import Member
 from fila_worker.log.placement import PlacementLimits, Placing
 from fila_worker.log.records import LogRecord, RecordKind, decode
 from fila_worker.process.shard_process import ShardProcess
-from fila_worker.replication.log_checkpoints.cutting import CheckpointSettings, Cutting
+from fila_worker.replication.log_checkpoints.cutting import Cutting
 from fila_worker.replication.log_checkpoints.exchange import Beginning, Exchange
 from fila_worker.replication.replicated import FOLLOW_MS, HostPlace, MustEnd, ReplicatedShards, ReplicatedSlot
+from fila_worker.settings import CheckpointSettings
 from fila_worker.storage.replica import Replica
 from fila_worker.transport.router_links import bank_proof
 from tests.support.memory_log import MemoryLog, MemoryPartition

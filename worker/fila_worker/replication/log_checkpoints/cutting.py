@@ -15,10 +15,9 @@ Rejected: to wait for the slowest standby. If it hung, the log would grow withou
 from threading import Lock
 from typing import Final
 
-import msgspec
-
 from fila_worker.log.partition import Partition
 from fila_worker.replication.log_checkpoints.exchange import Exchange, Made
+from fila_worker.settings import CheckpointSettings
 from fila_worker.storage.replica import Replica
 
 LOOK_MS: Final = 1000
@@ -27,22 +26,6 @@ CUT_MS_MAX: Final = 2000
 """How long a shard may pause for a checkpoint. Then it continues without one."""
 RETRY_MS: Final = 30_000
 """After a checkpoint that came to nothing."""
-
-
-class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a leader makes a checkpoint, if the cluster has a target for them."""
-
-    bytes: int = 1024 * 1024 * 1024
-    """After so many bytes of changes."""
-    every_ms: int = 900_000
-    """After that time, if anything has changed."""
-    idle_records: int = 50_000
-    """After that time, too, if the log has so many more records: half a day of beats."""
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} is {value}; it must be 1 or more")
 
 
 class Cutting:

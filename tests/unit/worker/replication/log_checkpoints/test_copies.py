@@ -13,9 +13,10 @@ from fila_proto_zmq.commands import CreateQueue, Enqueued, QueueOptions
 from fila_proto_zmq.events import CheckpointFailed, CopyBeginning
 from fila_worker.log.placement import PlacementLimits
 from fila_worker.log.records import Changes, LogRecord, RecordKind, encode
-from fila_worker.replication.log_checkpoints.cutting import CUT_MS_MAX, CheckpointSettings
+from fila_worker.replication.log_checkpoints.cutting import CUT_MS_MAX
 from fila_worker.replication.log_checkpoints.exchange import Kept, Refused
 from fila_worker.replication.replicated import ReplicatedSlot
+from fila_worker.settings import CheckpointSettings
 from fila_worker.storage.replica import Replica
 from tests.support.cluster.cluster import eventually
 from tests.support.hosts.copies import contents, stamped
