@@ -283,8 +283,7 @@ class WorkerLoop:
         return longest_ms if due is None else min(due, longest_ms)
 
     def _wait(self, now_ms: int, timeout_ms: int) -> list[int]:
-        """Sleep until a frame comes, at the client socket only while it may be served. Return the other readable
-        descriptors."""
+        """Sleep until a frame comes; for clients only while they may be served. Return the other readable descriptors."""
         if self._clients.trusted(now_ms) and not self._host.log_is_full:
             readable = self._client_socket.wait(timeout_ms)
         else:
@@ -351,8 +350,7 @@ class WorkerLoop:
             now_ms = self._one_more_turn(now_ms)
 
     def _retire(self) -> None:
-        """Hand over the shards that other hosts can lead, before the router and the clients are asked to send nothing
-        more."""
+        """Hand over the shards that other hosts can lead, before the router and the clients are asked to stop sending."""
         self._host.retire()
         now_ms = self._clock.now_ms()
         give_up_ms = now_ms + RETIRE_MS

@@ -47,20 +47,17 @@ class Replication(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     address: str = ""
     """The address of this host for clients of other hosts, a name or an IP address; empty: where they reach the router."""
     router: str = ""
-    """The endpoint of this host's router for workers of other hosts, ``tcp://HOST:PORT``; the log spreads it. Empty: not
-    reachable."""
+    """The endpoint of this host's router for workers of other hosts, ``tcp://HOST:PORT``. Empty: not reachable."""
     standbys: int = 1
     """How many other hosts should be ready to take over each shard."""
     leadership: LeadershipLimits = LeadershipLimits()
     checkpoints: CheckpointSettings | None = None
-    """When checkpoints are made, which shorten the log. None: no process beside the worker keeps them, so the log has to keep
-    everything."""
+    """When checkpoints are made, which shorten the log. None: without a process that keeps them, the log keeps everything."""
     placement: PlacementLimits = PlacementLimits()
 
 
 class WorkerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``router``: the endpoint of this host's router; ``shards``: the shards to host; ``shard``: the settings of each of
-    them."""
+    """``router``: the endpoint of this host's router; ``shards``: the shards to host; ``shard``: their settings."""
 
     name: str
     router: str

@@ -87,8 +87,7 @@ def check_directory(data_dir: Path, shards: int, progress: Progress | None = Non
 
 
 def check_path(path: Path, index: int, shards: int, progress: Progress | None = None, *, marked: bool = True) -> Findings:
-    """Return the damage of the shard in a directory. Nothing is written. ``marked``: False for a checkpoint, which has no
-    mark."""
+    """Return the damage of the shard in a directory, and write nothing. ``marked``: False for a checkpoint without a mark."""
     findings = Findings()
     try:
         refuse_missing(path)

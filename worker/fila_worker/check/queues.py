@@ -111,8 +111,7 @@ def _check_counters(reading: CheckReading) -> Iterator[Finding]:
 
 
 def _check_known(reading: CheckReading, queue_id: int, record: QueueRecord) -> Iterator[Finding]:
-    """Check the notes for the search by an id: the priorities of the queue's messages, and whether some are of other
-    shards."""
+    """Check the notes for the search by an id: the messages' priorities, and whether some are of other shards."""
     missing = reading.priorities.get(queue_id, set()) - set(record.priorities) if record.priorities else set()
     stranger = queue_id in reading.strangers and not record.strangers
     if not missing and not stranger:

@@ -119,8 +119,7 @@ class Salvage:
                 yield from self._message(u64(prefix), record, rank, value)
 
     def _counts(self, rank: int, key: bytes, number: int) -> bool:
-        """Return whether a message counts. One of the second copy does so only in a gap of the first, or if that does not
-        open."""
+        """Return whether a message counts. One of the second copy counts in a gap of the first, or without the first."""
         if key in self._acked:
             return False
         return number == 0 or not self._opened or any(begin <= key < end for begin, end in self._gaps[rank])

@@ -44,8 +44,7 @@ def is_record(reading: CheckReading, key: bytes, value: bytes) -> bool:
 
 
 def check_batches(reading: CheckReading) -> Iterator[Finding]:
-    """Compare the counts of parts with the members that were found. Else a batch would wait for members that are not
-    there."""
+    """Compare the counts of parts with the found members. Else a batch would wait for members that are missing."""
     if reading.incomplete & {"state", "queues", "leases", "messages"}:
         return
     for place, part in reading.batch_parts.items():

@@ -13,8 +13,7 @@ ANY_LINK: Final = -1
 
 @dataclass(slots=True)
 class ClientCall:
-    """A command's envelope: the client, the request to answer, the queue, the time when it was read, and the link that it
-    came by."""
+    """A command's envelope: the client, the request to answer, the queue, the time when it was read, and its link."""
 
     client: bytes
     request: int

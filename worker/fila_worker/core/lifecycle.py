@@ -20,8 +20,7 @@ class MessagePlace(StrEnum):
     PENDING = "pending"
     LEASED = "leased"
     DEAD_LETTER = "dead letter"
-    """Pending in the dead letter queue of its queue, or in the queue that ``dead_letter`` names, like any pending message
-    there."""
+    """Pending in the queue's dead letter queue, or, as any message there, in the queue that ``dead_letter`` names."""
     GONE = "gone"
 
 

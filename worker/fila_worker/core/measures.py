@@ -32,8 +32,7 @@ CONFIRM_NS: Final = tuple(
         10_000_000,
     )
 )
-"""Bounds for the time that a replicated log takes to confirm a commit: 250 µs to 10 s, which is longer than a broker's death
-stalls it."""
+"""Bounds for the time of a replicated log to confirm a commit: 250 µs to 10 s, longer than a broker's death stalls it."""
 
 RUN_NS: Final = tuple(us * 1000 for us in (1, 2, 5, 10, 20, 50, 100, 250, 1000, 10_000))
 """Bounds for runs of a hook: 1 µs to 10 ms."""

@@ -125,8 +125,7 @@ class Store(Protocol):
         """
 
     def push(self) -> bool:
-        """Confirm all commits, now or soon. Call it after the last commit of a turn. Return whether all are confirmed by
-        now."""
+        """Confirm all commits, now or soon. Call it after a turn's last commit. Return whether all are confirmed."""
 
     def get(self, key: bytes, family: Family) -> bytes | None:
         """Return one value, or None."""

@@ -41,8 +41,7 @@ class Log(Protocol):
         """Append the next batch, of ``size`` bytes. Does not wait. ``sync``: it must survive a power cut in any case."""
 
     def push(self) -> bool:
-        """Confirm all batches, now or soon. Call it after the last batch of a turn. Return whether all are confirmed by
-        now."""
+        """Confirm all batches, now or soon. Call it after a turn's last batch. Return whether all are confirmed."""
 
     def close(self) -> None:
         """Confirm what can be confirmed, and end."""
@@ -81,8 +80,7 @@ class PlainLog:
 
 QUICK_NS_MAX: Final = 500_000
 QUICK_BYTES_MAX: Final = 64 * 1024
-"""A sync of less than that is not worth the way to a thread and back, 0.1 ms or more, if the last one took no longer than
-this."""
+"""Fewer bytes are synced at once, if the last sync took no longer than that: a thread costs 0.1 ms or more."""
 
 
 class GroupLog:

@@ -76,7 +76,7 @@ class Copy(Store, Protocol):
         """Lead no more. Raise :class:`StorageError` if something is unconfirmed."""
 
     def confirm(self, position: Position) -> None:
-        """Take that all is confirmed up to a position."""
+        """Note that all is confirmed up to a position."""
 
     def tend(self, now_ms: int) -> None:
         """Go on with flushes."""
@@ -207,12 +207,12 @@ class Member:
     # --- calls of the owner --------------------------------------------------------------------------------------------
 
     def recovered(self, now_ms: int) -> None:
-        """Take that the shard is ready to serve."""
+        """Note that the shard is ready to serve."""
         self.leadership.recovered(now_ms)
         self.step(now_ms)
 
     def stopped(self, now_ms: int) -> None:
-        """Take that no turn will come any more, after ``leaves``."""
+        """Note that no turn will come any more, after ``leaves``."""
         self.leadership.stopped(now_ms)
         self.step(now_ms)
 

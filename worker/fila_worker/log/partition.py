@@ -38,8 +38,7 @@ class Appender(Protocol):
     """Appends to one partition, in order. It sends nothing behind an append that failed."""
 
     def append(self, data: bytes) -> int:
-        """Append a record; return the number of the append. A record that is too large, or one too many, is reported as
-        failed."""
+        """Append a record; return the number of the append. A record too large, or one too many, is reported as failed."""
 
     def reports(self) -> list[AppendReport]:
         """Return the outcomes that are known by now, in the order of the appends, each once."""

@@ -245,8 +245,7 @@ def encode_changes(changes: Changes) -> bytes:
 
 
 def decode_changes(batch: bytes, offset: int) -> Changes:
-    """Return the changes of a whole batch whose last part is at ``offset``. Raise :class:`RecordError` if they can't be
-    read."""
+    """Return the changes of a batch whose last part is at ``offset``. Raise :class:`RecordError` for unreadable ones."""
     if batch[:2] != _BEGIN:
         raise bad_record(
             offset, f"its batch begins with {batch[:2].hex() or 'nothing'}, and this program reads {_BEGIN.hex()}"

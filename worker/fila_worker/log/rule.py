@@ -58,8 +58,7 @@ class UnknownOutcomeError(Exception):
 
 
 class Position(NamedTuple):
-    """A record that counts, the last one of its batch. A reader that has applied it, and all before it, can begin again
-    here."""
+    """The last record of something that counts. A reader that has applied all up to it can begin again here."""
 
     offset: int = -1
     epoch: int = -1
@@ -269,8 +268,7 @@ class Writer:
         return None if self.appended else self._before
 
     def report(self, number: int, offset: int | None) -> None:
-        """Note that a record is in the log at ``offset``; None: unknown. Raise :class:`LostError` if the log has gone
-        back."""
+        """Note that a record is in the log; ``offset`` None: unknown. Raise :class:`LostError` if the log has gone back."""
         assert self._wanted is None, f"read the log from {self.read_from} first"
         assert 0 < number <= self.appended, f"number {number} was not given, {self.appended} was the last"
         if number <= self.confirmed:

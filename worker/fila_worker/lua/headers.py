@@ -84,8 +84,7 @@ def array_of(packed: Sequence[bytes]) -> bytes:
 
 
 def decode(packed: Sequence[bytes]) -> list[dict[str, str]]:
-    """Return the headers of each message, up to the first that are not a map of strings: the list may be shorter, or
-    empty."""
+    """Return the headers of each message, up to the first that are not a map of strings: the list may be shorter."""
     try:
         return _decode_all(array_of(packed))
     except _BAD:

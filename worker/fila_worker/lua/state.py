@@ -23,8 +23,7 @@ UNWATCHED_BYTES: Final = 64 * 1024
 """The memory limit without the count hook: the cost of one operation grows with the memory it may use."""
 
 HEADER_BYTES: Final = 160
-"""The memory of a header in Lua beside its text: a place in its message's table, and one in the table of the message
-before."""
+"""The memory of a header in Lua beside its text: a place in its message's table, and one in that of the message before."""
 
 STACKED_MAX: Final = 2000
 """Arguments that are passed on the stack, which never shrinks again."""

@@ -76,8 +76,7 @@ class Checkpointed(Protocol):
 
 @dataclass(slots=True)
 class _Part:
-    """A shard in a backup, as it was opened with ``epoch``. It refers to no shard, so that the memory of a failed one is
-    freed."""
+    """A shard in a backup, as it was opened with ``epoch``. It holds no shard: the memory of a failed one must be freed."""
 
     index: int
     epoch: int
@@ -271,8 +270,7 @@ class BackupCuts(ProcessFeature):
         self._remove(paths)
 
     def _find(self, shards: dict[str, int], now_ms: int) -> None:
-        """Keep the last backup that an earlier process had of these shards, and remove its others. Other workers' cuts
-        stay."""
+        """Keep the last backup that an earlier process had of these shards, and remove its others, but no other worker's."""
         names = [f"{name}{suffix}" for name in shards for suffix in ("", DRAFT)]
         found = [path for backup in _entries(self._folder) for name in names if (path := backup / name).exists()]
         whole = [path for path in found if path.name in shards]

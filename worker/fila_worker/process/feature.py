@@ -53,8 +53,7 @@ class ProcessFeature:
         """Begin a turn, before its frames are accepted. A feature with this method is called in each turn."""
 
     def turn(self, now_ms: int) -> int | None:
-        """Do the due work, before the shards' turns. Return the next due time, Unix ms; None: not before the due time is
-        lowered."""
+        """Do the due work, before the shards' turns. Return the next due time, Unix ms; None: when it is lowered."""
         return None
 
     def on_open(self, shard: "Shard", now_ms: int) -> None:

@@ -14,8 +14,7 @@ from fila_worker.process.feature import ProcessFeature
 
 
 class ProcessMetrics(ProcessFeature):
-    """The answers to :class:`GetMetrics` and :class:`GetHosts`, and what the owner measures. ``started_ms``: when the process
-    began."""
+    """The answers to :class:`GetMetrics` and :class:`GetHosts`, and the owner's measurements."""
 
     def __init__(self, name: str, started_ms: int) -> None:
         super().__init__()

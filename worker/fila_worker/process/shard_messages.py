@@ -34,8 +34,7 @@ BETWEEN_SHARDS: Final = (
 
 
 class ShardMessages(ProcessFeature):
-    """The delivery of messages to shards. A message is skipped if its shard is not here: it was for that shard's last
-    process."""
+    """The delivery of messages to shards. A message for a shard that is not here is skipped: it was for its last process."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -31,8 +31,7 @@ class Patience:
     """How often a shard may fail. Times are in milliseconds."""
 
     failures_max: int = 3
-    """Failures within ``window_ms`` without a command to blame, after which the shard is quarantined: recovery does not
-    help."""
+    """Failures within ``window_ms`` without a command to blame. After these the shard is quarantined."""
     window_ms: int = 60_000
     retry_ms_min: int = 100
     retry_ms_max: int = 5_000
@@ -85,8 +84,7 @@ class Slot:
         """Answers of the process for this shard. They are sent with the effects of the shard's next commit."""
         self.held = HeldEffects()
         self.watches_log = True
-        """Whether to look at the log in each turn. False: when the last turn ended all was confirmed, and nothing was
-        held."""
+        """Whether to look at the log in each turn. False: at the end of the last turn all was confirmed, nothing held."""
         self.pauses = False
         """Whether the shard has to end no turn for the moment, as of the last look at the log."""
         self.log_full_ms: int | None = None
@@ -212,8 +210,7 @@ class Slot:
         return None
 
     def fail(self, error: Exception, reason: str, patience: Patience, now_ms: int, *, blameless: bool) -> ShardOutage:
-        """Drop the shard's memory, and decide when it is opened again, or that it is not. ``blameless``: no command is to
-        blame."""
+        """Drop the shard's memory, and decide whether and when it is opened again. ``blameless``: no command to blame."""
         refused = isinstance(error, StorageError)
         self._forget()
         if blameless or refused:

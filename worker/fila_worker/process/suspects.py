@@ -49,8 +49,7 @@ class Suspects:
         return name in self.files
 
     def examine(self, call: ClientCall, command: Command, shard: int) -> Name | None:
-        """Return the name of a suspected command; None if it is not suspected. Raise :class:`InternalError` if it is
-        convicted."""
+        """Return the name of a suspected command; None for another. Raise :class:`InternalError` for a convicted one."""
         name = name_of(command, call.queue)
         failure = self.conviction(name, call.now_ms)
         if failure is not None:

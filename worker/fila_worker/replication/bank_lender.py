@@ -55,8 +55,7 @@ class BankLender:
         """When the last lease has certainly ended; None: no lease yet."""
 
     def lend(self, proof: Proof | None, routers: Sequence[RouterView], now_ms: int) -> tuple[int, BankLease] | None:
-        """Return a router, by its place, and its lease; None: no router gets one now. ``proof``: None if this process does
-        not lead."""
+        """Return a router, by its place, and its lease; None: no router gets one. ``proof``: None without leadership."""
         if proof is None or proof.alone_ms < LEASE_MS + DRIFT_MS or proof.before_ms + proof.alone_ms < self._span_ms:
             return None
         for_ms = min(LEASE_MS, self._span_ms - proof.age_ms)

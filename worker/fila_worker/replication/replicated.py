@@ -61,7 +61,7 @@ class DiskHealth:
         self._failed_ms = 0
 
     def measured(self, free_bytes: int) -> None:
-        """Take how much of the disk is free."""
+        """Note how much of the disk is free."""
         if free_bytes < self._least_bytes * (ROOM_FACTOR if self._room else 1):
             free, least = free_bytes >> 20, self._least_bytes >> 20
             self._room = f"its disk has {free} MiB free, and {least} must stay free ([limits] min_free_disk_bytes)"
@@ -69,7 +69,7 @@ class DiskHealth:
             self._room = ""
 
     def failed(self, reason: str, now_ms: int) -> None:
-        """Take that a write or a read has failed."""
+        """Note that a write or a read has failed."""
         self._failure, self._failed_ms = reason, now_ms
 
     def problem(self, now_ms: int) -> str:
@@ -208,8 +208,7 @@ class ReplicatedSlot(Slot):
         return "" if busy and now_ms < self._leave_by_ms else "another host is to lead it"
 
     def end_turn(self, effects: list[Effect], now_ms: int) -> list[Effect]:
-        """Return the effects that may be sent now. Each turn polls the log: the copy may have to flush, or the log may have
-        failed."""
+        """Return the effects that may be sent now. Each turn polls the log: the copy may have to flush, or the log fail."""
         sent = super().end_turn(effects, now_ms)
         self.watches_log = True
         return sent

@@ -262,8 +262,7 @@ class _Copy:
         self._end(stage)
 
     def _placed(self, new: NewShard, name: str, data: bytes) -> bytes:
-        """Return the record of a dedup id, with the key that its message has in its new shard if that is still in its
-        place."""
+        """Return the record of a dedup id, with its message's key in the new shard, if the message is still there."""
         record, message_key = data[:RECORD_BYTES], data[RECORD_BYTES:]
         if not message_key:
             return record
@@ -274,8 +273,7 @@ class _Copy:
         return record + self._moved(new, name, message_key)
 
     def _windows(self) -> None:
-        """Copy the ends of the dedup windows, and the broker's waiting enqueues. The other entries follow from messages and
-        queues."""
+        """Copy the ends of the dedup windows, and the broker's waiting enqueues; the other entries follow from the rest."""
         stage = CopyStage.WINDOWS
         begin = max(self._old.due_index.checkpoint, self._start(stage))
         for key, note in self._store.scan(begin, LAST, self._families.schedule):
@@ -311,8 +309,7 @@ class _Copy:
         self._values(CopyStage.SCHEDULES, table.PREFIXES, table.schedule_name)
 
     def _enqueue(self, stage: CopyStage, key: bytes, entry: OutboxEntry) -> None:
-        """Copy an enqueue by the broker to the shard of its owner. If it was carried out, the owner gets the outcome
-        there."""
+        """Copy an enqueue by the broker to the shard of its owner, which gets the outcome if it was carried out."""
         assert entry.owner is not None
         new = self._news[shard_of(entry.owner.name, len(self._news))]
         if new.position < self._at(stage, key):

@@ -44,8 +44,7 @@ _decode_position = msgspec.msgpack.Decoder(Position).decode
 
 
 class NewShard:
-    """A new shard. Changes are durable with :meth:`commit`, together with the position up to which the old ones were
-    copied."""
+    """A new shard. :meth:`commit` makes changes durable, together with the position of the copy."""
 
     def __init__(self, store: Store, index: int, shards: int, survey: Survey, now_ms: int, entropy: int) -> None:
         """Begin a new shard in an empty store, or continue with one. ``entropy``: 64 random bits.

@@ -1,5 +1,4 @@
-"""The single values of all old shards: the highest of their counters, the runtime config, parks, and the arrived
-transfers."""
+"""The single values of all old shards: the highest counters, the runtime config, parks, and arrived transfers."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field

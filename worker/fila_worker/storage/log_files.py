@@ -37,8 +37,7 @@ class TornError(Exception):
 
 
 def records(path: Path, bytes_max: int | None = None) -> Iterator[bytes]:
-    """Yield the records of a log, up to ``bytes_max`` of each. Raise :class:`TornError` where its structure ends too
-    early."""
+    """Yield the records of a log, up to ``bytes_max`` of each. Raise :class:`TornError` where it ends too early."""
     parts: list[bytes] = []
     for at, kind, data in _fragments(path):
         if kind in {_FULL, _FIRST} if parts else kind in {_MIDDLE, _LAST}:

@@ -221,8 +221,7 @@ def _next_readable(family: Family, after: bytes) -> bytes | None:
 
 
 def _edge(family: Family, begin: int, end: int, key: bytes) -> tuple[int, bytes]:
-    """Return where the readable stretch that contains ``end`` begins, and its first key. ``key``: the first one from
-    ``end``."""
+    """Return where the readable stretch around ``end`` begins, and its first key. ``key``: the first from ``end``."""
     while end - begin > 1:
         middle = (begin + end) // 2
         before = _seek(family, _key(middle))

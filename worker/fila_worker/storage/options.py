@@ -36,8 +36,7 @@ enqueue. The price is a few more files to search for messages that stay.
 """
 
 MEMTABLE_BLOOM_RATIO = 0.02
-"""The part of :data:`WRITE_BUFFER_BYTES` for a Bloom filter of the ids that are looked up and mostly absent: 0.3 µs instead
-of 1 to 2."""
+"""The part of :data:`WRITE_BUFFER_BYTES` for a Bloom filter of ids that are mostly absent: 0.3 µs instead of 1 to 2."""
 
 
 class SharedMemory:
@@ -102,8 +101,7 @@ def family_options(
 # --- a copy whose log is elsewhere ------------------------------------------------------------------------------------
 
 TRIGGER_BYTES = 64 * 1024
-"""The write buffer of RocksDB's ``default`` family in a copy, the smallest that RocksDB allows. A larger write flushes all
-families."""
+"""The write buffer of RocksDB's ``default`` family in a copy, the least allowed. A larger write flushes all families."""
 
 _WITHOUT_SETTERS = """[Version]
   rocksdb_version=9.8.4

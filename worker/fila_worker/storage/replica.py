@@ -53,11 +53,9 @@ CHANGE_BYTES: Final = 64
 POSITION: Final = b"log position"
 """The key in the state family."""
 LOG_NAME: Final = b"log name"
-"""The key of the name of the log, in the state family. A position is valid in its log only, and those of young logs are
-alike."""
+"""The key of the name of the log. A position is valid in its log only, and those of young logs are alike."""
 _POSITION: Final = Struct(">qqQqQQ")
-"""A :class:`Position`, and the number of the last batch in the copy, of the same epoch. The body of the last marker comes
-behind it."""
+"""A :class:`Position`, and the number of the last batch in the copy, of the same epoch; then the last marker's body."""
 POSITION_BYTES: Final = _POSITION.size
 
 _FILLING: Final = bytes(2 * TRIGGER_BYTES)
@@ -85,8 +83,7 @@ class FlushLimits(NamedTuple):
     """A flush is due so long after the first change."""
     pause_age_ms: int = 120_000
     records: int = 10_000
-    """A flush is due so many offsets after the last one, even without changes: a restart reads them again, and the log must
-    keep them."""
+    """A flush is due so many offsets after the last one, even without changes: the log must keep what a restart reads."""
 
 
 class Replica(Database):
@@ -223,8 +220,7 @@ class Replica(Database):
         self._append = None
 
     def confirm(self, position: Position) -> None:
-        """Take that all is confirmed up to the last record of a batch, or another record of the same epoch, of this
-        leader."""
+        """Note that all is confirmed up to the last record of a batch, or another record of this leader's epoch."""
         assert position.epoch == self.position.epoch, f"{position} is of another epoch than {self.position}"
         now_ns = perf_counter_ns() if self._waiting else 0
         while self._waiting and self._waiting[0][0] <= position.number:
@@ -285,8 +281,7 @@ class Replica(Database):
         self._buffered += size + CHANGE_BYTES * len(changes)
 
     def ready_to_pin(self, families: Sequence[Family]) -> bool:
-        """Return whether the write buffers of some families are small. If not, a flush begins as soon as nothing is
-        unconfirmed."""
+        """Return whether the write buffers of some families are small. Else flush as soon as nothing is unconfirmed."""
         large = self._readers_to_flush(families)
         if large and self._running is None:
             self._asked = True
@@ -344,8 +339,7 @@ class Replica(Database):
         return self._asked or self._flush_runs()
 
     def flush(self) -> None:
-        """Begin to write all memtables to files, in RocksDB's own threads, as soon as nothing is unconfirmed. Pause for
-        it."""
+        """Write all memtables to files, in RocksDB's own threads, as soon as nothing is unconfirmed. Pause for it."""
         self._asked = self._pressing = True
         self._flush_if_due()
 
@@ -395,8 +389,7 @@ class Replica(Database):
         self._asked = self._pressing = False
 
     def _refuse_changes(self) -> None:
-        """Raise :class:`StorageError` after a failure, and before the memtables are so large that RocksDB flushes them by
-        itself."""
+        """Raise :class:`StorageError` after a failure, and before the memtables are so large that RocksDB flushes them."""
         if self.failure is not None:
             raise self.failure
         if self._buffered > BUFFERED_BYTES_MAX:
@@ -420,8 +413,7 @@ class Replica(Database):
         super().checkpoint(path)
 
     def close(self) -> None:
-        """Release the directory. Flush first, unless something is unconfirmed or a flush has failed: then it is lost, as with
-        a kill."""
+        """Release the directory. Flush first, if all is confirmed and no flush has failed; the rest is lost, as by a kill."""
         if not self._waiting and self.failure is None:
             with suppress(StorageError):  # a disk that refuses: the log has the rest
                 self._flush_to_the_end()

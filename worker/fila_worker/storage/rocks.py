@@ -82,8 +82,7 @@ class RocksStore(Database):
             raise failure(self._path, "a sync", cause) from cause
 
     def ready_to_pin(self, families: Sequence[Family]) -> bool:
-        """Return whether the write buffers of some families are small. Large ones are flushed in the background: 30 MiB in
-        some 100 ms."""
+        """Return whether the write buffers of some families are small. Large ones are flushed: 30 MiB in some 100 ms."""
         large = self._readers_to_flush(families)
         for reader in large:
             if not reader.property_int_value("rocksdb.num-immutable-mem-table"):  # else it is being flushed
@@ -119,8 +118,7 @@ class RocksStore(Database):
         return self._flushing is not None and self._flushing.is_alive()
 
     def flush(self) -> None:
-        """Begin to write all memtables to files, some 100 ms for 30 MiB, in a thread: RocksDB needs no lock of Python's for
-        it."""
+        """Begin to write all memtables to files, some 100 ms for 30 MiB, in a thread without Python's lock."""
         self._flushing = Thread(target=_flush, args=(list(self._readers.values()),), name="flush", daemon=True)
         self._flushing.start()
 

@@ -101,8 +101,7 @@ class ClientSocket:
         self._selector.unregister(descriptor)
 
     def wait(self, timeout_ms: int) -> list[int]:
-        """Sleep until something comes. Return which of the watched descriptors are readable; :meth:`receive` reads the
-        rest."""
+        """Sleep until something comes. Return the readable watched descriptors; :meth:`receive` reads the rest."""
         elsewhere = []
         for key, events in self._selector.select(timeout_ms / 1000):
             wire = key.data
@@ -121,8 +120,7 @@ class ClientSocket:
     # --- listening ----------------------------------------------------------------------------------------------------
 
     def listen(self, endpoint: str) -> None:
-        """Listen at ``ipc://PATH``, relative to the working directory, or ``tcp://HOST:PORT``; port 0: a free one. Raise
-        OSError."""
+        """Listen at ``ipc://PATH``, relative to the working directory, or ``tcp://HOST:PORT``; port 0: any. Raise OSError."""
         listening, shown = _listen_ipc(endpoint) if endpoint.startswith(_IPC) else _listen_tcp(endpoint, self._address)
         self._listening.append(listening)
         listening.listen(256)

@@ -59,8 +59,7 @@ class ClientSocketLimits(RoomLimits):
     """Unread bytes of all clients together. Beyond, the connection with most of them is closed."""
 
     acts_max: int = 250
-    """Administrative acts that are kept for the next pulse, which reports them to the router, and as many refusals. The log
-    has all."""
+    """Administrative acts, and as many refusals, that are kept for the next pulse to the router. The log has all."""
 
 
 DEFAULTS = ClientSocketLimits()
@@ -340,8 +339,7 @@ class DirectClients:
     # --- frames out ---------------------------------------------------------------------------------------------------
 
     def came_by_router(self, frame: "Frame") -> None:
-        """Note a request of a client that came through the router: its answer, and pushes after a Subscribe, go back
-        there."""
+        """Note a request that came through the router: its answer, and pushes after a Subscribe, go back there."""
         client, header, key, _ = frame
         self._in_flight.drop(client, header)
         self.audit.forget(client, header)
@@ -436,8 +434,7 @@ _NOWHERE: Final = DirectConnection(b"", 0, open=False)
 
 
 def _joined(lists: list[tuple[int, list[ApiKey]]]) -> list[ApiKey]:
-    """Return all keys, each once. Where hosts gave their own keys the same name, the number of the link makes it another
-    one."""
+    """Return all keys, each once. Hosts may give own keys the same name; then the link's number distinguishes them."""
     joined: dict[bytes, ApiKey] = {}
     names: set[str] = set()
     for link, keys in lists:

@@ -53,8 +53,7 @@ FRAME_PARTS: Final = 4
 PULSES_MAX: Final = 16
 """Unanswered pulses that are remembered: only the latest answers matter."""
 SILENT_MS: Final = 2000
-"""A router without a frame for so long is taken for lost until its next frame. It answers pulses, and knocks a few times a
-second."""
+"""A router without a frame for so long is lost until its next frame. It answers pulses, and probes a few times a second."""
 _POLLIN: Final = int(zmq.POLLIN)
 _POLLOUT: Final = int(zmq.POLLOUT)
 

@@ -30,8 +30,7 @@ While the only router is away, a pulse waits for the connection. A restart takes
 router at once when it is back.
 """
 APART_MS: Final = 1000
-"""How long all other hosts' routers must be silent, besides the silence that each may keep. A step of the clock silences
-all."""
+"""How long all other hosts' routers must be silent, beyond each one's silence: a step of the clock silences all."""
 LINKS_MAX: Final = 64
 """Hosts that come and go with new addresses leave a link each."""
 _CHANGES: Final = frozenset(command.opcode for command in get_args(ChangesConfig))
@@ -48,15 +47,13 @@ class RouterLinks:
         doors: list[str],
         steady_ms: Callable[[], int],
     ) -> None:
-        """``clients``: those at the client socket, which clients find at ``doors``. ``steady_ms``: a clock that is never
-        set."""
+        """``clients``: those at the client socket, at the endpoints ``doors``. ``steady_ms``: a clock that is never set."""
         self._open = partial(RouterSocket, settings, host, clients, doors)
         self._endpoints = [settings.router, *settings.other_routers]
         self.all = [self._open(number, endpoint) for number, endpoint in enumerate(self._endpoints)]
         alone = len(self.all) == 1 and settings.replication is None
         self._one = self.all[0] if alone else None
-        """The only link. None on a replicated log: a lone router may get company, and holds the bank only while it is
-        lent."""
+        """The only link. None on a replicated log: a lone router may get company, and holds the bank on lease."""
         for _ in self.all[1:]:
             host.add_link()
         self._host = host
@@ -92,8 +89,7 @@ class RouterLinks:
         return descriptors
 
     def apart(self, now_ms: int) -> bool:
-        """Return whether no router of another host has sent a frame for long, although there are some. Call it once a
-        second."""
+        """Return whether the other hosts' routers, if any, have sent nothing for long. Call it once a second."""
         others = self.all[1:]
         if not others or any(link.lives(now_ms) for link in others):
             self._alone_since_ms = None
@@ -213,8 +209,7 @@ class RouterLinks:
         return self.all[0]
 
     def park(self, parks: dict[str, int], now_ms: int) -> set[tuple[int, int]]:
-        """Ask all routers to have throttle keys parked everywhere. Return the requests that are to be confirmed: of those
-        that live."""
+        """Ask all routers to park throttle keys everywhere. Return the requests to the live ones, which confirm."""
         asked = [(link, link.park(parks)) for link in self.all]
         awaited = asked if self._one is not None else [each for each in asked if each[0].lives(now_ms)]
         return {(link.number, request) for link, request in awaited or asked}

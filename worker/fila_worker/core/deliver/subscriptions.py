@@ -228,8 +228,7 @@ def goodbye(state: "State", call: "ClientCall", command: Goodbye) -> "Done | Wor
 
 
 def end_client(state: "State", client: bytes, now_ms: int) -> None:
-    """End the demands of a client whose session an operator has ended, and give back its messages without a failed
-    attempt."""
+    """End the demands of a client whose session an operator has ended, and give its messages back, uncounted."""
     consumer = state.consumers.by_client.get(client)
     if consumer is not None:
         state.notes.append(ClientLeft(consumer.shown, state.index, _held(consumer)))

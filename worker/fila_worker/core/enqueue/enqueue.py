@@ -273,8 +273,7 @@ def id_high(state: "State", now_ms: int) -> int:
 def _store(
     state: "State", queue: "Queue", command: Enqueue, numbers: Numbers, high: int, now_ms: int, *, plain: bool
 ) -> tuple[Faults, Known]:
-    """Store messages with the next of some sequence numbers. An invalid message takes none. ``plain``: see
-    :func:`_is_plain`."""
+    """Store messages with the next of some sequence numbers, without invalid ones. ``plain``: see :func:`_is_plain`."""
     if command.batch and (refusal := state.batch_parts.refusal(queue.name, command.batch)) is not None:
         return [(index, to_fault(refusal)) for index in range(len(command.envelopes))], []
     dedup = Dedup(state, queue, command, now_ms) if command.dedup_id != "" else None

@@ -76,8 +76,7 @@ class EnqueueRates:
         self._changed: set[str] = set()
 
     def admit(self, call: ClientCall, command: Enqueue, limited: Container[str]) -> bool:
-        """Return whether the enqueue may be stored at once, else it is answered later. ``limited``: the buckets with a
-        limit."""
+        """Return whether the enqueue may be stored at once; else it is answered later. ``limited``: buckets with a limit."""
         namespace, slash, _ = call.queue.partition("/")
         bucket = quota_bucket(namespace)
         if not slash or bucket not in limited:

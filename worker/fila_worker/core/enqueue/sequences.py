@@ -38,8 +38,7 @@ class Sequences:
         return len(self._last)
 
     def go_on(self, call: "ClientCall", after: int) -> None:
-        """Note that a chunk is stored now. :class:`ShardUnavailableError` if the one before it is not the last that was
-        stored."""
+        """Note that a chunk is stored now. :class:`ShardUnavailableError` if the last stored one is not that before it."""
         if after != BEGIN:
             try:
                 del self._last[call.client, call.queue, after]

@@ -118,8 +118,7 @@ def _was_acked(found: Found) -> bool:
 
 
 class BrowseCursors:
-    """The places of the messages that were shown last, by queue and message id. So the next page can begin after a removed
-    message."""
+    """The places of the last shown messages, by queue and message id. So a page can begin after a removed message."""
 
     def __init__(self, limits: Limits) -> None:
         self._count_max = limits.browse_cursors_max

@@ -69,8 +69,7 @@ def set_config(state: "State", command: SetConfig, now_ms: int) -> ConfigChange:
 
 
 def make_change(state: "State", key: str, changes: Changes, by: str, now_ms: int) -> ConfigChange:
-    """Make a checked change of a key durable, number and remember it, and return it. ``by``: the name of the asking API
-    key."""
+    """Make a checked change of a key durable, number, remember and return it. ``by``: the name of the asking API key."""
     runtime = state.runtime
     state.jobs.charge(1 + len(runtime.values) // KEYS_AT_ONCE)
     old = runtime_config.read(key, runtime.values)
@@ -82,8 +81,7 @@ def make_change(state: "State", key: str, changes: Changes, by: str, now_ms: int
 
 
 def undo_config(state: "State", command: UndoConfig, now_ms: int) -> ConfigChange:
-    """Set the key of a remembered change back to its value before. Raise :class:`InvalidConfigError` if that is not
-    possible."""
+    """Restore the value before a remembered change. Raise :class:`InvalidConfigError` if that is not possible."""
     state.settle_writes()
     edit = state.runtime.edits.find(command.version, state.store)
     if edit is None:

@@ -57,8 +57,7 @@ NONE_RETURNED: Final = cast("list[Entry]", ())
 """``returned`` of a lane to which no message was returned yet, shared for the same reason."""
 
 SHORT: Final = 4
-"""The most messages that a line may have as a list when a turn begins. A list of one takes 100 bytes and a deque 700, but
-lists are slow to pop from."""
+"""The most messages in a list when a turn begins. A list of one takes 100 bytes, a deque 700, but popping a list is slow."""
 
 
 def held_bytes(entries: Iterable[Entry]) -> int:

@@ -185,8 +185,7 @@ class TokenClient:
         return False
 
     def _count_hits(self, throttle: LaneTokens) -> None:
-        """Count the lanes that have to wait. A request to the bank is not yet a wait, because the shard holds few tokens in
-        advance."""
+        """Count the lanes that have to wait. A request to the bank is not yet a wait: the shard holds few tokens."""
         count = len(throttle.uncounted)
         throttle.uncounted.clear()
         self.hits += count

@@ -237,8 +237,7 @@ def schedule_name(key: bytes) -> str:
 
 
 def stored_schedules(store: "Store") -> Iterator[tuple[str, ScheduleRecord, ScheduleProgress]]:
-    """Yield the stored schedules by name. Raise :class:`msgspec.MsgspecError`, or :class:`KeyError` for one without
-    progress."""
+    """Yield the stored schedules by name. Raise :class:`msgspec.MsgspecError`; :class:`KeyError` without progress."""
     state = store.families.state
     for key, value in store.scan(*range_of(SCHEDULE), state):
         name = key.removeprefix(SCHEDULE)

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 RETRY_MS_MIN: Final = 1000
 RETRY_MS_MAX: Final = 30_000
-"""The bounds of the time until an enqueue is tried again. It doubles with each try, or is that of the fault if that is
-longer."""
+"""The bounds of the time until an enqueue is tried again. It doubles with each try, or is the fault's if that is longer."""
 
 
 class RemoteOutcome(NamedTuple):

@@ -17,8 +17,7 @@ KNOWN_MS_MAX: Final = 30_000
 
 
 def log_name(topic: str, found: Any) -> str:
-    """Return the name of the log that a topic is. A topic that is made again is another log. Empty: the broker gives no
-    ids."""
+    """Return the name of the log that a topic is: one that is made again is another log. Empty: the broker gives no ids."""
     high, low = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
     return f"{topic}-{high % 2**64:016x}{low % 2**64:016x}" if high or low else ""
 

@@ -124,8 +124,7 @@ class KafkaPartition:
 
 
 class KafkaLog:
-    """The partitions of a cluster's topic, for one process. They share a client for questions, which has a thread for each
-    broker."""
+    """The partitions of a cluster's topic, for one process. They share a client for questions: a thread for each broker."""
 
     def __init__(self, settings: KafkaSettings, log: str, wake: Callable[[], None]) -> None:
         """``log``: the name of the log that the topic must be; ``wake``: see :class:`KafkaPartition`."""

@@ -48,8 +48,7 @@ class KafkaSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     properties: dict[str, str] = {}
     """Properties of librdkafka for TLS, SASL, sockets and compression. Their values are in no error and no log."""
     patience_ms: int = 60_000
-    """After that time without a report the outcome of an append is unknown. It should be above the longest stall of a
-    broker."""
+    """After that time without a report the outcome of an append is unknown. Set it above the longest stall of a broker."""
     request_ms_max: int = 5_000
     """A broker that does not answer for that long is asked again, or another one. It limits what a frozen broker costs."""
     answer_ms_max: int = 2_000

@@ -23,11 +23,11 @@ class EndOfLog:
         """Since when each answer came in time."""
 
     def read(self, offset: int) -> None:
-        """Take that a record was read."""
+        """Note that a record was read."""
         self.next_offset = max(self.next_offset, offset + 1)
 
     def take(self, next_offset: int, end: int | None, asked_ms: int | None) -> None:
-        """Take where the tail is, and what the partition has answered (see ``log.partition``)."""
+        """Note where the tail is, and the answer of the partition (see ``log.partition``)."""
         self.next_offset = next_offset
         if end is None or asked_ms is None or (self.answered_ms is not None and asked_ms <= self.answered_ms):
             return
@@ -36,7 +36,7 @@ class EndOfLog:
         self.answered_ms, self._end, self.waits = asked_ms, end, False
 
     def asked(self, now_ms: int) -> None:
-        """Take that a question is asked."""
+        """Note that a question is asked."""
         self.asked_ms, self.waits = now_ms, True
 
     def was_away(self) -> None:

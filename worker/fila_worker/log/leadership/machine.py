@@ -31,8 +31,7 @@ class Leadership:
     def __init__(
         self, node: Node, now_ms: int, limits: LeadershipLimits | None = None, epoch: int = -1, last: Node | None = None
     ) -> None:
-        """``epoch``: of the copy's position, -1 if it begins with the log. ``last``: the node of that marker, if the copy has
-        it."""
+        """``epoch``: of the copy's position, -1 if it begins with the log. ``last``: the node of that marker, if known."""
         self.node, self.limits = node, limits or LeadershipLimits()
         self.state = LeadershipState.FOLLOWS
         self.serves = False
@@ -75,8 +74,7 @@ class Leadership:
 
     @property
     def holds_back(self) -> bool:
-        """Whether it claims only after a silence, as any other, even if the last leader was an earlier process of this
-        node."""
+        """Whether it claims only after a silence, even if the last leader was an earlier process of this node."""
         return self._candidacy.holds_back
 
     @holds_back.setter
@@ -91,7 +89,7 @@ class Leadership:
     # --- what happened ------------------------------------------------------------------------------------------------
 
     def read(self, counted: Counted, now_ms: int) -> None:
-        """Take what the tail has read, in any state."""
+        """Process a record that the tail has read, in any state."""
         self._listen(now_ms)
         self._candidacy.heard_ms = now_ms
         self._log_end.read(counted.position.offset)
@@ -122,7 +120,7 @@ class Leadership:
             self._marked, self._mark = True, offset
 
     def mark_failed(self, reason: str, now_ms: int) -> None:
-        """Take that the marker is in the log or not. If it is found later, it counts as a vacancy."""
+        """Note that the marker is in the log or not. If it is found later, it counts as a vacancy."""
         self._listen(now_ms)
         if self.state is LeadershipState.CLAIMS:
             self._give_up(f"its marker may be in the log or not: {reason}", now_ms, own=self._found_ms is not None)
@@ -134,12 +132,12 @@ class Leadership:
         self._term.append(number, now_ms, turn=turn)
 
     def confirmed(self, number: int, now_ms: int) -> None:
-        """Take the last number that counts."""
+        """Note the last number that counts."""
         self._listen(now_ms)
         self._term.confirm(number)
 
     def fenced(self, reason: str, now_ms: int) -> None:
-        """Take that another marker was read behind this writer's own."""
+        """Note that another marker was read behind this writer's own."""
         self._listen(now_ms)
         if self.state is LeadershipState.CLAIMS or (self._has_term() and self._term.is_what_others_have):
             self._give_up(reason, now_ms)
@@ -154,7 +152,7 @@ class Leadership:
             self._actions.append(End(reason))
 
     def recovered(self, now_ms: int) -> None:
-        """Take that the shard is ready to serve."""
+        """Note that the shard is ready to serve."""
         self._listen(now_ms)
         self._term.recovered = True
 
@@ -170,7 +168,7 @@ class Leadership:
         self.leave(successor, now_ms)
 
     def stopped(self, now_ms: int) -> None:
-        """Take that no turn will come any more, after a :class:`StopServing` in state LEAVES."""
+        """Note that no turn will come any more, after a :class:`StopServing` in state LEAVES."""
         self._listen(now_ms)
         self._term.stopped = True
 

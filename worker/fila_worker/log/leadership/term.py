@@ -22,8 +22,7 @@ class LeadershipLimits:
     pause_ms: int = 1000
     """After a longer gap between two steps of this process, a silence does not count."""
     answering_ms: int = 2000
-    """How long the partition must have answered before a silence counts: longer than a leader takes to get a delayed beat
-    through."""
+    """How long the partition must have answered before a silence counts: longer than a delayed beat of a leader takes."""
     ask_ms: int = 500
     """Between two questions when a claim may be due soon."""
     ask_idle_ms: int = 2000
@@ -80,7 +79,7 @@ class LeadershipTerm:
         """The number of the LEAVES; 0: it is not appended yet."""
 
     def append(self, number: int, now_ms: int, *, turn: bool) -> None:
-        """Take the last number that was given."""
+        """Note the last number that was given."""
         self.appended = number
         if turn:
             self._turned = number
@@ -88,7 +87,7 @@ class LeadershipTerm:
             self._appends.append((number, now_ms))
 
     def confirm(self, number: int) -> None:
-        """Take the last number that counts."""
+        """Note the last number that counts."""
         self.confirmed = number
         while self._appends and self._appends[0][0] <= number:
             self.proof_ms = max(self.proof_ms, self._appends.popleft()[1])
@@ -115,9 +114,9 @@ class LeadershipTerm:
         return self._beat_ms + self._limits.beat_ms
 
     def beat(self, now_ms: int) -> None:
-        """Take that the next record is a beat."""
+        """Note that the next record is a beat."""
         self._beat_ms, self._beat_number = now_ms, self.appended + 1
 
     def leave(self) -> None:
-        """Take that the next record is the LEAVES."""
+        """Note that the next record is the LEAVES."""
         self.last_number = self.appended + 1

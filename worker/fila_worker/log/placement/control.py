@@ -1,8 +1,8 @@
 """The control partition of the log: each node appends its state, and reads the states of the others.
 
 A reader begins at the end of the partition: all live nodes append once a second, and older states do not show who lives. No
-call here fails: after an error the reader begins again, and :meth:`ControlPartition.is_complete` is False until it has read for
-long enough.
+call here fails: after an error the reader begins again, and :meth:`ControlPartition.is_complete` is False until it has read
+for long enough.
 
 :func:`find_keys` reads it for a host that has not joined yet.
 """
@@ -43,8 +43,7 @@ class ControlPartition:
         self.named = False
         """Whether it has read for long enough without its own name: a later process with that name has to end."""
         self._doubted_ms: int | None = None
-        """When it first read its own name. Once is not enough: that may be the last state of an earlier process of this
-        node."""
+        """When it first read its own name. Once is not enough: an earlier process of this node may have written it."""
 
     def append(self, state: NodeState, now_ms: int) -> None:
         """Say what this node has, if it is time to: once a second, and when something other than its delay has changed."""

@@ -1,5 +1,4 @@
-"""Which host should lead each shard, and who claims first when a leader is lost. All nodes compute the same from the same
-views."""
+"""Which host should lead each shard, and who claims first when a leader is lost: the same plan on all nodes."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping

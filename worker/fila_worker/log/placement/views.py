@@ -15,18 +15,15 @@ class PlacementLimits:
     read_ms: int = 200
     """How often it looks for what others say."""
     live_ms: int = 4000
-    """A node without a state for longer is left out of plans. Less than a leader's silence: the line is known when that
-    ends."""
+    """Plans leave out a node without a state for longer. Less than a leader's silence: then the line is known."""
     answer_ms_max: int = 2500
-    """After a longer time without an answer, the partition shows nothing. Less than ``live_ms``: else all others would seem
-    dead."""
+    """After longer without an answer, the partition shows nothing. Below ``live_ms``: else all others would seem dead."""
     learn_ms: int = 2000
     """How long to read before deciding anything: all live nodes have appended by then."""
     decide_ms: int = 1000
     """Between two decisions."""
     apart_ms: int = 2000
-    """How long a node that is apart waits before it gives up its shards: the other nodes that are apart have reported by
-    then."""
+    """How long a node that is apart waits before it gives up its shards: others that are apart have reported by then."""
     settle_ms: int = 10_000
     """A transfer request needs a plan that is as old as that."""
     request_ms: int = 5000

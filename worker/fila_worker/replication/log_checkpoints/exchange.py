@@ -45,8 +45,7 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class Made(msgspec.Struct, frozen=True):
-    """A checkpoint is whole, at a position of the log. ``log``: which log; a topic that is made again has another name
-    here."""
+    """A checkpoint is whole, at a position of the log. ``log``: its name; a topic that is made again has another one."""
 
     log: str
     shard: int
