@@ -143,10 +143,7 @@ def _opener(
 
 
 def run(settings: WorkerSettings) -> int:
-    """Serve until asked to stop, then commit, flush and return 0; return 1 after a failure, which is in the log.
-
-    Raise :class:`UnfitStoreError` if the worker cannot start.
-    """
+    """Serve until asked to stop, then return 0; 1 after a logged failure. Raise :class:`UnfitStoreError` at a start."""
     stop = StopRequests(STDIN)
     clock = ProcessClock()
     began_ms = clock.now_ms()

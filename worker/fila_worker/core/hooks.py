@@ -77,10 +77,7 @@ class Hooks(Protocol):
     def on_enqueue(
         self, headers: Sequence[bytes], payload_sizes: Sequence[int], failures_max: int, time_max_ns: int = NO_TIME_MAX_NS
     ) -> list[EnqueueDecision | HookFailed]:
-        """Run the script for each message, and return the decisions.
-
-        ``headers`` are packed as in an envelope (a msgpack map of strings, or empty).
-        """
+        """Run the script for each message, and return the decisions. ``headers``: packed as in an envelope, maybe empty."""
         ...
 
     def on_failure(

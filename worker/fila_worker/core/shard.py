@@ -169,10 +169,7 @@ class Shard(State):
             self.conclude(call, command, error)
 
     def queue_by_template(self, name: str, now_ms: int) -> Queue:
-        """Make and return a missing queue for an enqueue.
-
-        Raise :class:`QueueNotFoundError` if its name matches no template.
-        """
+        """Make and return a missing queue. Raise :class:`QueueNotFoundError` if its name matches no template."""
         return templates.queue_by_template(self, name, now_ms)
 
     def pursue(self, call: ClientCall, command: Command, outcome: "Reply | Work | None") -> None:

@@ -84,10 +84,7 @@ QUICK_BYTES_MAX: Final = 64 * 1024
 
 
 class GroupLog:
-    """Syncs in a thread, or at once if that is quick.
-
-    A batch without a sync is confirmed at once, unless one before it waits.
-    """
+    """Syncs in a thread, or at once if that is quick. A batch without a sync waits only for those before it."""
 
     def __init__(
         self, sync: Callable[[], None], wake: Callable[[], None], *, every: bool, quick_ns_max: int = QUICK_NS_MAX

@@ -57,10 +57,7 @@ class Recall:
         payload_sizes: Sequence[int],
         run: Callable[[Sequence[bytes], Sequence[int]], Sequence[Outcome]],
     ) -> list[Outcome]:
-        """Return decisions for a batch.
-
-        ``run`` makes those that are not known; it may stop early, so the list may be shorter.
-        """
+        """Return decisions for a batch. ``run`` makes the unknown ones, and may stop early: the list may be shorter."""
         if self._config:
             self._compare_config()
         keys = list(zip(headers, payload_sizes, strict=True)) if self._by_size else headers

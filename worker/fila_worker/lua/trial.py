@@ -45,10 +45,7 @@ class TrialOutcome(NamedTuple):
 
 
 def try_hooks(script: str, sample: SampleMessage, *, queue: str, config: Mapping[str, str]) -> dict[str, TrialOutcome]:
-    """Run the hooks that ``script`` defines and return their outcomes.
-
-    Raise LuaCompilationError if it defines none, or does not compile.
-    """
+    """Run the hooks of ``script`` and return their outcomes. Raise LuaCompilationError for a bad one, or without a hook."""
     defined = _defined(script, queue, config)
     return {hook: _outcome(hook, script, sample, partial(_compile, hook, queue=queue, config=config)) for hook in defined}
 

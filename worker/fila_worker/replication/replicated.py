@@ -341,10 +341,7 @@ class ReplicatedShards(ProcessFeature):
             process.metrics.hosted = self._hosted
 
     def begin_turn(self, now_ms: int) -> None:
-        """Take part in the placement, and apply what the log has confirmed.
-
-        Raise :class:`NameTakenError` if another host has the name of this one.
-        """
+        """Place the shards, and apply what the log has confirmed. Raise :class:`NameTakenError` if another has this name."""
         self._step()
         for slot in self.slots:
             if slot.shard is not None:

@@ -52,10 +52,7 @@ class Survey:
 
 
 def survey(open_store: Callable[[int], Store], shards: int) -> Survey:
-    """Read the single values of all old shards, one shard after the other.
-
-    Raise the errors of :func:`fila_worker.core.recovery.recover`.
-    """
+    """Read the single values of all old shards. Raise the errors of :func:`fila_worker.core.recovery.recover`."""
     found = Survey(shards)
     for index in range(shards):
         store = open_store(index)

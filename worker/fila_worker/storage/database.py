@@ -142,10 +142,7 @@ class Database:
         return scan(self._path, self._reader_of[id(family)], begin, end)
 
     def _readers_to_flush(self, families: Sequence[Family]) -> list[Rdict]:
-        """Return those whose write buffers are too large for a pin.
-
-        An iterator keeps the current write buffer, with later writes to it: 64 MiB a pin was measured.
-        """
+        """Return those whose write buffers are too large for a pin, which keeps them with later writes: 64 MiB was seen."""
         readers = [self._reader_of[id(family)] for family in families]
         return [reader for reader in readers if figure(reader, "cur-size-all-mem-tables") > PINNED_BYTES_MAX]
 
@@ -248,10 +245,7 @@ def scan(path: Path, reader: Rdict, begin: bytes, end: bytes) -> Iterator[tuple[
 def _to_the_end(
     path: Path, items: Iterator[tuple[bytes, bytes]], rest: RdictIter, begin: bytes, *_bounds: object
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the items, and then the rest that ``rest`` finds behind the last of them.
-
-    ``_bounds`` keeps the bounds in memory during the scan. RocksDB only points to them.
-    """
+    """Yield the items, then the rest behind the last of them. ``_bounds`` is kept because RocksDB only points to them."""
     item: tuple[bytes, bytes] | None = None
     for item in items:  # the last one is needed
         yield item

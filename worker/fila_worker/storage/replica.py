@@ -95,10 +95,7 @@ class Replica(Database):
     def __init__(
         self, path: Path, *, log: str = "", memory: SharedMemory | None = None, limits: FlushLimits | None = None
     ) -> None:
-        """``log``: the name of its log, from its first opening on; empty: it is not checked.
-
-        Raise :class:`OtherLogError`, or another :class:`StorageError`.
-        """
+        """``log``: the name of its log from the first opening on; empty: unchecked. Raise :class:`StorageError`."""
         memory = memory or SharedMemory()
         families = {name: family_options(memory, name, MEMTABLE_BYTES_MAX) for name in Families._fields}
         super().__init__(path, copy_options(memory), families, numbered=True)

@@ -67,10 +67,7 @@ class Deferrals(ProcessFeature):
         return released + effects
 
     def hold(self, effects: list[Effect], awaited: set[Asked], now_ms: int) -> list[Effect]:
-        """Keep the answers to settlements and the parks among a turn's effects; return the others.
-
-        ``awaited``: the requests to the routers to park the turn's keys.
-        """
+        """Keep the answers to settlements and the parks among effects; return the others. ``awaited``: requests to park."""
         held: list[Effect] = []
         others: list[Effect] = []
         for effect in effects:

@@ -130,10 +130,7 @@ class RouterLinks:
             link.ready = True
 
     def in_line(self) -> list[RouterSocket]:
-        """Return the links to read from in this turn. Any of them may fill a turn, so another one is first in the next.
-
-        They share the ``intake`` of the turn.
-        """
+        """Return the links to read from in this turn, with their shared ``intake``: another one is first in each turn."""
         if self._one is not None:
             if not self._one.ready:
                 return []

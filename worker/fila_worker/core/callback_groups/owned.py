@@ -48,10 +48,7 @@ class MemberCounts(msgspec.Struct, array_like=True, frozen=True):
 
 
 class BatchRecord(msgspec.Struct, array_like=True):
-    """The record of a batch. ``until_ms``: when it is forgotten if it is still open, or when it ended, Unix ms.
-
-    ``counts``: of the parts that are done.
-    """
+    """The record of a batch. ``until_ms``: when it ended, or is forgotten if still open. ``counts``: of the parts done."""
 
     name: str
     stage: BatchStage

@@ -25,10 +25,7 @@ BEGIN: Final = 0
 
 
 class Sequences:
-    """The last stored request of each sequence, and since when it is stored, Unix ms.
-
-    At most ``sequences_max``; beyond it the least recently used is forgotten.
-    """
+    """The last stored request of each sequence, and its Unix ms: ``sequences_max`` at most, the latest used ones."""
 
     def __init__(self, sequences_max: int) -> None:
         self._sequences_max = sequences_max

@@ -35,10 +35,7 @@ _SEQUENCE_AT: Final = 12
 
 
 class QueuePosition(NamedTuple):
-    """``ahead`` messages of its key go before a message; ``in_lane`` of these need the same tokens.
-
-    If not ``exact``, the numbers are estimates.
-    """
+    """``ahead`` messages of its key go before a message; ``in_lane`` of these need its tokens. ``exact``: no estimate."""
 
     ahead: int
     in_lane: int
@@ -141,10 +138,7 @@ def delivery_ms(
 
 
 def tokens_come_ms(state: "State", lane: "Lane", ahead: int, cost_milli: int, now_ms: int) -> int | None:
-    """Return when a message has the tokens of all its throttle keys, in Unix ms; None: never.
-
-    ``ahead`` is the number of messages before it in its lane.
-    """
+    """Return when a message, with ``ahead`` others before it in its lane, has all its tokens, Unix ms; None: never."""
     throttling = state.token_client
     if lane.throttle is None:
         return now_ms

@@ -35,10 +35,7 @@ DEAD_LETTERED: Final = "dead_lettered"
 
 
 def explain_message(state: "State", queue: "Queue", high: int, low: int, now_ms: int) -> "Work":
-    """Return why a message waits.
-
-    Raise :class:`MessageNotFoundError` if it is neither in the queue nor among its dead letters in this shard.
-    """
+    """Return why a message or dead letter waits. Raise :class:`MessageNotFoundError` for one that is not in this shard."""
     found = yield from _find(state, queue, high, low)
     state.settle_writes()
     record = unpack_stored(found.record)

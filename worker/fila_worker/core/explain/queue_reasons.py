@@ -156,10 +156,7 @@ def nothing(queue: "Queue", now_ms: int) -> "Reason":
 
 
 def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":
-    """Return as a reason that the first message of a lane waits for its throttle keys.
-
-    ``need``: the message's cost, if it is known.
-    """
+    """Return the reason of a lane whose first message waits for tokens. ``need``: the message's cost, if it is known."""
     throttling = state.token_client
     if lane.throttle is None:
         return None

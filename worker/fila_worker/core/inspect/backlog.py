@@ -66,10 +66,7 @@ class Found(NamedTuple):
 
 
 def find(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found]":
-    """Return the message with this id, in steps; raise :class:`MessageNotFoundError` if it is not in the queue.
-
-    The place is valid until the caller yields.
-    """
+    """Return a message, in steps, or raise :class:`MessageNotFoundError`. The place is valid until the caller yields."""
     found = yield from locate(state, queue, high, low)
     if found is not None:
         return found
@@ -80,10 +77,7 @@ def find(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int,
 
 
 def locate(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int, int, Found | None]":
-    """Return the message as :func:`find` does; None if it is not there.
-
-    One visit to each lane is enough: a message keeps its lane in its queue.
-    """
+    """Return the message as :func:`find` does; None if it is missing. One visit to each lane is enough: messages stay."""
     if not 0 <= min(high, low) <= max(high, low) < 2**64:
         return None
     numbers: list[int | None] = [sequence(low)] if state.is_own(queue, high, low) else []

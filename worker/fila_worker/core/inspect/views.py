@@ -36,10 +36,7 @@ AT_REST_MS: Final = 5_000
 
 
 class View:
-    """A snapshot of some queues of a shard.
-
-    ``begun``: whether it was ever read; ``under_way``: how many reads began and have not come to their end.
-    """
+    """A snapshot of some queues. ``begun``: whether it was ever read; ``under_way``: the reads that have not ended."""
 
     def __init__(
         self, queues: dict[str, QueueSnapshot], viewed: list[ViewedQueue], pin: "Pin", command: OpenView, now_ms: int
@@ -67,10 +64,7 @@ class View:
 
 
 class Views:
-    """The open views of a shard, by name.
-
-    Invariant: there are at most ``Limits.views_max``, with those that are being opened.
-    """
+    """The open views of a shard, by name: ``Limits.views_max`` at most, with those that are being opened."""
 
     def __init__(self, limits: Limits) -> None:
         self._count_max = limits.views_max

@@ -35,10 +35,7 @@ QUEUES_SHOWN_MAX: Final = 1000
 """Queues of a shard in one report, 3 to 5 µs each."""
 
 KEYS_LOOKED_AT_MAX: Final = 2000
-"""Fairness keys that are examined for one report, about 2 µs each.
-
-Queues without an event since the last report are skipped.
-"""
+"""Fairness keys that one report examines, about 2 µs each. Queues without an event since the last report are skipped."""
 
 THROTTLES_SHOWN: Final = 10
 THROTTLES_LOOKED_AT_MAX: Final = 1000

@@ -45,10 +45,7 @@ def waiting_since_ms(state: "State", keys: "Iterable[FairnessKey]", reads_max: i
 
 
 class _Search:
-    """A search through some lanes.
-
-    ``found_ms`` is when the oldest message so far was enqueued, Unix ms; None: there is none.
-    """
+    """A search through some lanes. ``found_ms``: when the oldest message so far was enqueued, Unix ms; or None."""
 
     __slots__ = ("_looks_left", "_reads_left", "_state", "found_ms")
 

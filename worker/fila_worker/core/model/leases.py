@@ -102,10 +102,7 @@ FINISHED: Final = b"\x01"
 
 
 class Lease:
-    """Messages that were delivered together.
-
-    Invariants: ``open`` counts the members that have not ended. A lease in the book has ``open > 0``.
-    """
+    """Messages that were delivered together. ``open`` counts the members that have not ended: above 0 in the book."""
 
     __slots__ = (
         "at_most_once",
@@ -274,10 +271,7 @@ class LeaseBook:
         batch.put(pack_u64(lease.id), lease.to_bytes(), self._family)
 
     def close_members(self, lease: Lease, ended: int, batch: "StoreBatch", *, given_back: bool) -> None:
-        """Count ``ended`` members as ended; finish the lease with its last one.
-
-        ``given_back``: their messages still exist, so the record must not list them any more.
-        """
+        """Count ``ended`` members; the last one finishes the lease. ``given_back``: unlist the messages, which exist."""
         lease.open -= ended
         if lease.subscription is not None:
             lease.subscription.held -= ended

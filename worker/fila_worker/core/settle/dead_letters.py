@@ -73,10 +73,7 @@ def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes,
 
 
 def _would_go_round(letter: Record, policy: str) -> bool:
-    """Return whether an expired message would go round in a circle without readers.
-
-    The circle is back to the queue where it expired before, or a wider one.
-    """
+    """Return whether an expired message would go round in a circle without readers, back to an earlier queue."""
     extension = letter.extension
     back = extension.reason == EXPIRED and extension.source_queue == policy
     return policy != OWN and (back or extension.expiries >= EXPIRIES_MAX)

@@ -62,10 +62,7 @@ class Owners:
         self._receivers[feature] = receiver
 
     def pass_on(self, owner: Owner, outcome: RemoteOutcome, now_ms: int) -> bool:
-        """Pass an outcome to its owner, and return whether that waits for the enqueue.
-
-        The outcome for a feature that this version does not have is dropped.
-        """
+        """Pass an outcome to its owner, and return whether that waits for it. Drop that for an unknown feature."""
         receiver = self._receivers.get(owner.feature)
         return receiver is None or receiver(owner.name, outcome, now_ms)
 

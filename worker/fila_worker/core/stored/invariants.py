@@ -150,10 +150,7 @@ def _check_holders(state: "State") -> None:
 
 
 def _check_lease_records(state: "State") -> None:
-    """Check the lease records on disk.
-
-    They are open leases, marks of acked leases whose messages are also there, and finished leases: each exactly once.
-    """
+    """Check the records of open and finished leases, and the marks of acked ones with their messages: each once."""
     book, dead = state.leases, state.acked.leases
     both = [lease_id for lease_id in dead if lease_id in book.finished or lease_id in book.leases]
     _expect("leases with a mark that are known elsewhere too", both, [])

@@ -207,10 +207,7 @@ def _on_time(queue: Queue) -> Iterator[tuple[int, FairnessKey]]:
 
 
 def _late(state: "State") -> Generator[None, int | None, dict[int, list[tuple[int, FairnessKey]]]]:
-    """Return the keys with pending messages only in a later lane, by queue.
-
-    These keys are warm: a cold key has one lane, so it is on time or has nothing pending.
-    """
+    """Return the keys with pending messages only in a later lane, by queue. They are warm: cold ones have one lane."""
     found: dict[int, dict[FairnessKey, int]] = {}
     step = state.settings.limits.recovery_records_max
     for number, lane in enumerate(state.lanes.values()):

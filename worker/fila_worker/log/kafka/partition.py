@@ -137,10 +137,7 @@ class KafkaLog:
         return KafkaPartition(self._settings, number, self._wake, client=self._client, copies=self._copies)
 
     def look(self) -> None:
-        """Ask for the replicas of all partitions, and for the topic's settings, if the last question is old.
-
-        Raise :class:`TopicError` if the topic was made again.
-        """
+        """Ask for replicas and settings if the last question is old. Raise :class:`TopicError` for another topic."""
         self._copies.look()
         self._watch.look()
         refuse_other_log(self._settings.topic, self._log, self._copies.log)

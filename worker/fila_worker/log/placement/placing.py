@@ -74,10 +74,7 @@ class Placing:
 
     @property
     def routers(self) -> set[str]:
-        """The endpoints of all known hosts' routers for workers.
-
-        A process that has just started joins each router at once: clients there wait for its shards.
-        """
+        """The endpoints for workers of all known hosts' routers. A new process joins each at once: clients wait there."""
         return {view.router for view in self._views or self._first_views if view.router}
 
     @property

@@ -29,10 +29,7 @@ RETRY_MS: Final = 30_000
 
 
 class Cutting:
-    """The checkpoints of one shard, made from one open copy.
-
-    ``log``: the name of the log. ``one_at_a_time``: shared by the shards of a process.
-    """
+    """The checkpoints of one open copy. ``log``: the log's name. ``one_at_a_time``: shared by the shards of a process."""
 
     def __init__(
         self,

@@ -221,10 +221,7 @@ LOOK_MS: Final = 500
 
 
 class Beginning:
-    """The copy of one shard, while it is not open.
-
-    ``log``: the name of the log; None: the cluster has no target for checkpoints.
-    """
+    """The copy of one shard, while it is not open. ``log``: the log's name; None: without a target for checkpoints."""
 
     def __init__(self, exchange: Exchange, shards: int, log: str | None) -> None:
         self._exchange, self._shards, self._log = exchange, shards, log
