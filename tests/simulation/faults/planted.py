@@ -356,13 +356,13 @@ def hasty_callback(stack: ExitStack) -> None:
     """A sealed batch takes the first counts that it hears of a part for the last ones."""
 
     def make(real: Any) -> Any:
-        def heard(owned: Any, batch: Any, report: Any, writes: Any) -> bool:
+        def add_report(owned: Any, batch: Any, report: Any, writes: Any) -> bool:
             report.acked = report.added - report.dead - report.removed
             return bool(real(owned, batch, report, writes))
 
-        return heard
+        return add_report
 
-    replace(stack, OwnedBatches, "heard", make)
+    replace(stack, OwnedBatches, "add_report", make)
 
 
 BUGS: dict[str, Plant] = {
