@@ -310,7 +310,7 @@ def in_place_of_the_kernel(
         fila_router.__main__: {
             "zmq": zmq, "time": time, "StopRequests": StopRequests, "Journal": Journal, "VERSION": "0",
             "allow_many_connections": lambda: None, "gc": SimpleNamespace(freeze=lambda: None),
-            "Router": _observed(world, make_router, "core"), "Heartbeat": Heartbeat,
+            "Router": _observed(world, make_router, "core"), "ParentHeartbeat": Heartbeat,
             "secrets": SimpleNamespace(token_bytes=entropy.randbytes), "DEFAULTS": limits,
             "load_keys": lambda directory: world.current.key_file.load(),
             "load_version": lambda directory: world.current.key_file.version,
@@ -321,7 +321,7 @@ def in_place_of_the_kernel(
         fila_router.loop: {"zmq": zmq, "time": time, "psutil": _Psutil},
         fila_worker.loop: {
             "selectors": sockets, "time": time, "StopRequests": StopRequests, "Journal": Journal, "shutil": shutil,
-            "_spare_the_collector": lambda: None, "gc": SimpleNamespace(freeze=lambda: None), "Heartbeat": Heartbeat, "Wakeup": SimWakeup, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
+            "_spare_the_collector": lambda: None, "gc": SimpleNamespace(freeze=lambda: None), "ParentHeartbeat": Heartbeat, "Wakeup": SimWakeup, "compile_hooks": compile_hooks, "SharedMemory": lambda: None,
             "RocksStore": lambda path, **options: world.current.disks[int(str(path)[-4:])].open(world.current, options.get("wake")),
             "Residence": lambda data_dir, worker, total: SimResidence(world, world.current.hosts, worker),
             "refuse_missing": lambda path: None, "mark_made": lambda path: None,
@@ -339,7 +339,7 @@ def in_place_of_the_kernel(
         fila_cluster.client.asynchronous.client: {"Random": lambda: world.random("clients")},
     }  # fmt: skip
     if not clocks_are_set:
-        fakes[fila_router.loop] |= {"Clock": PlainClock, "SteadyClock": PlainClock}
-        fakes[fila_worker.loop] |= {"Clock": PlainClock, "SteadyClock": PlainClock}
+        fakes[fila_router.loop] |= {"ProcessClock": PlainClock, "SteadyClock": PlainClock}
+        fakes[fila_worker.loop] |= {"ProcessClock": PlainClock, "SteadyClock": PlainClock}
     with replaced((module, name, fake) for module, names in fakes.items() for name, fake in names.items()):
         yield
