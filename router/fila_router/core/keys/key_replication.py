@@ -85,7 +85,11 @@ class KeyReplication:
         """Carry out a command about keys. A change is answered when it is stored. Raise the error that refuses it."""
         now_ms = request.now_ms
         draft = self._access.draft()
-        reply = draft.obey(asking, command, self._state.wall_ms(now_ms))
+        try:
+            reply = draft.obey(asking, command, self._state.wall_ms(now_ms))
+        except InvalidArgumentError:
+            self._table.live_owner(CLUSTER_SHARD)  # while it has none, the latest keys may be missing here
+            raise
         if not draft.changed:
             return reply
         leader = self._table.live_owner(CLUSTER_SHARD)

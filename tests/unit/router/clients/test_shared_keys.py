@@ -241,10 +241,12 @@ def test_keys_that_take_too_much_room_are_refused(hall: Hall, monkeypatch: pytes
     assert hall.names()[0] == (1, ["admin", "shop"])
 
 
-def test_without_a_leader_of_shard_0_keys_cannot_be_changed(hall: Hall):
+@pytest.mark.parametrize("command", [RevokeKey("shop"), RevokeKey("made elsewhere"), CreateKey("shop", [])])
+def test_without_a_leader_of_shard_0_keys_cannot_be_changed(hall: Hall, command: CreateKey | RevokeKey):
     hall.desks[0].unreachable(LEADER)
-    (error,) = ask(hall.desks[0], RevokeKey("shop"))
+    (error,) = ask(hall.desks[0], command)
     assert isinstance(error, ShardUnavailableError)
+    assert error.details["refused"]
 
 
 def test_a_lost_leader_leaves_a_change_open_to_doubt_and_its_successor_clears_it(hall: Hall):
