@@ -73,13 +73,16 @@ async def _grant(host: "Programs", name: str, permission: str, life: KeyLife) ->
 
 async def _revoke(run: "Run", host: "Programs", name: str, life: KeyLife) -> None:
     life.end_began_us = run.world.now_us
+    tried = False
     for _ in range(TRIES_MAX):
         record = await host.command("revoke_key", "", RevokeKey(name))
-        if record.ok or isinstance(record.error, InvalidArgumentError):  # an earlier try did it
+        if record.ok:
             life.end_confirmed_us = run.world.now_us
             return
-        if host.client.closed:
+        unknown = isinstance(record.error, InvalidArgumentError)
+        if host.client.closed or (unknown and tried):  # an earlier try did it, or this router does not have the key yet
             return
+        tried = tried or not unknown
         await asyncio.sleep(0.3)
 
 
