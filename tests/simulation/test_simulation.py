@@ -6,6 +6,8 @@
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from fila_router.core.limits import RouterLimits
 from fila_worker.core.settings import Limits
 from tests.simulation import scaled
 from tests.simulation.calling import COUNTED, simulate
+from tests.simulation.checkers import busy
 from tests.simulation.faults.script import BEGIN_US, draw_script
 from tests.simulation.options import draw
 
@@ -110,6 +113,23 @@ def test_no_fault_comes_after_the_cluster_was_healed() -> None:
     for seed in range(7000, 7200):  # one of 7095 did
         options = draw(seed)
         assert all(step.at_us < BEGIN_US + options.span_us for step in draw_script(options)), seed
+
+
+def test_a_shard_wants_a_turn_by_the_clock_of_its_own_host() -> None:
+    due_ms = 100_000
+    shard = SimpleNamespace(
+        index=2,
+        _turn_ms=due_ms - 40_000,
+        next_due=lambda now_ms: max(0, due_ms - now_ms),
+        due_index=SimpleNamespace(next_due_ms=0),
+    )
+    process = SimpleNamespace(
+        host=SimpleNamespace(shards={2: shard}), now_ms=lambda: due_ms + 20_000
+    )  # it is a minute behind
+    run: Any = SimpleNamespace(cluster=SimpleNamespace(workers=[process]))
+    assert busy(run) == {}
+    shard._turn_ms = due_ms
+    assert busy(run) == {2: 0}
 
 
 @pytest.mark.whole

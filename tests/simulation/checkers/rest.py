@@ -23,7 +23,7 @@ def busy(run: "Run") -> dict[int, int]:
     found = {}
     for process in run.cluster.workers:
         for shard in process.host.shards.values() if process.host is not None else ():
-            due_ms = shard.next_due(process.now_ms())
+            due_ms = shard.next_due(shard._turn_ms)  # by the clock of its own host
             if due_ms is not None and due_ms < BUSY_TURNS_MS and not shard.due_index.next_due_ms:
                 found[shard.index] = due_ms
     return found
