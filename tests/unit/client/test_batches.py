@@ -381,7 +381,7 @@ def test_a_step_that_is_cancelled_takes_nothing():
             step.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await step
-            assert len(client._session._timers) == 0 or client._session._timers.due_at > 0
+            assert len(client._session.timers) == 0 or client._session.timers.due_at > 0
             peer.push("q", 1, batch(2, 1))
             each = await anext(batches)
             assert len(each) == 2

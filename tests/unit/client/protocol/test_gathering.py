@@ -63,8 +63,8 @@ def test_who_waits_no_longer_leaves_nothing():
     gathered.push(1)
     gathering.end()
     assert gathered.subscription.waiting == []
-    gathered.peer.session._timers.tick(gathered.peer.now + 10)
-    assert len(gathered.peer.session._timers) == 0
+    gathered.peer.session.timers.tick(gathered.peer.now + 10)
+    assert len(gathered.peer.session.timers) == 0
     gathered.end()
 
 
@@ -86,6 +86,6 @@ def test_a_delivery_ends_the_wait_and_its_timer():
     gathering = gathered.peer.session.gather(gathered.subscription, 1, 0.0, gathered.peer.now, 2.0)
     gathered.push(1)
     assert gathering.done
-    gathered.peer.session._timers.tick(gathered.peer.now + 10)
-    assert len(gathered.peer.session._timers) == 0
+    gathered.peer.session.timers.tick(gathered.peer.now + 10)
+    assert len(gathered.peer.session.timers) == 0
     gathered.end()

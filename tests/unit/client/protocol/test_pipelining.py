@@ -219,7 +219,7 @@ def test_a_producer_of_many_queues_keeps_nothing_of_them():
     assert not piped.pipe._collecting
     assert not piped.pipelines._busy
     assert not piped.peer.session._around.senders
-    assert len(piped.peer.session._timers) == 0
+    assert len(piped.peer.session.timers) == 0
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_a_caller_that_flushes_no_more_leaves_no_timer():
     done = piped.pipe.flush(piped.peer.now, 1000.0)
     piped.accept(*piped.sent())
     assert done.done
-    piped.peer.session._timers.tick(1e9)
+    piped.peer.session.timers.tick(1e9)
     assert done.error is None
 
 
