@@ -4,10 +4,10 @@ A batch is kept by the shard of its callback's queue, its *owner*. The members i
 by the shard of that queue.
 """
 
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from fila_proto_zmq.commands.messages import Enqueue, Fault
-from fila_proto_zmq.commands.structs import Command, Done, Reply, Struct
+from fila_proto_zmq.commands.structs import Command, Reply, Struct
 
 
 class BatchOpened(Reply):
@@ -20,8 +20,7 @@ class BatchOpened(Reply):
 class OpenBatch(Command):
     """Open a batch whose callback goes to the queue of the routing key. Repeating it does nothing."""
 
-    opcode: ClassVar[int] = 26
-    reply: ClassVar[type[Reply]] = BatchOpened
+    opcode, reply = 26, BatchOpened
     token: bytes
     """16 random bytes. With the callback's queue they are the batch's id."""
     callback: Enqueue
@@ -33,16 +32,14 @@ class OpenBatch(Command):
 class SealBatch(Command):
     """Close a batch: no more members come, and its callback comes when all members are done. Repeating it does nothing."""
 
-    opcode: ClassVar[int] = 27
-    reply: ClassVar[type[Reply]] = Done
+    opcode = 27
     token: bytes
 
 
 class AbandonBatch(Command):
     """Forget a batch that is not sealed: its messages stay, and no callback comes. Repeating it does nothing."""
 
-    opcode: ClassVar[int] = 28
-    reply: ClassVar[type[Reply]] = Done
+    opcode = 28
     token: bytes
 
 
@@ -65,7 +62,7 @@ class PartReport(Struct):
 class JoinBatch(Command):
     """Ask the owner of a batch whether a queue may get members. The router forwards it to ``to_shard``."""
 
-    opcode: ClassVar[int] = 105
+    opcode = 105
     to_shard: int
     from_shard: int
     ticket: int
@@ -77,7 +74,7 @@ class JoinBatch(Command):
 class BatchJoined(Command):
     """The answer to :class:`JoinBatch`. ``fault``: why not; None: it may, until ``until_ms``."""
 
-    opcode: ClassVar[int] = 106
+    opcode = 106
     to_shard: int
     from_shard: int
     ticket: int
@@ -91,7 +88,7 @@ class BatchJoined(Command):
 class SealParts(Command):
     """Take no more members into these parts, and report their counts."""
 
-    opcode: ClassVar[int] = 107
+    opcode = 107
     to_shard: int
     from_shard: int
     parts: list[PartName]
@@ -100,7 +97,7 @@ class SealParts(Command):
 class ReportParts(Command):
     """Report the counts of sealed parts to the owner, or ask it whether an open part is of use. Repeated until forgotten."""
 
-    opcode: ClassVar[int] = 108
+    opcode = 108
     to_shard: int
     from_shard: int
     sealed: bool
@@ -110,7 +107,7 @@ class ReportParts(Command):
 class ForgetParts(Command):
     """Forget these parts: their counts are kept by the owner, or their batch is no more."""
 
-    opcode: ClassVar[int] = 109
+    opcode = 109
     to_shard: int
     from_shard: int
     parts: list[PartName]

@@ -1,6 +1,6 @@
 """Greetings, the state of the cluster's processes, and moves of shards from one worker to another (``core/moves.py``)."""
 
-from typing import ClassVar, Final
+from typing import Final
 
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
 
@@ -49,8 +49,7 @@ class Welcome(Reply):
 class Hello(Command):
     """First frame of a client. Sent in any version's header; answered by the router."""
 
-    opcode: ClassVar[int] = 1
-    reply: ClassVar[type[Reply]] = Welcome
+    opcode, reply = 1, Welcome
     versions: list[int]
     client: str = ""
     session: bytes = b""
@@ -78,8 +77,7 @@ class Placement(Reply):
 class GetPlacement(Command):
     """Ask the router where the shards are."""
 
-    opcode: ClassVar[int] = 5
-    reply: ClassVar[type[Reply]] = Placement
+    opcode, reply = 5, Placement
 
 
 class ShardOutage(Struct):
@@ -119,8 +117,7 @@ class ClusterStatus(Reply):
 class GetClusterStatus(Command):
     """Ask the router for the state of its workers."""
 
-    opcode: ClassVar[int] = 60
-    reply: ClassVar[type[Reply]] = ClusterStatus
+    opcode, reply = 60, ClusterStatus
 
 
 # --- moves of shards ----------------------------------------------------------------------------------------------------
@@ -132,7 +129,7 @@ class MoveShard(Command):
     Both workers use the same data directory. The command may be repeated: a shard that is there already stays there.
     """
 
-    opcode: ClassVar[int] = 68
+    opcode = 68
     shard: int
     worker: str
 
@@ -145,7 +142,7 @@ class DrainWorker(Command):
     too.
     """
 
-    opcode: ClassVar[int] = 69
+    opcode = 69
     worker: str
     undo: bool = False
 
@@ -153,7 +150,7 @@ class DrainWorker(Command):
 class PrepareShard(Command):
     """Write what a shard has in memory to its files, while it serves. Answered when that is done."""
 
-    opcode: ClassVar[int] = 94
+    opcode = 94
     shard: int
 
 
@@ -163,7 +160,7 @@ class ReleaseShard(Command):
     Answered when everything else is answered, and the shard's next host is on disk.
     """
 
-    opcode: ClassVar[int] = 95
+    opcode = 95
     shard: int
     worker: str
     """The next host."""
@@ -172,11 +169,11 @@ class ReleaseShard(Command):
 class AdoptShards(Command):
     """Look for shards that other workers have released for this one. Not answered: the worker registers them."""
 
-    opcode: ClassVar[int] = 96
+    opcode = 96
 
 
 class PutDraining(Command):
     """Set whether a worker is drained. It repeats that whenever it registers. Not answered."""
 
-    opcode: ClassVar[int] = 97
+    opcode = 97
     draining: bool

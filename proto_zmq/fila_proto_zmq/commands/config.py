@@ -1,7 +1,5 @@
 """The runtime config."""
 
-from typing import ClassVar
-
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
 
 
@@ -16,8 +14,7 @@ class ConfigChange(Reply):
 class SetConfig(Command):
     """Set a key of the runtime config, or delete it (``value`` None). Answered once every live shard has it."""
 
-    opcode: ClassVar[int] = 70
-    reply: ClassVar[type[Reply]] = ConfigChange
+    opcode, reply = 70, ConfigChange
     key: str
     value: str | None
     by: str = ""
@@ -46,8 +43,7 @@ class ConfigHistory(Reply):
 class ListConfigHistory(Command):
     """Ask for the changes of the runtime config that are remembered: the latest thousand, fewer if their values are large."""
 
-    opcode: ClassVar[int] = 77
-    reply: ClassVar[type[Reply]] = ConfigHistory
+    opcode, reply = 77, ConfigHistory
     key: str | None = None
     """Only changes of this key; None: of all."""
     before: int = 0
@@ -59,8 +55,7 @@ class ListConfigHistory(Command):
 class UndoConfig(Command):
     """Set the key of a change back to its value before, as a new version. Answered like :class:`SetConfig`."""
 
-    opcode: ClassVar[int] = 78
-    reply: ClassVar[type[Reply]] = ConfigChange
+    opcode, reply = 78, ConfigChange
     version: int
     force: bool = False
     """Also if the key was changed since."""
@@ -77,14 +72,12 @@ class ConfigValues(Reply):
 class GetConfig(Command):
     """Ask for one key (``values`` is empty if it has no value)."""
 
-    opcode: ClassVar[int] = 71
-    reply: ClassVar[type[Reply]] = ConfigValues
+    opcode, reply = 71, ConfigValues
     key: str
 
 
 class ListConfig(Command):
     """Ask for all keys that start with ``prefix``."""
 
-    opcode: ClassVar[int] = 72
-    reply: ClassVar[type[Reply]] = ConfigValues
+    opcode, reply = 72, ConfigValues
     prefix: str = ""

@@ -1,6 +1,6 @@
 """The hosts of a cluster with a replicated log: which copies of shards they have, who leads, and how far each copy is."""
 
-from typing import ClassVar, Final
+from typing import Final
 
 from fila_proto_zmq.commands.structs import Command, Histogram, Reply, Struct
 
@@ -92,5 +92,4 @@ class HostList(Reply):
 class GetHosts(Command):
     """Ask which host leads and follows which shard. The router asks every worker that is up."""
 
-    opcode: ClassVar[int] = 59
-    reply: ClassVar[type[Reply]] = HostList
+    opcode, reply = 59, HostList

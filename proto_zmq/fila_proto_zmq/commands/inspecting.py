@@ -1,6 +1,6 @@
 """Look into a queue: browse, views, descriptions, and why something waits."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from fila_proto_zmq.commands.options import QueueOptions
 from fila_proto_zmq.commands.queues import QueueInfo
@@ -17,8 +17,7 @@ class Purged(Reply):
 class PurgeQueue(Command):
     """Remove the pending and delayed messages of a queue, or of one fairness key (a bounded step: repeat for more)."""
 
-    opcode: ClassVar[int] = 15
-    reply: ClassVar[type[Reply]] = Purged
+    opcode, reply = 15, Purged
     fairness_key: str | None = None
 
 
@@ -48,8 +47,7 @@ class Browsed(Reply):
 class Browse(Command):
     """Show up to ``limit`` messages, those behind the message with the id ``after`` (high, low), without leasing them."""
 
-    opcode: ClassVar[int] = 17
-    reply: ClassVar[type[Reply]] = Browsed
+    opcode, reply = 17, Browsed
     limit: int
     after: tuple[int, int] | None = None
     fairness_key: str | None = None
@@ -65,8 +63,7 @@ class Cancelled(Reply):
 class Cancel(Command):
     """Remove a pending or delayed message."""
 
-    opcode: ClassVar[int] = 18
-    reply: ClassVar[type[Reply]] = Cancelled
+    opcode, reply = 18, Cancelled
     id_high: int
     id_low: int
 
@@ -83,8 +80,7 @@ class Redriven(Reply):
 class Redrive(Command):
     """Send up to ``count`` pending dead letters back to the queues they came from (a bounded step: repeat for more)."""
 
-    opcode: ClassVar[int] = 50
-    reply: ClassVar[type[Reply]] = Redriven
+    opcode, reply = 50, Redriven
     count: int
     fairness_key: str | None = None
     ids: list[tuple[int, int]] | None = None
@@ -115,8 +111,7 @@ class OpenView(Command):
     gives the same answer. A view that is not read for ``idle_ms`` is closed.
     """
 
-    opcode: ClassVar[int] = 51
-    reply: ClassVar[type[Reply]] = ViewOpened
+    opcode, reply = 51, ViewOpened
     view: str
     queues: list[Annotated[str, names_queue("consume", "a view beside {}")]]
     """At most 10,000."""
@@ -139,8 +134,7 @@ class BrowseView(Command):
     ones likewise.
     """
 
-    opcode: ClassVar[int] = 52
-    reply: ClassVar[type[Reply]] = ViewBrowsed
+    opcode, reply = 52, ViewBrowsed
     view: str
     limit: int
     start: tuple[str, bytes] | None = None
@@ -209,8 +203,7 @@ class QueueDescription(Reply):
 class DescribeQueue(Command):
     """Ask for a queue's description. Unlike its statistics, this does not grow with its keys."""
 
-    opcode: ClassVar[int] = 21
-    reply: ClassVar[type[Reply]] = QueueDescription
+    opcode, reply = 21, QueueDescription
 
 
 class Reason(Struct):
@@ -239,7 +232,6 @@ class Explained(Reply):
 class Explain(Command):
     """Say why a message waits, or a fairness key; if neither is named, the queue."""
 
-    opcode: ClassVar[int] = 19
-    reply: ClassVar[type[Reply]] = Explained
+    opcode, reply = 19, Explained
     id: tuple[int, int] | None = None
     fairness_key: str | None = None

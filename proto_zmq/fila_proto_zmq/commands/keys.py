@@ -1,7 +1,5 @@
 """API keys: who may do what."""
 
-from typing import ClassVar
-
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
 
 
@@ -26,8 +24,7 @@ class KeyMade(Reply):
 class CreateKey(Command):
     """Make an API key. Its maker must have every permission of it, as ``admin``. ``expires_ms``: Unix ms; 0: never."""
 
-    opcode: ClassVar[int] = 73
-    reply: ClassVar[type[Reply]] = KeyMade
+    opcode, reply = 73, KeyMade
     name: str
     allow: list[str]
     expires_ms: int = 0
@@ -43,8 +40,7 @@ class KeyList(Reply):
 class ListKeys(Command):
     """Ask for the keys that the asking key may manage: the one named, or those after a name."""
 
-    opcode: ClassVar[int] = 74
-    reply: ClassVar[type[Reply]] = KeyList
+    opcode, reply = 74, KeyList
     name: str | None = None
     after: str = ""
 
@@ -52,14 +48,14 @@ class ListKeys(Command):
 class RevokeKey(Command):
     """End a key: what it may do ends within a second, on open connections, too."""
 
-    opcode: ClassVar[int] = 75
+    opcode = 75
     name: str
 
 
 class GrantKey(Command):
     """Add permissions to a key."""
 
-    opcode: ClassVar[int] = 76
+    opcode = 76
     name: str
     allow: list[str]
 
@@ -73,8 +69,7 @@ class OwnKey(Reply):
 class GetOwnKey(Command):
     """Ask who the asking key is, and what it may do. Any valid key may ask."""
 
-    opcode: ClassVar[int] = 79
-    reply: ClassVar[type[Reply]] = OwnKey
+    opcode, reply = 79, OwnKey
 
 
 class ApiKey(Struct):
@@ -93,7 +88,7 @@ class ApiKey(Struct):
 class PutKeys(Command):
     """Send all keys to a worker, whose own door admits clients by them. Not answered: its next Pulse has the version."""
 
-    opcode: ClassVar[int] = 87
+    opcode = 87
     keys: list[ApiKey]
     version: int = 0
     """Which keys these are; a random number for each change."""
@@ -106,7 +101,7 @@ class PutKeys(Command):
 class StoreKeys(Command):
     """Keep the API keys in the log of shard 0, for several routers. Refused unless ``version`` is the next one."""
 
-    opcode: ClassVar[int] = 98
+    opcode = 98
     version: int
     keys: list[ApiKey]
 
@@ -121,5 +116,4 @@ class StoredKeys(Reply):
 class FetchKeys(Command):
     """Ask the leader of shard 0 for the API keys."""
 
-    opcode: ClassVar[int] = 99
-    reply: ClassVar[type[Reply]] = StoredKeys
+    opcode, reply = 99, StoredKeys

@@ -1,7 +1,7 @@
 """Enqueue, receive, reserve and settle messages."""
 
 from enum import IntEnum
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -37,8 +37,7 @@ class Enqueued(Reply):
 class Enqueue(Command):
     """Put messages, sealed as envelopes (``record.py``), into the queue of the routing key."""
 
-    opcode: ClassVar[int] = 20
-    reply: ClassVar[type[Reply]] = Enqueued
+    opcode, reply = 20, Enqueued
     envelopes: list[bytes]
     fairness_key: TextColumn = "default"
     weight: IntColumn = 0
@@ -116,8 +115,7 @@ class Receive(Command):
     Repeated under the same request id it is answered with the same leases, as long as they last.
     """
 
-    opcode: ClassVar[int] = 30
-    reply: ClassVar[type[Reply]] = Delivered
+    opcode, reply = 30, Delivered
     count: int = 1
     wait_ms: int = 0
 
@@ -125,7 +123,7 @@ class Receive(Command):
 class CancelReceive(Command):
     """Answer the pending receive with this request id now, with nothing, unless it is answered already."""
 
-    opcode: ClassVar[int] = 36
+    opcode = 36
     request: int
     release: bool = False
     """Also give back the messages of the answer: it was lost, or comes too late."""
@@ -150,8 +148,7 @@ class Subscribe(Command):
     right.
     """
 
-    opcode: ClassVar[int] = 31
-    reply: ClassVar[type[Reply]] = Subscribed
+    opcode, reply = 31, Subscribed
     subscription: int
     prefetch: int
     renew: list[int] = []
@@ -165,7 +162,7 @@ class Subscribe(Command):
 class Unsubscribe(Command):
     """End a subscription. Its leases stay until they are settled, released or expire."""
 
-    opcode: ClassVar[int] = 32
+    opcode = 32
     subscription: int
     holds: list[int] | None = None
     """The leases of this subscription that the client holds: the others are given back. None: nothing is given back."""
@@ -174,13 +171,13 @@ class Unsubscribe(Command):
 class Heartbeat(Command):
     """Show that the client lives. Sent to a queue where it holds leases but has no subscription."""
 
-    opcode: ClassVar[int] = 34
+    opcode = 34
 
 
 class Goodbye(Command):
     """Take leave: all messages that the client has not settled on this shard go back, without counting as failed attempts."""
 
-    opcode: ClassVar[int] = 35
+    opcode = 35
     taken: Fences = []
     """At-most-once deliveries that the application has, and whose acks were not confirmed: they are not delivered again."""
 
@@ -207,8 +204,7 @@ class Settled(Reply):
 class Settle(Command):
     """Settle deliveries of the queue of the routing key. Repeating one gives the first answer again."""
 
-    opcode: ClassVar[int] = 40
-    reply: ClassVar[type[Reply]] = Settled
+    opcode, reply = 40, Settled
     verb: int
     fences: Fences
     error: str = ""
@@ -226,8 +222,7 @@ class Extended(Reply):
 class Extend(Command):
     """Set the end of the named deliveries' leases to ``duration_ms`` from now."""
 
-    opcode: ClassVar[int] = 41
-    reply: ClassVar[type[Reply]] = Extended
+    opcode, reply = 41, Extended
     fences: Fences
     duration_ms: int
 
@@ -249,8 +244,7 @@ class Reserve(Command):
     is taken gives the same answer. When it expires its messages are given back, without a failed attempt.
     """
 
-    opcode: ClassVar[int] = 42
-    reply: ClassVar[type[Reply]] = Reserved
+    opcode, reply = 42, Reserved
     reservation: str
     part: int
     count: int
@@ -261,8 +255,7 @@ class Reserve(Command):
 class FetchReserved(Command):
     """Ask for the messages of a part of a reservation, as often as needed."""
 
-    opcode: ClassVar[int] = 43
-    reply: ClassVar[type[Reply]] = Delivered
+    opcode, reply = 43, Delivered
     reservation: str
     part: int
 
@@ -270,8 +263,7 @@ class FetchReserved(Command):
 class RenewReservation(Command):
     """Set the end of a reservation to ``timeout_ms`` from now. One that is over has no parts."""
 
-    opcode: ClassVar[int] = 44
-    reply: ClassVar[type[Reply]] = Reserved
+    opcode, reply = 44, Reserved
     reservation: str
     timeout_ms: int
 
@@ -285,7 +277,6 @@ class ReservationEnded(Reply):
 class EndReservation(Command):
     """Settle all messages that a reservation holds of a queue: ``verb`` 1 acks them, 5 gives them back."""
 
-    opcode: ClassVar[int] = 45
-    reply: ClassVar[type[Reply]] = ReservationEnded
+    opcode, reply = 45, ReservationEnded
     reservation: str
     verb: int = 1

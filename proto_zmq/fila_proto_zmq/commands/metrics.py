@@ -1,7 +1,5 @@
 """All counters at one moment."""
 
-from typing import ClassVar
-
 from fila_proto_zmq.commands.cluster import ClusterStatus
 from fila_proto_zmq.commands.hosts import HostWorker
 from fila_proto_zmq.commands.queues import QueueInfo
@@ -154,5 +152,4 @@ class Metrics(Reply):
 class GetMetrics(Command):
     """Ask for all counters. The router asks every worker that is up, and leaves out those that do not answer."""
 
-    opcode: ClassVar[int] = 61
-    reply: ClassVar[type[Reply]] = Metrics
+    opcode, reply = 61, Metrics

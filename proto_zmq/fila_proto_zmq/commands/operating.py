@@ -1,7 +1,5 @@
 """Questions of operators to a running cluster: the administrative acts, and the connections."""
 
-from typing import ClassVar
-
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
 
 
@@ -37,8 +35,7 @@ class ActList(Reply):
 class ListActs(Command):
     """Ask for the latest administrative acts that the router remembers."""
 
-    opcode: ClassVar[int] = 62
-    reply: ClassVar[type[Reply]] = ActList
+    opcode, reply = 62, ActList
     limit: int = 100
     """1 to 1,000."""
 
@@ -76,8 +73,7 @@ class ConnectionList(Reply):
 class ListConnections(Command):
     """Ask for the clients that have greeted, by name. A worker that does not answer in a second is left out."""
 
-    opcode: ClassVar[int] = 63
-    reply: ClassVar[type[Reply]] = ConnectionList
+    opcode, reply = 63, ConnectionList
     after: str = ""
     """Only those after this name, the last one of the page before."""
     limit: int = 100
@@ -87,7 +83,7 @@ class ListConnections(Command):
 class CloseConnection(Command):
     """End a client's session everywhere: its leases go back, uncounted, and it gets nothing more. It may greet again."""
 
-    opcode: ClassVar[int] = 67
+    opcode = 67
     client: str
     """Its name, 8 hex digits."""
 
@@ -111,15 +107,14 @@ class ClientsDescribed(Reply):
 class DescribeClients(Command):
     """Ask a worker what these clients have there."""
 
-    opcode: ClassVar[int] = 88
-    reply: ClassVar[type[Reply]] = ClientsDescribed
+    opcode, reply = 88, ClientsDescribed
     clients: list[bytes]
 
 
 class EndClient(Command):
     """End the leases and subscriptions that a client has at a worker. Not answered if its request is 0."""
 
-    opcode: ClassVar[int] = 89
+    opcode = 89
     client: bytes
 
 
@@ -149,8 +144,7 @@ class BackupParts(Reply):
 class BeginBackup(Command):
     """Stop transfers between shards, and prepare for the cut. They continue if this is not repeated for 5 s."""
 
-    opcode: ClassVar[int] = 64
-    reply: ClassVar[type[Reply]] = BackupParts
+    opcode, reply = 64, BackupParts
     backup: str
     """A name that no other backup has: 8 to 64 of ``A-Z a-z 0-9 -``."""
 
@@ -158,8 +152,7 @@ class BeginBackup(Command):
 class CutBackup(Command):
     """Make a checkpoint of each shard. Ask for it when all shards of the cluster are ready."""
 
-    opcode: ClassVar[int] = 65
-    reply: ClassVar[type[Reply]] = BackupParts
+    opcode, reply = 65, BackupParts
     backup: str
 
 
@@ -169,8 +162,7 @@ class KeepBackup(Command):
     The first answer says whether all shards ``rested`` until then. Only then is the backup whole.
     """
 
-    opcode: ClassVar[int] = 66
-    reply: ClassVar[type[Reply]] = BackupParts
+    opcode, reply = 66, BackupParts
     backup: str
     for_ms: int
     """At most 60,000; 0: remove them now."""

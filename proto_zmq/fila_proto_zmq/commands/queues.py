@@ -1,7 +1,7 @@
 """Queues: their counters, lists of them; and templates for those that the first enqueue creates."""
 
 from collections.abc import Iterable
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from fila_proto_zmq.commands.config import ConfigChange, SetConfig, UndoConfig
 from fila_proto_zmq.commands.options import QueueOptions
@@ -12,21 +12,21 @@ from fila_proto_zmq.limits import LIST_QUEUES_MAX
 class CreateQueue(Command):
     """Create the queue of the routing key and its dead letter queue."""
 
-    opcode: ClassVar[int] = 10
+    opcode = 10
     options: QueueOptions
 
 
 class DeleteQueue(Command):
     """Delete a queue, its dead letter queue and all their messages."""
 
-    opcode: ClassVar[int] = 11
+    opcode = 11
     force: bool = False
 
 
 class UpdateQueue(Command):
     """Change the options named in ``given`` (field names of :class:`QueueOptions`) to those of ``options``."""
 
-    opcode: ClassVar[int] = 14
+    opcode = 14
     options: QueueOptions
     given: list[str]
 
@@ -34,7 +34,7 @@ class UpdateQueue(Command):
 class Pause(Command):
     """Stop new deliveries of a queue, or of one fairness key; ``paused`` false: resume them."""
 
-    opcode: ClassVar[int] = 16
+    opcode = 16
     paused: bool = True
     fairness_key: str | None = None
 
@@ -103,8 +103,7 @@ class QueueStats(Reply):
 class GetQueueStats(Command):
     """Ask for one queue's statistics, page by page. Keys may come and go between pages: one may come twice."""
 
-    opcode: ClassVar[int] = 12
-    reply: ClassVar[type[Reply]] = QueueStats
+    opcode, reply = 12, QueueStats
     start: int = 0
     """``next`` of the page before; 0: the first page."""
 
@@ -122,8 +121,7 @@ class QueueList(Reply):
 class ListQueues(Command):
     """Ask for all queues whose names start with ``prefix``. Routing key empty: the router asks every worker."""
 
-    opcode: ClassVar[int] = 13
-    reply: ClassVar[type[Reply]] = QueueList
+    opcode, reply = 13, QueueList
     prefix: str = ""
     active: bool = False
     """Only those with messages."""
@@ -155,8 +153,7 @@ class Template(Struct):
 class PutTemplate(Command):
     """Set the template of a pattern: a queue's name, or the beginning of names and ``*``. Answered as :class:`SetConfig`."""
 
-    opcode: ClassVar[int] = 46
-    reply: ClassVar[type[Reply]] = ConfigChange
+    opcode, reply = 46, ConfigChange
     pattern: str
     options: QueueOptions
     by: str = ""
@@ -174,16 +171,14 @@ class TemplateList(Reply):
 class GetTemplate(Command):
     """Ask for the template of a pattern (``templates`` is empty if there is none)."""
 
-    opcode: ClassVar[int] = 47
-    reply: ClassVar[type[Reply]] = TemplateList
+    opcode, reply = 47, TemplateList
     pattern: str
 
 
 class ListTemplates(Command):
     """Ask for a page of the templates whose patterns start with ``prefix``."""
 
-    opcode: ClassVar[int] = 48
-    reply: ClassVar[type[Reply]] = TemplateList
+    opcode, reply = 48, TemplateList
     prefix: str = ""
     after: str = ""
     """Only those after this pattern, the last one of the page before."""
@@ -192,8 +187,7 @@ class ListTemplates(Command):
 class DeleteTemplate(Command):
     """Delete the template of a pattern. Queues that it made stay. Answered like :class:`SetConfig`."""
 
-    opcode: ClassVar[int] = 49
-    reply: ClassVar[type[Reply]] = ConfigChange
+    opcode, reply = 49, ConfigChange
     pattern: str
     by: str = ""
     """The name of the API key that asks; the router sets it."""

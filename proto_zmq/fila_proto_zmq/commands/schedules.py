@@ -1,7 +1,7 @@
 """Schedules: messages that the broker enqueues itself, at the times of a cron expression or at an interval."""
 
 from collections.abc import Iterable
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from fila_proto_zmq.commands.messages import Enqueue, Fault
 from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages, names_queue
@@ -59,8 +59,7 @@ class PutSchedule(Command):
     Due times begin now if it is new, or if its cron expression, interval, time zone or jitter differs.
     """
 
-    opcode: ClassVar[int] = 22
-    reply: ClassVar[type[Reply]] = ScheduleFound
+    opcode, reply = 22, ScheduleFound
     queue: Annotated[str, names_queue("produce", "the messages of schedule {}")]
     enqueue: Enqueue
     """One message, without ``due_ms`` and ``after``."""
@@ -79,8 +78,7 @@ class PutSchedule(Command):
 class GetSchedule(Command):
     """Ask for the schedule of the routing key, with its message."""
 
-    opcode: ClassVar[int] = 23
-    reply: ClassVar[type[Reply]] = ScheduleFound
+    opcode, reply = 23, ScheduleFound
 
 
 class ScheduleList(Reply):
@@ -94,8 +92,7 @@ class ScheduleList(Reply):
 class ListSchedules(Command):
     """Ask for all schedules whose names start with ``prefix``. Routing key empty: the router asks every worker."""
 
-    opcode: ClassVar[int] = 24
-    reply: ClassVar[type[Reply]] = ScheduleList
+    opcode, reply = 24, ScheduleList
     prefix: str = ""
     after: str = ""
     """Only those after this name, the last one of the page before."""
@@ -112,8 +109,7 @@ class ScheduleDeleted(Reply):
 class DeleteSchedule(Command):
     """Delete the schedule of the routing key. Enqueued messages stay, one on its way arrives, one that waits is given up."""
 
-    opcode: ClassVar[int] = 25
-    reply: ClassVar[type[Reply]] = ScheduleDeleted
+    opcode, reply = 25, ScheduleDeleted
 
 
 class ScheduleMetrics(Struct):

@@ -1,7 +1,6 @@
 """Commands between the router and its workers."""
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from fila_proto_zmq.commands.cluster import ShardOutage
 from fila_proto_zmq.commands.messages import Enqueue, Fault
@@ -26,8 +25,7 @@ class Register(Command):
     offer.
     """
 
-    opcode: ClassVar[int] = 80
-    reply: ClassVar[type[Reply]] = Registered
+    opcode, reply = 80, Registered
     worker: str
     pid: int
     version: str
@@ -75,8 +73,7 @@ class Pulsed(Reply):
 class Pulse(Command):
     """Show that a worker lives. The router answers with an error if the worker has to register again."""
 
-    opcode: ClassVar[int] = 81
-    reply: ClassVar[type[Reply]] = Pulsed
+    opcode, reply = 81, Pulsed
     rss_bytes: int
     queues: int
     direct_clients: int = 0
@@ -96,7 +93,7 @@ class Pulse(Command):
 class Leave(Command):
     """Announce that a worker stops: nothing more is routed to it."""
 
-    opcode: ClassVar[int] = 82
+    opcode = 82
 
 
 class ConfigTaken(Reply):
@@ -112,8 +109,7 @@ class PutConfig(Command):
     change it only asks which shards have the version.
     """
 
-    opcode: ClassVar[int] = 83
-    reply: ClassVar[type[Reply]] = ConfigTaken
+    opcode, reply = 83, ConfigTaken
     version: int
     changes: dict[str, str | None]
     whole: bool = False
@@ -148,7 +144,7 @@ class TokenWant(Struct):
 class Tokens(Command):
     """Ask for tokens and report the use of earlier ones. Not answered: :class:`Grants` follow."""
 
-    opcode: ClassVar[int] = 84
+    opcode = 84
     shard: int
     session: int
     """A new session starts with no tokens and totals of 0."""
@@ -170,7 +166,7 @@ class Grant(Struct):
 class Grants(Command):
     """Grant tokens, in millionths. ``levels``: ``(key, level, rate, burst)`` of the buckets, the rate a millisecond."""
 
-    opcode: ClassVar[int] = 85
+    opcode = 85
     shard: int
     session: int
     grants: list[Grant]
@@ -183,7 +179,7 @@ class Park(Command):
     Only a request with an id is answered: by a worker once it has parked them, by the router once all other workers have.
     """
 
-    opcode: ClassVar[int] = 86
+    opcode = 86
     parks: dict[str, int]
 
 
@@ -216,7 +212,7 @@ class TransferMessages(Command):
     ``since`` have ended.
     """
 
-    opcode: ClassVar[int] = 90
+    opcode = 90
     to_shard: int
     from_shard: int
     first: int
@@ -228,7 +224,7 @@ class TransferMessages(Command):
 class MessagesTransferred(Command):
     """Confirm that a stream's messages up to ``last`` are durable on ``from_shard``; the sender keeps the ``refused``."""
 
-    opcode: ClassVar[int] = 91
+    opcode = 91
     to_shard: int
     from_shard: int
     last: int
@@ -241,7 +237,7 @@ class MessagesTransferred(Command):
 class Appoint(Command):
     """Ask whether this queue exists; if so, it takes dead letters of other queues from then on."""
 
-    opcode: ClassVar[int] = 92
+    opcode = 92
     to_shard: int
     from_shard: int
     ticket: int
@@ -251,7 +247,7 @@ class Appoint(Command):
 class Appointed(Command):
     """The answer to :class:`Appoint`."""
 
-    opcode: ClassVar[int] = 93
+    opcode = 93
     to_shard: int
     from_shard: int
     ticket: int
