@@ -9,6 +9,7 @@ flood the log.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -184,14 +185,12 @@ class Audit:
         return len(self._open)
 
 
+@dataclass(slots=True)
 class _Group:
     """Acts that are one entry. ``act``: that entry; None: it was taken."""
 
-    __slots__ = ("act", "since_ms")
-
-    def __init__(self, since_ms: int) -> None:
-        self.since_ms = since_ms
-        self.act: wire.Act | None = None
+    since_ms: int
+    act: wire.Act | None = None
 
 
 class Trail:

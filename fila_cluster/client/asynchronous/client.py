@@ -8,7 +8,6 @@ from random import Random
 from typing import Any, Literal, Self
 
 from fila_cluster.client import checks
-from fila_cluster.client.asynchronous.administration import AsyncAdministration
 from fila_cluster.client.asynchronous.consuming import AsyncConsuming, AsyncDeliveryOwner
 from fila_cluster.client.asynchronous.message_batches import AsyncMessageBatch
 from fila_cluster.client.asynchronous.producer import AsyncProducer
@@ -33,7 +32,7 @@ from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import FilaError
 
 
-class AsyncClient(AsyncConsuming, AsyncAdministration, AsyncScheduling):
+class AsyncClient(AsyncConsuming, AsyncScheduling):
     """A connection to a broker for asyncio programs; it belongs to the event loop that first uses it.
 
     Calls are awaited and may run concurrently: calls of one tick of the loop travel together, so

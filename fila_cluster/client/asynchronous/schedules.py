@@ -1,20 +1,18 @@
 """The calls about schedules."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, Unpack
+from typing import Unpack
 
+from fila_cluster.client.asynchronous.administration import AsyncAdministration
 from fila_cluster.client.calls import schedules
-from fila_cluster.client.calls.request import Request, Steps
+from fila_cluster.client.calls.request import Request
 from fila_cluster.client.message import BytesLike, Message, ScheduledOptions
 from fila_cluster.client.schedule import Schedule, schedule
 from fila_proto_zmq import commands
-from fila_proto_zmq.commands import Command
 from fila_proto_zmq.names import check_schedule_name
 
-T = TypeVar("T")
 
-
-class AsyncScheduling:
+class AsyncScheduling(AsyncAdministration):
     """The calls of an :class:`AsyncClient` about schedules."""
 
     async def put_schedule(
@@ -90,10 +88,3 @@ class AsyncScheduling:
         """
         deleted: commands.ScheduleDeleted = await self.request(Request(check_schedule_name(name), commands.DeleteSchedule()))
         return deleted.existed
-
-    async def request(self, command: Command | Request) -> Any:
-        """Send a command of the protocol, and return its reply."""
-        raise NotImplementedError
-
-    async def _walk(self, steps: Steps[T]) -> T:
-        raise NotImplementedError

@@ -10,7 +10,6 @@ from random import Random
 from typing import Any, Literal, Self
 
 from fila_cluster.client import checks
-from fila_cluster.client.blocking.administration import Administration
 from fila_cluster.client.blocking.consuming import Consuming, DeliveryOwner
 from fila_cluster.client.blocking.message_batches import MessageBatch
 from fila_cluster.client.blocking.producer import Producer
@@ -35,7 +34,7 @@ from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import FilaError
 
 
-class Client(Consuming, Administration, Scheduling):
+class Client(Consuming, Scheduling):
     """A connection to a broker for programs that block. Thread-safe: share one among threads.
 
     It connects, and reconnects, by itself; every call answers or raises within ``timeout`` seconds (plus ``wait``, where

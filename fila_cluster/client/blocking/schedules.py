@@ -3,20 +3,18 @@
 """The calls about schedules."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, Unpack
+from typing import Unpack
 
+from fila_cluster.client.blocking.administration import Administration
 from fila_cluster.client.calls import schedules
-from fila_cluster.client.calls.request import Request, Steps
+from fila_cluster.client.calls.request import Request
 from fila_cluster.client.message import BytesLike, Message, ScheduledOptions
 from fila_cluster.client.schedule import Schedule, schedule
 from fila_proto_zmq import commands
-from fila_proto_zmq.commands import Command
 from fila_proto_zmq.names import check_schedule_name
 
-T = TypeVar("T")
 
-
-class Scheduling:
+class Scheduling(Administration):
     """The calls of an :class:`Client` about schedules."""
 
     def put_schedule(
@@ -92,10 +90,3 @@ class Scheduling:
         """
         deleted: commands.ScheduleDeleted = self.request(Request(check_schedule_name(name), commands.DeleteSchedule()))
         return deleted.existed
-
-    def request(self, command: Command | Request) -> Any:
-        """Send a command of the protocol, and return its reply."""
-        raise NotImplementedError
-
-    def _walk(self, steps: Steps[T]) -> T:
-        raise NotImplementedError

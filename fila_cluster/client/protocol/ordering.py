@@ -23,6 +23,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -78,18 +79,16 @@ class Chunk(Pending[Enqueued]):
         return not cut
 
 
+@dataclass(slots=True)
 class Surroundings:
     """The parts of a session that senders and producers use. ``senders`` are those that have chunks."""
 
-    __slots__ = ("now", "random", "senders", "start", "timeout_s", "timers")
-
-    def __init__(self, start: StartCall, timers: Timers, random: Random, timeout_s: float, now: Callable[[], float]) -> None:
-        self.start = start
-        self.timers = timers
-        self.random = random
-        self.timeout_s = timeout_s
-        self.now = now
-        self.senders: dict[OrderedSender, None] = {}
+    start: StartCall
+    timers: Timers
+    random: Random
+    timeout_s: float
+    now: Callable[[], float]
+    senders: "dict[OrderedSender, None]" = field(default_factory=dict)
 
 
 class OrderedSender:

@@ -152,15 +152,13 @@ class _Frame:
             settling.frames_left += 1
 
 
+@dataclass(slots=True)
 class _Nacks:
     """The frames of nacks of one queue that are under way: ``calls`` and their places among all that were ``sent``."""
 
-    __slots__ = ("calls", "progress_at", "sent")
-
-    def __init__(self, now: float) -> None:
-        self.calls: dict[PendingCall, int] = {}
-        self.sent = 0
-        self.progress_at = now
+    progress_at: float
+    calls: dict[PendingCall, int] = field(default_factory=dict)
+    sent: int = 0
 
 
 class Settler:

@@ -3,20 +3,19 @@
 import heapq
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 
 _STALE_MIN = 64
 """Cancelled timers are dropped together, once there are so many and they are the larger part."""
 
 
+@dataclass(slots=True, eq=False)
 class SessionTimer:
     """One date. ``then`` is None once it is over."""
 
-    __slots__ = ("then", "when")
-
-    def __init__(self, when: float, then: Callable[[], object]) -> None:
-        self.when = when
-        self.then: Callable[[], object] | None = then
+    when: float
+    then: Callable[[], object] | None
 
 
 class Timers:

@@ -220,7 +220,7 @@ class BrokerConnection:
 
     def replace(self, call: PendingCall, shard: ShardRoute) -> None:
         """Send a call again that a worker refused because it does not have the shard; ask the router who has it."""
-        self.routes.unplace(shard)
+        self.routes.place(shard, None)
         if not self._asks_placement and self.welcome is not None:
             self._asks_placement = True
             question = PendingCall(

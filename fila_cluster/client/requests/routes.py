@@ -10,6 +10,7 @@ Until then its calls wait, for ``TURNING_S`` at most; if that is not enough, the
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from fila_cluster.client.requests.call import PendingCall
@@ -34,6 +35,7 @@ _UNORDERED: Final = (Receive, Reserve)
 """Calls that may wait for long, and whose order with others means nothing."""
 
 
+@dataclass(slots=True, eq=False)
 class ShardRoute:
     """The route to one shard.
 
@@ -42,15 +44,12 @@ class ShardRoute:
     when they may next.
     """
 
-    __slots__ = ("direct", "number", "routed", "stay_until", "turn_by", "used")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.direct: DirectWay | None = None
-        self.used: Way | None = None
-        self.routed = 0
-        self.turn_by = math.inf
-        self.stay_until = -math.inf
+    number: int
+    direct: DirectWay | None = None
+    used: Way | None = None
+    routed: int = 0
+    turn_by: float = math.inf
+    stay_until: float = -math.inf
 
 
 class Routes:
@@ -91,14 +90,11 @@ class Routes:
             way.tags = {number: epoch_tag(epoch) for number, epoch in view.shards}
             directs.update(dict.fromkeys(way.tags, way))
         for shard in self._shards:
-            self._place(shard, directs.get(shard.number))
+            self.place(shard, directs.get(shard.number))
         return gone
 
-    def unplace(self, shard: ShardRoute) -> None:
-        """Note that a shard is not where the placement says."""
-        self._place(shard, None)
-
-    def _place(self, shard: ShardRoute, way: DirectWay | None) -> None:
+    def place(self, shard: ShardRoute, way: DirectWay | None) -> None:
+        """Note where a shard is; None: not where the placement says."""
         if shard.direct is not way:
             shard.direct = way
             shard.turn_by = math.inf
