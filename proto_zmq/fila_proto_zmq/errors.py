@@ -5,6 +5,7 @@ text says what was wrong, with which value, and what to do about it.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 
@@ -25,17 +26,7 @@ class FilaError(Exception):
         self.details: dict[str, Any] = dict(details or {})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.retry_after, self.details)
-
-
-def _rebuild(kind: type[FilaError], message: str, retry_after: float | None, details: Mapping[str, Any]) -> FilaError:
-    return kind(message, retry_after=retry_after, details=details)
-
-
-def _rebuild_batch(
-    message: str, results: Sequence[Any], retry_after: float | None, details: Mapping[str, Any]
-) -> "BatchError":
-    return BatchError(message, results, retry_after=retry_after, details=details)
+        return partial(type(self), retry_after=self.retry_after, details=self.details), (self.message,)
 
 
 class QueueNotFoundError(FilaError):
@@ -182,7 +173,8 @@ class BatchError(FilaError):
         self.results = list(results)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_batch, (self.message, self.results, self.retry_after, self.details)
+        made = partial(BatchError, retry_after=self.retry_after, details=self.details)
+        return made, (self.message, self.results)
 
 
 _KINDS: list[type[FilaError]] = [FilaError, *FilaError.__subclasses__()]

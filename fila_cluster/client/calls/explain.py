@@ -78,7 +78,8 @@ class Explaining:
     def _outage(self, workers: list[commands.WorkerStatus], trouble: Risk | None = None) -> Explanation:
         assert self._down is not None
         shard = self._down.details["shard"]
-        owner = next((worker for worker in workers if shard in _held(worker)), None)
+        holders = (each for each in workers if shard in {*each.shards, *(outage.shard for outage in each.outages)})
+        owner = next(holders, None)
         which = f": worker {owner.name!r} (pid {owner.pid}) is {owner.state}" if owner else ""
         text = (
             f"shard {shard} of queue {self._asked.queue!r} had no live worker{which}; "
@@ -97,8 +98,3 @@ class Explaining:
         details |= {"shard_state": outage, "reason": self._down.details.get("reason")} if outage is not None else {}
         details |= {"shard_state": trouble.code} if trouble is not None else {}
         return Explanation(UNKNOWN, [Reason(ReasonCode.SHARD_DOWN.value, text, None, details)], None, None)
-
-
-def _held(worker: commands.WorkerStatus) -> list[int]:
-    """Return the shards that a worker serves, or is to serve."""
-    return worker.shards + [outage.shard for outage in worker.outages]

@@ -107,20 +107,12 @@ def settlement_of(how: Any) -> Settlement:
     )
 
 
-def _retry(after: Any) -> Settlement:
-    return settlement(Verb.RETRY, after_ms=checks.milliseconds("after", after, DELAY_MS_MAX))
-
-
-def _defer(retry_after: Any) -> Settlement:
-    return settlement(Verb.DEFER, after_ms=checks.positive_milliseconds("retry_after", retry_after, DELAY_MS_MAX))
-
-
 _PLAIN = {"ack": ACK, "nack": settlement(Verb.NACK), "retry": settlement(Verb.RETRY), "fail": settlement(Verb.FAIL)}
 _WITH_ARGUMENT: dict[str, Callable[[Any], Settlement]] = {
     "nack": partial(settlement, Verb.NACK),
     "fail": partial(settlement, Verb.FAIL),
-    "retry": _retry,
-    "defer": _defer,
+    "retry": lambda after: settlement(Verb.RETRY, after_ms=checks.milliseconds("after", after, DELAY_MS_MAX)),
+    "defer": lambda after: settlement(Verb.DEFER, after_ms=checks.positive_milliseconds("retry_after", after, DELAY_MS_MAX)),
 }
 
 

@@ -300,10 +300,6 @@ class Pump:
 
     # --- inside: all of it under the lock, except for the sleeping ----------------------------------------------------
 
-    @property
-    def _is_ticked(self) -> bool:
-        return self._inside is not None and self._inside.is_kept
-
     def _new_poller(self) -> "select.poll":
         poller = select.poll()
         poller.register(self._bell.descriptor, select.POLLIN)
@@ -331,7 +327,8 @@ class Pump:
             now, ready = self._now(), None
         if self._leader_wakes_at > -math.inf and self._session.next_deadline() < self._leader_wakes_at:
             self._bell.ring()
-        if self._session.heartbeat_at < self._heartbeat.wakes_at and not self._is_ticked:
+        ticked = self._inside is not None and self._inside.is_kept
+        if self._session.heartbeat_at < self._heartbeat.wakes_at and not ticked:
             self._heartbeat.wake_at(self._session.heartbeat_at)
 
     def _take_place(self, pending: Pending[Any], now: float) -> "int | _Follower":

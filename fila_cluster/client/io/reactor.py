@@ -216,14 +216,11 @@ class Reactor:
     def _take_in(self, descriptor: int) -> None:
         self._exchange((descriptor,))
 
-    def _take_in_all(self) -> None:
-        self._exchange(None)
-
     def _exchange(self, ready: Collection[int] | None = ()) -> None:
         if self.closed or self._loop is None or self._links is None or self._links.closed:
             return
         if self._links.exchange(self._session, self._now(), ready):
-            self._loop.call_soon(self._take_in_all)  # the descriptors do not report the frames that are left
+            self._loop.call_soon(self._exchange, None)  # the descriptors do not report the frames that are left
         due = self._session.next_deadline()
         if due < self._timer_at:
             self._set_timer(self._loop, due)

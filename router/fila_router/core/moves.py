@@ -96,7 +96,7 @@ class Moves(RouterFeature):
                 f"shard {shard} has copies on several hosts, which agree by themselves where it is led: "
                 "to have a worker lead nothing, run `fila-cluster drain WORKER`"
             )
-        move = self._move_of(shard)
+        move = next((each for each in self._open.values() if each.shard == shard), None)
         if move is None and table.owners[shard] is target and target.routable:
             return Done()
         self._check_fit(target)
@@ -183,9 +183,6 @@ class Moves(RouterFeature):
             if other is not worker and other.routable and not other.draining and _share_a_directory(worker, other)
         ]
         return sorted(fit, key=lambda other: (len(self._table.shards_of(other)), other.identity))
-
-    def _move_of(self, shard: int) -> Move | None:
-        return next((move for move in self._open.values() if move.shard == shard), None)
 
     # --- the steps ----------------------------------------------------------------------------------------------------
 
