@@ -14,7 +14,6 @@ from msgspec import inspect
 
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.commands import COMMANDS, Command
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX, VIEW_QUEUES_MAX
 from fila_proto_zmq.names import matches
@@ -174,7 +173,7 @@ class Naming:
     use: str
 
 
-def namings(command: type[Command]) -> list[Naming]:
+def namings(command: type[wire.Command]) -> list[Naming]:
     """Return the fields of a command that name queues."""
     return list(_walk(inspect.type_info(command), ()))
 
@@ -194,8 +193,8 @@ def _walk(found: inspect.Type, path: tuple[str, ...]) -> Iterator[Naming]:
         yield from _walk(found.item_type, path)
 
 
-NAMING: Final[dict[int, tuple[type[Command], list[Naming]]]] = {
-    command.opcode: (command, found) for command in COMMANDS if (found := namings(command))
+NAMING: Final[dict[int, tuple[type[wire.Command], list[Naming]]]] = {
+    command.opcode: (command, found) for command in wire.COMMANDS if (found := namings(command))
 }
 """The commands that name queues, by opcode."""
 

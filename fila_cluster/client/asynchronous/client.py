@@ -15,7 +15,6 @@ from fila_cluster.client.asynchronous.schedules import AsyncScheduling
 from fila_cluster.client.calls import messages
 from fila_cluster.client.calls.batches import BatchTerms
 from fila_cluster.client.calls.request import Request, as_request
-from fila_cluster.client.checks import endpoint_or_default, timeout_seconds
 from fila_cluster.client.io.confirming import LoopConfirmer, Unseen
 from fila_cluster.client.io.reactor import Reactor
 from fila_cluster.client.message import BytesLike, Message
@@ -73,7 +72,7 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         Raises:
             InvalidArgumentError: An argument, or a variable of the environment, is malformed.
         """
-        self.endpoint = endpoint_or_default(endpoint)
+        self.endpoint = checks.endpoint_or_default(endpoint)
         self._owner = AsyncDeliveryOwner(self)
         random = Random()
         rounds = EndpointRounds(parse_endpoints(self.endpoint), random)
@@ -81,7 +80,7 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
             self.endpoint,
             self._owner,
             AsyncDelivery,
-            timeout_s=timeout_seconds(timeout),
+            timeout_s=checks.timeout_seconds(timeout),
             client_version=CLIENT_VERSION,
             random=random,
             api_key=checks.api_key_or_default(api_key),

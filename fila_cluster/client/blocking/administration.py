@@ -14,7 +14,6 @@ from fila_cluster.client.calls.request import Request, Steps
 from fila_cluster.client.explanation import Explanation
 from fila_cluster.client.message import MessageState, MessageView
 from fila_proto_zmq import commands
-from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.limits import ACTS_LISTED_MAX
@@ -414,7 +413,7 @@ class Administration:
         name = checks.plain_text("client", client, "a name that connections() shows")
         self.request(commands.CloseConnection(name))
 
-    def request(self, command: Command | Request) -> Any:
+    def request(self, command: commands.Command | Request) -> Any:
         """Send a command of the protocol, and return its reply."""
         raise NotImplementedError
 

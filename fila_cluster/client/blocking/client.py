@@ -17,7 +17,6 @@ from fila_cluster.client.blocking.schedules import Scheduling
 from fila_cluster.client.calls import messages
 from fila_cluster.client.calls.batches import BatchTerms
 from fila_cluster.client.calls.request import Request, as_request
-from fila_cluster.client.checks import endpoint_or_default, timeout_seconds
 from fila_cluster.client.io.confirming import ThreadConfirmer, Unseen
 from fila_cluster.client.io.pump import Pump
 from fila_cluster.client.message import BytesLike, Message
@@ -72,7 +71,7 @@ class Client(Consuming, Scheduling):
         Raises:
             InvalidArgumentError: An argument, or a variable of the environment, is malformed.
         """
-        self.endpoint = endpoint_or_default(endpoint)
+        self.endpoint = checks.endpoint_or_default(endpoint)
         self._owner = DeliveryOwner(self)
         random = Random()
         rounds = EndpointRounds(parse_endpoints(self.endpoint), random)
@@ -80,7 +79,7 @@ class Client(Consuming, Scheduling):
             self.endpoint,
             self._owner,
             Delivery,
-            timeout_s=timeout_seconds(timeout),
+            timeout_s=checks.timeout_seconds(timeout),
             client_version=CLIENT_VERSION,
             random=random,
             api_key=checks.api_key_or_default(api_key),

@@ -12,7 +12,6 @@ from fila_cluster.client.calls.request import Request
 from fila_cluster.client.explanation import Explanation, Reason, explanation
 from fila_cluster.client.shard_copies import Risk, shard_copies, shard_trouble
 from fila_proto_zmq import commands
-from fila_proto_zmq.commands import ClusterStatus, Explain, GetClusterStatus, GetHosts, HostList
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, MessageNotFoundError, ShardUnavailableError
 from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.outages import BEGINNING, FOLLOWING
@@ -34,7 +33,7 @@ class Explaining:
                 "pass one of them, or neither"
             )
         wanted = None if message_id is None else parse_id(message_id)
-        self._next: Request | None = Request(name, Explain(wanted, checks.only_fairness_key(fairness_key)))
+        self._next: Request | None = Request(name, commands.Explain(wanted, checks.only_fairness_key(fairness_key)))
         self._asked = self._next
         self._not_found: MessageNotFoundError | None = None
         self._down: ShardUnavailableError | None = None
@@ -44,11 +43,11 @@ class Explaining:
         request, self._next = self._next, None
         return request
 
-    def answered(self, reply: commands.Explained | ClusterStatus | HostList) -> None:
+    def answered(self, reply: commands.Explained | commands.ClusterStatus | commands.HostList) -> None:
         """Take in the answer to it."""
-        if isinstance(reply, HostList):
+        if isinstance(reply, commands.HostList):
             self.result = self._without_leader(reply)
-        elif isinstance(reply, ClusterStatus):
+        elif isinstance(reply, commands.ClusterStatus):
             self.result = self._outage(reply.workers)
         else:
             self.result = explanation(reply)
@@ -60,7 +59,7 @@ class Explaining:
         elif isinstance(error, ShardUnavailableError) and "shard" in error.details:
             self._down = error
             led_elsewhere = error.details.get("state") in {FOLLOWING, BEGINNING}
-            self._next = Request("", GetHosts() if led_elsewhere else GetClusterStatus())
+            self._next = Request("", commands.GetHosts() if led_elsewhere else commands.GetClusterStatus())
         elif isinstance(error, MessageNotFoundError) and self._not_found is not None:
             raise self._not_found
         elif isinstance(error, MessageNotFoundError) and "dead_letters" in error.details:
@@ -69,7 +68,7 @@ class Explaining:
         else:
             raise error
 
-    def _without_leader(self, hosts: HostList) -> Explanation:
+    def _without_leader(self, hosts: commands.HostList) -> Explanation:
         assert self._down is not None
         shard = self._down.details["shard"]
         copies = shard_copies(views.hosts(hosts))

@@ -7,7 +7,6 @@ from typing import Any, Literal, TypedDict, cast
 from fila_cluster.client import checks
 from fila_cluster.client.calls.request import AsksLater, Listing, Paging, Request
 from fila_proto_zmq import commands
-from fila_proto_zmq.commands import QUEUE_OPTIONS, Option
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import SCRIPT_BYTES_MAX
 
@@ -39,7 +38,7 @@ class QueueOptions(TypedDict, total=False):
     """Bytes that one run of a script may use. Default: the broker's."""
 
 
-def _script(option: Option, value: Any) -> str:
+def _script(option: commands.Option, value: Any) -> str:
     text = checks.plain_text(option.name, value, f"a Lua script that defines {option.name}(msg)")
     length = len(text.encode())
     if length > SCRIPT_BYTES_MAX:
@@ -47,18 +46,18 @@ def _script(option: Option, value: Any) -> str:
     return text
 
 
-def _queue(option: Option, value: Any) -> str:
+def _queue(option: commands.Option, value: Any) -> str:
     policy = checks.plain_text(option.name, value, f"{', '.join(map(repr, option.choices))} or the name of a queue")
     return policy if policy in option.choices else checks.queue_name(policy)
 
 
-def _choice(option: Option, value: Any) -> str:
+def _choice(option: commands.Option, value: Any) -> str:
     if value not in option.choices:
         raise InvalidArgumentError(f"{option.name}={checks.shown(value)}: pass {' or '.join(map(repr, option.choices))}")
     return str(value)
 
 
-def _wire_value(option: Option, value: Any) -> Any:
+def _wire_value(option: commands.Option, value: Any) -> Any:
     """Return a value as it travels. :class:`InvalidArgumentError` if it is not valid."""
     if option.bounds is None:
         return {"script": _script, "queue": _queue, "choice": _choice}[option.kind](option, value)
@@ -73,8 +72,8 @@ def encode(given: Mapping[str, Any]) -> tuple[commands.QueueOptions, list[str]]:
     options = commands.QueueOptions()
     fields = []
     for name, value in given.items():
-        if (option := QUEUE_OPTIONS.get(name)) is None:
-            raise TypeError(f"a queue has no option {name!r}; there are {', '.join(QUEUE_OPTIONS)}")
+        if (option := commands.QUEUE_OPTIONS.get(name)) is None:
+            raise TypeError(f"a queue has no option {name!r}; there are {', '.join(commands.QUEUE_OPTIONS)}")
         fields.append(option.field)
         if value is not None:
             setattr(options, option.field, _wire_value(option, value))
@@ -83,7 +82,7 @@ def encode(given: Mapping[str, Any]) -> tuple[commands.QueueOptions, list[str]]:
 
 def decode(options: commands.QueueOptions) -> QueueOptions:
     """Return the options that are not the defaults, as :func:`encode` takes them."""
-    values = ((option, getattr(options, option.field)) for option in QUEUE_OPTIONS.values())
+    values = ((option, getattr(options, option.field)) for option in commands.QUEUE_OPTIONS.values())
     given = {each.name: value / 1000 if each.kind == "duration" else value for each, value in values if value is not None}
     return cast(QueueOptions, given)
 

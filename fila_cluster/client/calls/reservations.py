@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from fila_cluster.client.calls.request import AsksAhead, Request
 from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq import commands
-from fila_proto_zmq.commands import BrowseView, Command, MessageView, OpenView, Verb, ViewBrowsed, ViewedQueue, ViewOpened
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, DELIVERY_MESSAGES_MAX
 
@@ -69,19 +68,19 @@ class Reservations:
 
     def ack(self, name: str, queues: Iterable[str]) -> int:
         """Ack all messages of a reservation; return how many. 0: it was over."""
-        return self._end(name, queues, Verb.ACK)
+        return self._end(name, queues, commands.Verb.ACK)
 
     def give_back(self, name: str, queues: Iterable[str]) -> int:
         """Put a reservation's messages in line again, without a failed attempt; return how many."""
-        return self._end(name, queues, Verb.RELEASE)
+        return self._end(name, queues, commands.Verb.RELEASE)
 
-    def _end(self, name: str, queues: Iterable[str], verb: Verb) -> int:
+    def _end(self, name: str, queues: Iterable[str], verb: commands.Verb) -> int:
         replies: list[commands.ReservationEnded | None] = self._ask_all(
             [(queue, commands.EndReservation(name, verb)) for queue in queues]
         )
         return sum(reply.count for reply in replies if reply)
 
-    def _ask_all(self, calls: Sequence[tuple[str, Command]]) -> list[Any]:
+    def _ask_all(self, calls: Sequence[tuple[str, commands.Command]]) -> list[Any]:
         """Return the answers in order; None for a queue that is gone, with its reserved messages."""
         answers: list[Any] = []
         for start in range(0, len(calls), CALLS_MAX):
@@ -114,17 +113,17 @@ class ShardViews:
     def __init__(self, client: AsksAhead) -> None:
         self._client = client
 
-    def open(self, view: str, queues: Sequence[str], range_messages: int, idle_s: float) -> list[ViewedQueue]:
+    def open(self, view: str, queues: Sequence[str], range_messages: int, idle_s: float) -> list[commands.ViewedQueue]:
         """Take a snapshot of queues that share a shard, under a new name; return those that exist. It closes by itself."""
-        command = OpenView(view, list(queues), range_messages, round(idle_s * 1000))
-        opened: ViewOpened = self._client.outcome(self._client.start(Request(queues[0], command)))
+        command = commands.OpenView(view, list(queues), range_messages, round(idle_s * 1000))
+        opened: commands.ViewOpened = self._client.outcome(self._client.start(Request(queues[0], command)))
         return opened.queues
 
     def pages(
         self, view: str, stretch: KeyRange, *, fairness_keys: Sequence[str] | None = None, states: Sequence[str] | None = None
-    ) -> Iterator[list[MessageView]]:
+    ) -> Iterator[list[commands.MessageView]]:
         """Yield a part of a queue as it was, page by page; the next page is on its way while the caller reads one."""
-        command = BrowseView(
+        command = commands.BrowseView(
             view,
             BROWSE_MESSAGES_MAX,
             None,
@@ -135,7 +134,7 @@ class ShardViews:
         )
         under_way: PendingCall | None = self._client.start(Request(stretch.queue, command))
         while under_way is not None:
-            page: ViewBrowsed = self._client.outcome(under_way)
+            page: commands.ViewBrowsed = self._client.outcome(under_way)
             under_way = None
             if page.next is not None:
                 command.start = page.next
