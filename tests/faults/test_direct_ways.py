@@ -14,7 +14,7 @@ import pytest
 
 from fila_cluster import Client
 from fila_cluster.client.io.wire import Wire
-from fila_cluster.client.requests.way import DirectWay
+from fila_cluster.client.requests.routes import DirectWay
 from fila_proto_zmq.frames import epoch_tag
 from fila_router.core.worker_state import SILENCE_MS_MAX
 from tests.support.cluster.client_records import Books, Load

@@ -13,7 +13,7 @@ from fila_cluster.client.asynchronous.message_batches import AsyncMessageBatch
 from fila_cluster.client.asynchronous.producer import AsyncProducer
 from fila_cluster.client.asynchronous.schedules import AsyncScheduling
 from fila_cluster.client.calls import messages
-from fila_cluster.client.calls.batches import BatchTerms
+from fila_cluster.client.calls.messages import BatchTerms
 from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.io.confirming import LoopConfirmer, Unseen
 from fila_cluster.client.io.reactor import Reactor

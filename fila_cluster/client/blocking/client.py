@@ -15,7 +15,7 @@ from fila_cluster.client.blocking.message_batches import MessageBatch
 from fila_cluster.client.blocking.producer import Producer
 from fila_cluster.client.blocking.schedules import Scheduling
 from fila_cluster.client.calls import messages
-from fila_cluster.client.calls.batches import BatchTerms
+from fila_cluster.client.calls.messages import BatchTerms
 from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.io.confirming import ThreadConfirmer, Unseen
 from fila_cluster.client.io.pump import Pump

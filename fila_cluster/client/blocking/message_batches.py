@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from fila_cluster.client.calls.batches import BatchTerms, check_open, only_error
+from fila_cluster.client.calls.messages import BatchTerms, check_open, only_error
 from fila_cluster.client.message import BytesLike, EnqueueOptions, Message
 from fila_proto_zmq.errors import BatchError, FilaError
 

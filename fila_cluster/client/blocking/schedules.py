@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Unpack
 
 from fila_cluster.client.blocking.administration import Administration
-from fila_cluster.client.calls import schedules
 from fila_cluster.client.calls.request import Request
 from fila_cluster.client.message import BytesLike, Message, ScheduledOptions
-from fila_cluster.client.schedule import Schedule, schedule
+from fila_cluster.client.schedule import Schedule, listed_schedules, put_schedule, schedule
 from fila_proto_zmq import commands
 from fila_proto_zmq.names import check_schedule_name
 
@@ -49,7 +48,7 @@ class Scheduling(Administration):
                 ``"once"`` the last one, ``"all"`` each.
             jitter: The most seconds between a due time and its message. The broker chooses them for each due time.
         """
-        request = schedules.put_schedule(
+        request = put_schedule(
             name,
             queue,
             Message(payload, headers, **options),
@@ -78,7 +77,7 @@ class Scheduling(Administration):
         Args:
             prefix: The first characters of the names.
         """
-        return [schedule(view) for view in self._walk(schedules.listed_schedules(prefix))]
+        return [schedule(view) for view in self._walk(listed_schedules(prefix))]
 
     def delete_schedule(self, name: str) -> bool:
         """Delete a schedule; return whether there was one.

@@ -20,7 +20,7 @@ from fila_cluster.client.io.link import FRAMES_PER_EXCHANGE, RouterLink
 from fila_cluster.client.io.wire import Wire
 from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.requests.endpoints import Endpoint, EndpointRounds
-from fila_cluster.client.requests.way import DirectWay
+from fila_cluster.client.requests.routes import DirectWay
 
 
 class Lookup:

@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 
 from fila_cluster.client.protocol.session import ClientSession
-from fila_cluster.client.requests.way import DirectWay
+from fila_cluster.client.requests.routes import DirectWay
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.stream import FrameReader, FrameWriter
 

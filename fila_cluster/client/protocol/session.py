@@ -33,7 +33,7 @@ from fila_cluster.client.protocol.timers import Timers
 from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_cluster.client.requests.connection import PIPE_BYTES_MAX, BrokerConnection
 from fila_cluster.client.requests.open_calls import KEPT_BYTES_MAX
-from fila_cluster.client.requests.way import DirectWay, Way
+from fila_cluster.client.requests.routes import DirectWay, Way
 from fila_proto_zmq import commands
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.errors import FilaError, InvalidFrameError

@@ -14,8 +14,7 @@ from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.errors import FilaError
 
 if TYPE_CHECKING:
-    from fila_cluster.client.requests.routes import ShardRoute
-    from fila_cluster.client.requests.way import Way
+    from fila_cluster.client.requests.routes import ShardRoute, Way
 
 T = TypeVar("T")
 

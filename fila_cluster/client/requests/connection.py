@@ -18,8 +18,7 @@ from random import Random
 
 from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.client.requests.open_calls import KEPT_BYTES_MAX, OpenCalls
-from fila_cluster.client.requests.routes import Routes, ShardRoute
-from fila_cluster.client.requests.way import DirectWay, Way, WayState
+from fila_cluster.client.requests.routes import DirectWay, Routes, ShardRoute, Way, WayState
 from fila_proto_zmq.commands import CancelReceive, DoorView, GetClusterStatus, GetPlacement, Hello, Placement, Welcome
 from fila_proto_zmq.errors import FilaError, PayloadTooLargeError, UnauthenticatedError
 from fila_proto_zmq.frames import VERSIONS, pack_header

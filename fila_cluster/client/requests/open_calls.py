@@ -34,7 +34,7 @@ from fila_proto_zmq.frames import ERROR, Header, check_version
 
 if TYPE_CHECKING:
     from fila_cluster.client.requests.connection import BrokerConnection
-    from fila_cluster.client.requests.way import Way
+    from fila_cluster.client.requests.routes import Way
 
 BACKOFF_S_MIN = 0.05
 BACKOFF_S_MAX = 1.0

@@ -11,7 +11,7 @@ import pytest
 from fila_cluster.client.io.links import ClientLinks
 from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
-from fila_cluster.client.requests.way import WayState
+from fila_cluster.client.requests.routes import WayState
 from fila_proto_zmq.codec import encode_body, encode_reply
 from fila_proto_zmq.commands import PLATE, DoorView, Enqueue, Enqueued, GetQueueStats, Hello, Plate, Welcome
 from fila_proto_zmq.frames import pack_header

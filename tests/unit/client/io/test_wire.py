@@ -12,7 +12,7 @@ import pytest
 
 from fila_cluster import Client
 from fila_cluster.client.io.wire import Wire
-from fila_cluster.client.requests.way import DirectWay, WayState
+from fila_cluster.client.requests.routes import DirectWay, WayState
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import PLATE, Done, DoorView, Hello, Plate, Welcome
 from fila_proto_zmq.errors import FilaError

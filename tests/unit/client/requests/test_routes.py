@@ -6,8 +6,17 @@ from fila_admission.in_flight import interrupted, moved, unavailable
 from fila_cluster.client.protocol.session import GREETING_LOOK_S
 from fila_cluster.client.requests.connection import PLACEMENT_S
 from fila_cluster.client.requests.open_calls import SWEEP_S_MIN
-from fila_cluster.client.requests.routes import LEAVING_S, NAMES_MAX, OPENING_S, RETRY_S_MAX, RETRY_S_MIN, STAY_S, TURNING_S
-from fila_cluster.client.requests.way import DirectWay, WayState
+from fila_cluster.client.requests.routes import (
+    LEAVING_S,
+    NAMES_MAX,
+    OPENING_S,
+    RETRY_S_MAX,
+    RETRY_S_MIN,
+    STAY_S,
+    TURNING_S,
+    DirectWay,
+    WayState,
+)
 from fila_proto_zmq.commands import (
     CancelReceive,
     ClusterStatus,

@@ -1,7 +1,7 @@
 """A session with a router and some workers' doors, all scripted: which way does each frame take, and in which order?"""
 
 from fila_cluster.client.requests.call import PendingCall
-from fila_cluster.client.requests.way import DirectWay, Way, WayState
+from fila_cluster.client.requests.routes import DirectWay, Way, WayState
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (
     PLACEMENT,
