@@ -15,9 +15,8 @@ except ModuleNotFoundError:
         "fila_cluster.outbox needs SQLAlchemy: pip install 'fila-cluster[outbox]'", name="sqlalchemy"
     ) from None
 
-from fila_cluster.outbox.adding import add
 from fila_cluster.outbox.relaying import Turn, relay, relay_turn
 from fila_cluster.outbox.status import Status, status
-from fila_cluster.outbox.table import metadata, outbox
+from fila_cluster.outbox.table import add, metadata, outbox
 
 __all__ = ["Status", "Turn", "add", "metadata", "outbox", "relay", "relay_turn", "status"]

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, case, func, select
 
-from fila_cluster.outbox.sending import in_utc
+from fila_cluster.outbox.relaying import in_utc
 from fila_cluster.outbox.table import REFUSED, SENT, outbox
 
 QUEUES_SHOWN: Final = 100

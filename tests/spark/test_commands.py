@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 
 from fila_cluster import Client, Message, QueueStats
 from fila_cluster.spark.pipelines.drain import Drained, DrainJob, drain
-from fila_cluster.spark.pipelines.load import Loaded, LoadJob, load, source_of
-from fila_cluster.spark.pipelines.mapping import Mapped
+from fila_cluster.spark.pipelines.load import Loaded, LoadJob, Mapped, load, source_of
 from fila_cluster.spark.pipelines.session import PipelineError
 from fila_cluster.spark.report.measures import NOT_ASKED, gather
 from fila_cluster.spark.report.page import page

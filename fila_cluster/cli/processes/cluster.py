@@ -19,10 +19,9 @@ from fila_cluster.cli.shared.invocation import (
 from fila_cluster.cli.shared.parameters import DURATION
 from fila_cluster.run.config.loading import Flags, load
 from fila_cluster.run.config.settings import Address, checked_address
-from fila_cluster.run.supervisor import standalone
 from fila_cluster.run.supervisor.auth import read_token
 from fila_cluster.run.supervisor.endpoints import IN_DATA_DIR, WorkerEndpoint
-from fila_cluster.run.supervisor.up import node, up
+from fila_cluster.run.supervisor.up import node, router, up, worker
 
 
 @click.command()
@@ -150,7 +149,7 @@ def router_command(
 ) -> None:
     """Run a router alone in the foreground; its workers join it with `fila-cluster worker`."""
     settings = load({"server": {"listen_addr": listen, "shards": shards, "data_dir": data_dir}}, config)
-    standalone.router(settings, WorkerEndpoint.parse(worker_listen, "--worker-listen"), insecure=insecure)
+    router(settings, WorkerEndpoint.parse(worker_listen, "--worker-listen"), insecure=insecure)
 
 
 @click.command()
@@ -191,9 +190,9 @@ def worker_command(
     """Run a worker alone in the foreground, for the shards that are kept here."""
     settings = load({"server": {"shards": shards, "data_dir": data_dir}}, config)
     door = None if direct_listen is None else checked_address(direct_listen, "--direct-listen")
-    router, shown = WorkerEndpoint.parse(join, "--join"), name or f"worker-{hosted[0]}"
+    endpoint, shown = WorkerEndpoint.parse(join, "--join"), name or f"worker-{hosted[0]}"
     keys = None if token is None else read_token(token)
-    standalone.worker(settings, router, shown, sorted(set(hosted)), door, keys, insecure=insecure)
+    worker(settings, endpoint, shown, sorted(set(hosted)), door, keys, insecure=insecure)
 
 
 PROCESSES_MAX = 1024

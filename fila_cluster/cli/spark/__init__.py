@@ -5,8 +5,10 @@ import click
 from fila_cluster.cli.root import LazyGroup
 
 COMMANDS = {
-    "load": {"load": "Put the rows of files into a queue."},
-    "drain": {"drain": "Take messages out of queues into files."},
+    "pipelines": {
+        "load": "Put the rows of files into a queue.",
+        "drain": "Take messages out of queues into files.",
+    },
     "report": {"report": "Show a queue's failures, waiting times and shares."},
 }
 

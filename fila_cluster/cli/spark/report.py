@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fila_cluster import Client
-    from fila_cluster.ops.observer.half_hour import HalfHour
+    from fila_cluster.ops.analysis.history import HalfHour
     from fila_cluster.spark.report.content import QueueReport
 
 SHOWN = 5

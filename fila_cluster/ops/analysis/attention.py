@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from fila_cluster.figures import aged, counted
-from fila_cluster.ops.analysis.hosts import hosts_in, risks
+from fila_cluster.ops.analysis.hosts import hosts_in, obstacles, risks
 from fila_cluster.ops.analysis.rates import all_queues
-from fila_cluster.ops.analysis.readiness import obstacles
 from fila_proto_zmq.commands import Metrics, QueueMetrics
 from fila_proto_zmq.names import DEAD_LETTER_SUFFIX, dead_letter_name
 

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
 from fila_cluster.figures import quantile
+from fila_cluster.ops.analysis.hosts import shards_served
 from fila_cluster.ops.analysis.rates import ClusterRates, Rates, WorkerLoad, all_queues, per_second
-from fila_cluster.ops.analysis.readiness import shards_served
 from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, WorkerStatus
 from fila_proto_zmq.commands import QueueInfo as WireQueueInfo
 from fila_proto_zmq.names import dead_letter_name

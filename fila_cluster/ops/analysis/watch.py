@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from fila_cluster.ops.analysis.history import TICK_S, History
-from fila_cluster.ops.analysis.readiness import Obstacle, obstacles, silences, warnings
+from fila_cluster.ops.analysis.hosts import Obstacle, obstacles, silences, warnings
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.errors import FilaError
 

@@ -11,9 +11,8 @@ from fila_cluster import ConfigVersion
 from fila_cluster.errors import FilaError, InvalidConfigError
 from fila_cluster.figures import counted
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
-from fila_cluster.ops.dashboard.shell.feedback import confirm, notify, notify_error, succeeds
 from fila_cluster.ops.dashboard.shell.frame import frame, may_govern
-from fila_cluster.ops.dashboard.shell.live import Look, keep_live
+from fila_cluster.ops.dashboard.shell.live import Look, confirm, keep_live, notify, notify_error, succeeds
 from fila_cluster.ops.dashboard.widgets.paged_table import MONO, MONO_BROKEN, PagedTable, TableColumn, short_time
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import Metrics

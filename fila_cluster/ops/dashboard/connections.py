@@ -9,9 +9,8 @@ from nicegui.events import GenericEventArguments
 from fila_cluster import AuditEntry, ConnectionInfo
 from fila_cluster.figures import counted
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
-from fila_cluster.ops.dashboard.shell.feedback import confirm, succeeds
 from fila_cluster.ops.dashboard.shell.frame import frame, may_govern
-from fila_cluster.ops.dashboard.shell.live import Look, keep_live
+from fila_cluster.ops.dashboard.shell.live import Look, confirm, keep_live, succeeds
 from fila_cluster.ops.dashboard.widgets.paged_table import MONO, PagedTable, TableColumn, ago, origin, short_time, wrapped
 
 CLIENTS_SHOWN: Final = 2000

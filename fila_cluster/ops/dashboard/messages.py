@@ -14,9 +14,8 @@ from fila_cluster.client.message import MessageView
 from fila_cluster.errors import FilaError, MessageNotFoundError
 from fila_cluster.figures import counted, distance, moment, sized
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, Context, Visits
-from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, notify, notify_error
 from fila_cluster.ops.dashboard.shell.frame import frame, lacks, link, queue_page
-from fila_cluster.ops.dashboard.shell.live import LOADING
+from fila_cluster.ops.dashboard.shell.live import LOADING, attempt, confirm, notify, notify_error
 from fila_cluster.ops.dashboard.widgets.forms import QueueChoice
 from fila_cluster.ops.dashboard.widgets.paged_table import ago
 from fila_cluster.ops.dashboard.widgets.payload_view import payload_view

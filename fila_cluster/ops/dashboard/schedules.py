@@ -15,9 +15,8 @@ from fila_cluster.client.message import utc
 from fila_cluster.errors import FilaError
 from fila_cluster.figures import aged, counted, distance, duration_s, written_ms
 from fila_cluster.ops.dashboard.shell.context import ADMIN, PRODUCE, Context, Visits
-from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, notify, succeeds
 from fila_cluster.ops.dashboard.shell.frame import frame
-from fila_cluster.ops.dashboard.shell.live import Look, keep_live
+from fila_cluster.ops.dashboard.shell.live import Look, attempt, confirm, keep_live, notify, succeeds
 from fila_cluster.ops.dashboard.widgets.forms import OFFERED_MAX, FormDialog, MessageFields
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn, ago, short_time, wrapped
 from fila_proto_zmq.commands import MESSAGE_OPTIONS

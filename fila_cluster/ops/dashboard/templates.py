@@ -14,9 +14,8 @@ from fila_cluster.ops.analysis.rows import QueueRow
 from fila_cluster.ops.dashboard.hooks.editor import HookFields, changes, policy_of
 from fila_cluster.ops.dashboard.queues.options import OptionsForm, facts
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
-from fila_cluster.ops.dashboard.shell.feedback import confirm, notify, succeeds
 from fila_cluster.ops.dashboard.shell.frame import frame, link, may_govern
-from fila_cluster.ops.dashboard.shell.live import Look, keep_live
+from fila_cluster.ops.dashboard.shell.live import Look, confirm, keep_live, notify, succeeds
 from fila_cluster.ops.dashboard.widgets.forms import FormDialog
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn, wrapped
 from fila_proto_zmq.runtime_config import TEMPLATE

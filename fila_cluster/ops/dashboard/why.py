@@ -13,9 +13,8 @@ from fila_cluster.client.message import utc
 from fila_cluster.errors import FilaError, MessageNotFoundError
 from fila_cluster.figures import aged, counted, sized
 from fila_cluster.ops.dashboard.shell.context import ADMIN, EVERYTHING, Context, Visits
-from fila_cluster.ops.dashboard.shell.feedback import succeeds
 from fila_cluster.ops.dashboard.shell.frame import frame, link, queue_page
-from fila_cluster.ops.dashboard.shell.live import Look, keep_live
+from fila_cluster.ops.dashboard.shell.live import Look, keep_live, succeeds
 from fila_cluster.ops.dashboard.widgets.charts import Tile
 from fila_cluster.ops.dashboard.widgets.forms import QueueChoice
 from fila_proto_zmq.names import dead_letter_name, is_dead_letter

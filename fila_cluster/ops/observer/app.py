@@ -14,11 +14,10 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fila_cluster.ops.analysis.history import History
-from fila_cluster.ops.analysis.readiness import without_folders
+from fila_cluster.ops.analysis.history import History, half_hour, nothing_known
+from fila_cluster.ops.analysis.hosts import without_folders
 from fila_cluster.ops.analysis.watch import Watch
 from fila_cluster.ops.observer.catalogue import families
-from fila_cluster.ops.observer.half_hour import half_hour, nothing_known
 from fila_cluster.ops.observer.http_api.bodies import denied, is_of_the_door
 from fila_cluster.ops.observer.http_api.routes import HttpApi
 from fila_cluster.ops.observer.prometheus import CONTENT_TYPE, exposition

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from fila_cluster.ops.analysis.readiness import shards_served
+from fila_cluster.ops.analysis.hosts import shards_served
 from fila_proto_zmq.commands import OTHER_KEYS, Metrics, QueueMetrics, ShardMetrics
 
 

@@ -11,8 +11,8 @@ from fila_cluster.client import AsyncClient
 from fila_cluster.client.calls.cluster import ask_metrics
 from fila_cluster.client.views import QueueInfo, QueueStats, ThrottleStats
 from fila_cluster.ops.analysis.attention import LOOK_BACK_S, Concern, attention
+from fila_cluster.ops.analysis.hosts import shards_served
 from fila_cluster.ops.analysis.rates import ClusterRates, Rates, all_queues, rates
-from fila_cluster.ops.analysis.readiness import shards_served
 from fila_cluster.ops.analysis.rows import KeyRow, KnownQueues, QueueRow, WorkerRow, key_rows, queue_rows, worker_rows
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.errors import FilaError

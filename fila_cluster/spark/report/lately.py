@@ -13,8 +13,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import msgspec
 
-from fila_cluster.ops.analysis.history import SERIES
-from fila_cluster.ops.observer.half_hour import HalfHour
+from fila_cluster.ops.analysis.history import SERIES, HalfHour
 
 ANSWER_S_MAX: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from fila_cluster import Client
 from fila_cluster.client.views import KeyStats, QueueStats
 from fila_cluster.errors import QueueNotFoundError
-from fila_cluster.ops.observer.half_hour import HalfHour, KeyShare
+from fila_cluster.ops.analysis.history import HalfHour, LastMinuteShare
 from fila_cluster.spark.pipelines.session import plain_errors
 from fila_cluster.spark.report.content import (
     ERRORS_SHOWN,
@@ -169,7 +169,7 @@ def shares_of(stats: QueueStats) -> list[TenantShare]:
     return shown
 
 
-def shares_lately(latest: Sequence[KeyShare], stats: QueueStats) -> list[TenantShare]:
+def shares_lately(latest: Sequence[LastMinuteShare], stats: QueueStats) -> list[TenantShare]:
     """Return the shares of the last minute, the others together last; empty without deliveries in it."""
     if not any(share.delivered_per_s for share in latest):
         return []
@@ -181,7 +181,7 @@ def shares_lately(latest: Sequence[KeyShare], stats: QueueStats) -> list[TenantS
     return shown
 
 
-def _share_lately(share: KeyShare, key: KeyStats | None) -> TenantShare:
+def _share_lately(share: LastMinuteShare, key: KeyStats | None) -> TenantShare:
     return TenantShare(
         share.fairness_key,
         key.weight if key else share.weight,
@@ -193,7 +193,7 @@ def _share_lately(share: KeyShare, key: KeyStats | None) -> TenantShare:
     )
 
 
-def _others_lately(others: Sequence[KeyShare], shown: Sequence[TenantShare], stats: QueueStats) -> TenantShare:
+def _others_lately(others: Sequence[LastMinuteShare], shown: Sequence[TenantShare], stats: QueueStats) -> TenantShare:
     """Return the rest of the entitlements and deliveries; 0 if no key competes."""
     names = {share.fairness_key for share in shown}
     keys = [key for key in stats.keys if key.fairness_key not in names]

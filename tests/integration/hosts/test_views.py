@@ -6,8 +6,7 @@ import pytest
 
 from fila_cluster import Client, HostCopy, HostList, LogReplicas
 from fila_cluster.errors import FilaError, ShardUnavailableError
-from fila_cluster.ops.analysis.hosts import hosts_in, risks
-from fila_cluster.ops.analysis.readiness import obstacles
+from fila_cluster.ops.analysis.hosts import hosts_in, obstacles, risks
 from fila_proto_zmq.commands import GetMetrics, Metrics
 from fila_proto_zmq.names import shard_of
 from tests.support.cluster.cluster import eventually

@@ -6,8 +6,7 @@ from fila_cluster.client.shard_copies import BEHIND_MAX, Risk, shard_copies
 from fila_cluster.client.views import HostList as HostView
 from fila_cluster.client.views import hosts as view_of
 from fila_cluster.ops.analysis.attention import attention
-from fila_cluster.ops.analysis.hosts import host_rows, hosts_in, risks
-from fila_cluster.ops.analysis.readiness import Obstacle, obstacles, warnings, without_folders
+from fila_cluster.ops.analysis.hosts import Obstacle, host_rows, hosts_in, obstacles, risks, warnings, without_folders
 from fila_proto_zmq.commands import Histogram, HostCopy, HostList, HostWorker, LogReplicas, Metrics
 from fila_worker.log.placement import PlacementLimits
 from tests.unit.analysis.looks import follows, hosts, leads, look, shard, worker

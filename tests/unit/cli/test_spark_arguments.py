@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 
 from fila_cluster.cli.root import root
 from fila_cluster.cli.spark import running
-from fila_cluster.cli.spark.drain import ROWS_PER_BATCH
-from fila_cluster.cli.spark.load import FORMATS
+from fila_cluster.cli.spark.pipelines import FORMATS, ROWS_PER_BATCH
 from fila_cluster.spark.pipelines import drain, load
 from fila_proto_zmq.commands import ClusterStatus, QueueInfo, QueueStats
 from fila_proto_zmq.errors import QueueNotFoundError

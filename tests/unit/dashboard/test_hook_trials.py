@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from fila_cluster.ops.dashboard.hooks.trial_card import decided_fields, enqueue_rows, failure_rows, result_line
 from fila_cluster.ops.dashboard.hooks.trials.plan import (
     HookReport,
     HookVerdict,
@@ -14,7 +15,6 @@ from fila_cluster.ops.dashboard.hooks.trials.plan import (
     try_out,
 )
 from fila_cluster.ops.dashboard.hooks.trials.run import run
-from fila_cluster.ops.dashboard.hooks.trials.verdicts import decided_fields, enqueue_rows, failure_rows, result_line
 
 FULL = """
 function on_enqueue(msg)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from fila_cluster.ops.analysis import watch as watching_module
-from fila_cluster.ops.analysis.history import DEAD_LETTERS, SERIES, TICK_S, TICKS, History
+from fila_cluster.ops.analysis.history import DEAD_LETTERS, SERIES, TICK_S, TICKS, History, half_hour
 from fila_cluster.ops.analysis.watch import Watch, remember
-from fila_cluster.ops.observer.half_hour import half_hour
 from fila_proto_zmq.commands import KeyMetrics, Metrics
 from tests.unit.analysis.looks import of_queues, queue
 from tests.unit.observer.test_app import GONE, Answer, get, watching

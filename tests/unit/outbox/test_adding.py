@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from fila_cluster import Message
 from fila_cluster.errors import InvalidArgumentError
 from fila_cluster.outbox import add, outbox
-from fila_cluster.outbox.sending import message_of
+from fila_cluster.outbox.relaying import message_of
 from fila_cluster.outbox.table import LANES, queue_of_strand, strand_of
 
 

@@ -30,8 +30,7 @@ from fila_cluster.errors import (
 )
 from fila_cluster.outbox import Turn, add, metadata, outbox, relay, relay_turn, status
 from fila_cluster.outbox.claims import BATCH_BYTES_MAX, STRANDS_SEEN
-from fila_cluster.outbox.relaying import PAUSE_S_MIN, _Options, _Relay
-from fila_cluster.outbox.sending import send
+from fila_cluster.outbox.relaying import PAUSE_S_MIN, _Options, _Relay, send
 from tests.support.cluster.cluster import PATIENCE_S
 from tests.unit.outbox.brokers import Broker
 

@@ -10,14 +10,19 @@ from nicegui import ui
 from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_cluster.figures import counted
-from fila_cluster.ops.dashboard.dead_letters.dialogs import LetterDialog
 from fila_cluster.ops.dashboard.dead_letters.groups import Group, LetterReader, grouped
 from fila_cluster.ops.dashboard.dead_letters.jobs import JobList, LetterJob, LetterJobs
-from fila_cluster.ops.dashboard.dead_letters.tables import GroupTable, LetterQueues, LetterSelection, LetterTable, letters
+from fila_cluster.ops.dashboard.dead_letters.tables import (
+    GroupTable,
+    LetterDialog,
+    LetterQueues,
+    LetterSelection,
+    LetterTable,
+    letters,
+)
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, Context, Visits
-from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm_by_name, notify
 from fila_cluster.ops.dashboard.shell.frame import frame, lacks, link, queue_page
-from fila_cluster.ops.dashboard.shell.live import keep_live
+from fila_cluster.ops.dashboard.shell.live import attempt, confirm_by_name, keep_live, notify
 from fila_proto_zmq.commands import QueueDescription
 from fila_proto_zmq.names import dead_letter_name, root_name
 

@@ -12,7 +12,7 @@ from nicegui.events import GenericEventArguments
 from fila_cluster.client.calls.queues import QueueOptions
 from fila_cluster.errors import FilaError
 from fila_cluster.ops.dashboard.shell.context import ADMIN, Context
-from fila_cluster.ops.dashboard.shell.feedback import confirm, notify
+from fila_cluster.ops.dashboard.shell.live import confirm, notify
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import QueueDescription
 

@@ -1,35 +1,183 @@
-"""Trials of the edited scripts: the choice of messages, a sample made by hand, and the results."""
+"""Trials of the edited scripts: the choice of messages, a sample made by hand, and the results as tables."""
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, cast
 
 from nicegui import ui
 
+from fila_cluster import AsyncClient
+from fila_cluster.client import checks
 from fila_cluster.client.calls import queues
+from fila_cluster.client.calls.request import Request
+from fila_cluster.client.message import MessageView, message_view
 from fila_cluster.errors import FilaError
+from fila_cluster.figures import aged
 from fila_cluster.ops.dashboard.hooks.editor import HookPolicy, changes
-from fila_cluster.ops.dashboard.hooks.trials.messages import TRIED_MAX, first_messages, newest_messages
 from fila_cluster.ops.dashboard.hooks.trials.plan import (
     MEMORY_LIMIT_BYTES,
     TIMEOUT_MS,
     HookReport,
+    HookVerdict,
     TrialError,
     TrialMessage,
     TrialPlan,
     TrialReport,
     try_out,
 )
-from fila_cluster.ops.dashboard.hooks.trials.verdicts import (
-    ENQUEUE_FIELDS,
-    decided_fields,
-    enqueue_rows,
-    failure_rows,
-    result_line,
-)
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, EVERYTHING, Context
 from fila_cluster.ops.dashboard.widgets.forms import read_headers
 from fila_cluster.ops.dashboard.widgets.paged_table import MONO, PagedTable, TableColumn
+from fila_proto_zmq.commands import Browse, Browsed
+from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.names import dead_letter_name
+from fila_proto_zmq.record import record_id
+
+TRIED_MAX: Final = 100
+LOOKED_MAX: Final = 1000
+LOOKED_BYTES_MAX: Final = 32 * 1024 * 1024
+PAGE: Final = 100
+
+
+async def first_messages(client: AsyncClient, queue: str, count: int) -> list[TrialMessage]:
+    """Return the first ones, key by key."""
+    return [message async for message in _messages(client, queue, count)]
+
+
+async def newest_messages(client: AsyncClient, queue: str, count: int) -> list[TrialMessage]:
+    """Return the newest of the first :data:`LOOKED_MAX`, the newest first."""
+    found = [message async for message in _messages(client, queue, LOOKED_MAX)]
+    found.sort(key=lambda message: message.id, reverse=True)  # ids begin with the time
+    return found[:count]
+
+
+async def _messages(client: AsyncClient, queue: str, count: int) -> AsyncIterator[TrialMessage]:
+    """Yield up to ``count`` of them, page by page: a page is bounded, their sum is not."""
+    name, looked_bytes, after = checks.queue_name(queue), 0, None
+    while count > 0 and looked_bytes < LOOKED_BYTES_MAX:
+        page = cast(Browsed, await client.request(Request(name, Browse(min(count, PAGE), after))))
+        for view in page.messages:
+            looked_bytes += len(view.record)
+            yield trial_message(message_view(name, view))
+        if not page.more or not page.messages:
+            return
+        count -= len(page.messages)
+        after = record_id(page.messages[-1].record)
+
+
+def trial_message(view: MessageView) -> TrialMessage:
+    """Return a message for a trial. Malformed headers count as empty, as for a broker's hooks."""
+    try:
+        headers, payload_bytes = view.headers, len(view.payload)
+    except InvalidFrameError:
+        headers, payload_bytes = {}, 0
+    return TrialMessage(
+        view.id,
+        headers,
+        payload_bytes,
+        view.fairness_key,
+        view.weight,
+        view.throttle_keys,
+        view.priority,
+        view.cost,
+        max(1, view.attempts) if view.source_queue else view.attempts + 1,  # of a dead letter: the failure that made it one
+        view.error,
+    )
+
+
+ENQUEUE_FIELDS: Final = {
+    "fairness_key": "Fairness key",
+    "weight": "Weight",
+    "throttle_keys": "Throttle keys",
+    "priority": "Priority",
+    "cost": "Cost",
+    "delay_ms": "Delay",
+}
+"""The fields that ``on_enqueue`` may set, with their names for people."""
+
+LEFT_OUT: Final = "–"
+
+
+def enqueue_rows(messages: Sequence[TrialMessage], report: HookReport) -> list[dict[str, Any]]:
+    """Return rows of :data:`ENQUEUE_FIELDS`, as ``now → then`` where they differ; ``_changed`` names those fields."""
+    return [
+        _enqueue_row(number, message, each)
+        for number, (message, each) in enumerate(zip(messages, report.verdicts, strict=False), 1)
+    ]
+
+
+def decided_fields(report: HookReport) -> list[str]:
+    """Return the fields that any run has set, in order: the others need no column."""
+    return [field for field in ENQUEUE_FIELDS if any(field in each.decided for each in report.verdicts)]
+
+
+def failure_rows(messages: Sequence[TrialMessage], report: HookReport) -> list[dict[str, Any]]:
+    """Return rows with the result of failed attempts."""
+    return [
+        _row(number, message, each)
+        | {"attempts": message.attempts, "error": message.error or LEFT_OUT, "decision": _fate(each)}
+        for number, (message, each) in enumerate(zip(messages, report.verdicts, strict=False), 1)
+    ]
+
+
+def result_line(messages: Sequence[TrialMessage], report: HookReport) -> str:
+    """Return the results in one line."""
+    tried, failed = len(report.verdicts), sum(bool(each.failure) for each in report.verdicts)
+    parts = [f"{tried:,} tried", f"{failed:,} failed", f"{report.took_us / 1000:,.1f} ms in all"]
+    if report.instructions:
+        parts.append(f"{report.cost_us:.1f} µs and {report.instructions:,} instructions a run in a batch")
+    if tried < len(messages):
+        parts.append(f"the time was up: {len(messages) - tried:,} were not tried")
+    return ", ".join(parts)
+
+
+def _row(number: int, message: TrialMessage, each: HookVerdict) -> dict[str, Any]:
+    return {
+        "number": number,
+        "id": message.id,
+        "headers": ", ".join(f"{name}={value}" for name, value in message.headers.items())[:200] or LEFT_OUT,
+        "failure": each.failure,
+    }
+
+
+def _enqueue_row(number: int, message: TrialMessage, each: HookVerdict) -> dict[str, Any]:
+    row, changed = _row(number, message, each), []
+    for field in ENQUEUE_FIELDS:
+        now = None if field == "delay_ms" else getattr(message, field)
+        then = each.decided.get(field)
+        row[field] = _compared_text(field, now, then)
+        if then is not None and not _is_same(now, then):
+            changed.append(field)
+    return row | {"_changed": changed}
+
+
+def _compared_text(field: str, now: Any, then: Any) -> str:
+    if then is None:
+        return LEFT_OUT
+    if now is None or _is_same(now, then):
+        return _text(field, then)
+    return f"{_text(field, now)} → {_text(field, then)}"
+
+
+def _is_same(now: Any, then: Any) -> bool:
+    """Compare two values; throttle keys as a set."""
+    return bool(sorted(now) == sorted(then) if isinstance(now, list) else now == then)
+
+
+def _text(field: str, value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    if field == "delay_ms":
+        return aged(value / 1000)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _fate(each: HookVerdict) -> str:
+    """Return a verdict of ``on_failure`` for people, with the effect of a failed run."""
+    if each.decided.get("action") == "dlq":
+        return "dead letter"
+    delay_ms = each.decided.get("delay_ms", 0)
+    return f"retry in {aged(delay_ms / 1000)}" if delay_ms else "retry at once"
+
 
 _ID: Final = "00000000-0000-7000-8000-000000000001"
 

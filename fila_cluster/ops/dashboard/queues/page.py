@@ -15,9 +15,18 @@ from fila_cluster.ops.analysis.rows import QueueRow, plain_state
 from fila_cluster.ops.dashboard.queues.options import change_dialog, create_dialog
 from fila_cluster.ops.dashboard.queues.tables import FairnessKeyTable, QueueDescriptionCards
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, EVERYTHING, PRODUCE, Context, Visits
-from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, confirm_by_name, notify, notify_error, succeeds
 from fila_cluster.ops.dashboard.shell.frame import frame, lacks, link, queue_page
-from fila_cluster.ops.dashboard.shell.live import Look, VerbButton, keep_live
+from fila_cluster.ops.dashboard.shell.live import (
+    Look,
+    VerbButton,
+    attempt,
+    confirm,
+    confirm_by_name,
+    keep_live,
+    notify,
+    notify_error,
+    succeeds,
+)
 from fila_cluster.ops.dashboard.widgets.charts import Gauges, ShareChart, Tile, TimeChart
 from fila_cluster.ops.dashboard.widgets.forms import MessageFields
 from fila_cluster.ops.dashboard.widgets.paged_table import (

@@ -12,8 +12,8 @@ from fila_cluster.figures import counted, paced, shared, sized
 from fila_cluster.ops.analysis.rows import KeyRow, key_rows
 from fila_cluster.ops.dashboard.queues.options import facts
 from fila_cluster.ops.dashboard.shell.context import ADMIN, Context
-from fila_cluster.ops.dashboard.shell.feedback import attempt, confirm, notify, succeeds
 from fila_cluster.ops.dashboard.shell.frame import link
+from fila_cluster.ops.dashboard.shell.live import attempt, confirm, notify, succeeds
 from fila_cluster.ops.dashboard.widgets.paged_table import PagedTable, TableColumn, ago, linked
 from fila_proto_zmq.commands import QueueDescription
 

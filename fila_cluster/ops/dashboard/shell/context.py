@@ -12,9 +12,8 @@ from fila_cluster.client.views import HostList
 from fila_cluster.errors import UnauthenticatedError
 from fila_cluster.ops.analysis.attention import LOOK_BACK_S, Concern, attention
 from fila_cluster.ops.analysis.history import History, LastMinuteShare
-from fila_cluster.ops.analysis.hosts import hosts_in
+from fila_cluster.ops.analysis.hosts import Obstacle, hosts_in
 from fila_cluster.ops.analysis.rates import ClusterRates, all_queues, rates
-from fila_cluster.ops.analysis.readiness import Obstacle
 from fila_cluster.ops.analysis.rows import KnownQueues, QueueRow, coverage, queue_rows
 from fila_cluster.ops.analysis.visitor import SCOPE_KEY, KeyInUse, Visitor, visible
 from fila_cluster.ops.analysis.watch import Watch

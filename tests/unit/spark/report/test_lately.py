@@ -12,8 +12,7 @@ from click import ClickException
 
 from fila_cluster import Client
 from fila_cluster.cli.spark import report as cli
-from fila_cluster.ops.analysis.history import SERIES
-from fila_cluster.ops.observer.half_hour import HalfHour, KeyShare
+from fila_cluster.ops.analysis.history import SERIES, HalfHour, LastMinuteShare
 from fila_cluster.spark.report import lately
 from fila_cluster.spark.report.lately import NoHistoryError, WrongDashboardError, ask_half_hour
 from fila_proto_zmq.commands import ClusterStatus, WorkerStatus
@@ -79,7 +78,7 @@ def wrong(dashboard: Dashboard, workers: dict[str, int] = WORKERS) -> str:
 def test_it_asks_for_the_queue_by_its_whole_name(dashboard: Dashboard):
     told = ask_half_hour(f"{dashboard.url}/behind", "eu/orders", WORKERS)
     assert dashboard.asked == ["/behind/history?queue=eu%2Forders"]
-    assert (told.times, told.series["pending"], told.shares) == ([1000, 1005], [None, 2.5], [KeyShare(**SHARE)])
+    assert (told.times, told.series["pending"], told.shares) == ([1000, 1005], [None, 2.5], [LastMinuteShare(**SHARE)])
 
 
 def test_no_proxy_is_asked(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):

@@ -8,9 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fila_cluster.client.views import KeyStats, QueueStats
-from fila_cluster.ops.analysis.history import SERIES
-from fila_cluster.ops.observer.half_hour import KeyShare
-from fila_cluster.spark.report import plots
+from fila_cluster.ops.analysis.history import SERIES, LastMinuteShare
 from fila_cluster.spark.report.content import (
     TENANTS_SHOWN,
     Count,
@@ -22,7 +20,7 @@ from fila_cluster.spark.report.content import (
     TenantShare,
 )
 from fila_cluster.spark.report.measures import NONE, shares_lately, shares_of
-from fila_cluster.spark.report.page import page
+from fila_cluster.spark.report.page import duration, page
 from fila_proto_zmq.commands import OTHER_KEYS
 
 NASTY = ["<script>alert(1)</script>", "$x^2$ & more", "\x00\x1b[31m", "日本の顧客", "a" * 200, ""]
@@ -88,22 +86,22 @@ def test_no_deliveries_no_shares():
 
 
 def test_shares_of_the_last_minute_take_its_numbers():
-    told = [KeyShare("heavy", 3, 9, 0.75, 0.7, 7.0), KeyShare("light", 1, 9, 0.25, 0.3, 3.0)]
+    told = [LastMinuteShare("heavy", 3, 9, 0.75, 0.7, 7.0), LastMinuteShare("light", 1, 9, 0.25, 0.3, 3.0)]
     heavy, light = shares_lately(told, stats(key("light", 1, 4, 40), key("heavy", 3, 5, 60), delivered=100))
     assert heavy == TenantShare("heavy", 3, 60, 5, 0.7, 0.75, 7.0)
     assert light == TenantShare("light", 1, 40, 4, 0.3, 0.25, 3.0)
 
 
 def test_keys_that_a_dashboard_does_not_show_are_the_others_and_entitled_to_the_rest():
-    told = [KeyShare("a", 2, 9, 0.2, 0.1, 1.0), KeyShare(OTHER_KEYS, 0, 0, 0.0, 0.9, 9.0)]
+    told = [LastMinuteShare("a", 2, 9, 0.2, 0.1, 1.0), LastMinuteShare(OTHER_KEYS, 0, 0, 0.0, 0.9, 9.0)]
     stat = stats(key("a", 2, 1, 10), key("b", 3, 2, 50), key("c", 5, 4, 30), delivered=100)
     assert shares_lately(told, stat)[-1] == TenantShare(None, 8, 90, 6, 0.9, 0.8, 9.0)
-    idle = [KeyShare("a", 2, 0, 0.0, 0.1, 1.0), KeyShare(OTHER_KEYS, 0, 0, 0.0, 0.9, 9.0)]
+    idle = [LastMinuteShare("a", 2, 0, 0.0, 0.1, 1.0), LastMinuteShare(OTHER_KEYS, 0, 0, 0.0, 0.9, 9.0)]
     assert [share.entitled for share in shares_lately(idle, stat)] == [0.0, 0.0]
 
 
 def test_a_minute_without_deliveries_has_no_shares():
-    assert shares_lately([KeyShare("a", 1, 9, 1.0, 0.0, 0.0)], stats(key("a", delivered=9))) == []
+    assert shares_lately([LastMinuteShare("a", 1, 9, 1.0, 0.0, 0.0)], stats(key("a", delivered=9))) == []
     assert shares_lately([], stats(key("a", delivered=9))) == []
 
 
@@ -206,4 +204,4 @@ def test_shares_say_what_they_are_of():
     [(0.0, "0 ms"), (0.0042, "4.2 ms"), (0.5, "500 ms"), (1, "1 s"), (12.4, "12 s"), (90, "1.5 min"), (12_600, "3.5 h"), (1e6, "12 d")],
 )  # fmt: skip
 def test_durations_read_well(seconds, text):
-    assert plots.duration(seconds) == text
+    assert duration(seconds) == text
