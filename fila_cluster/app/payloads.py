@@ -26,7 +26,7 @@ def reader_of(annotation: Any) -> Reader:
     """Return the reader of payloads for this annotation; without one, ``bytes``. :class:`TypeError` if there is no reader."""
     kind, *notes = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     if kind in (bytes, Parameter.empty, str):
-        read = _text if kind is str else _as_it_is
+        read = _text if kind is str else bytes
         return _checked(read, annotation) if any(isinstance(note, msgspec.Meta) for note in notes) else read
     if _is_model(kind):
         return _model_reader(kind)
@@ -41,10 +41,6 @@ def reader_of(annotation: Any) -> Reader:
             "pydantic model"
         )
     return _json_reader(decoder, annotation)
-
-
-def _as_it_is(payload: bytes) -> bytes:
-    return payload
 
 
 def _text(payload: bytes) -> str:

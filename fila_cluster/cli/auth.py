@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, print_json, table
+from fila_cluster.cli.shared.invocation import Invocation, print_json
 from fila_cluster.cli.shared.parameters import DURATION
+from fila_cluster.cli.shared.tables import table
 
 if TYPE_CHECKING:
     from fila_cluster import Client

@@ -2,7 +2,8 @@
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, cut, print_json, table
+from fila_cluster.cli.shared.invocation import Invocation, print_json
+from fila_cluster.cli.shared.tables import cut, table
 
 SHOWN_MAX = 60
 """Characters of a value in the history's table."""

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, end_with, flagged, of_routers, table
+from fila_cluster.cli.shared.invocation import Invocation, end_with, of_routers
+from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.figures import counted
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from fila_cluster import Client
-from fila_cluster.cli.shared.invocation import Invocation, table
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.tables import table
 from fila_cluster.run.demo import Tour, tour
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, table
+from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.parameters import SCRIPT
+from fila_cluster.cli.shared.tables import table
 
 if TYPE_CHECKING:
     from rich.table import Table

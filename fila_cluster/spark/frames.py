@@ -233,17 +233,13 @@ def _delay_ms(value: Any) -> int:
     return 0 if value is None else checks.whole_number("delay_ms", value, 0, DELAY_MS_MAX)
 
 
-def _ttl_ms(value: Any) -> int:
-    return 0 if value is None else checks.whole_number("ttl_ms", value, 1, TTL_MS_MAX)
-
-
 _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     "fairness_key": checks.fairness_key,
     "weight": checks.weight_units,
     "priority": _priority,
     "cost": _cost_milli,
     "delay_ms": _delay_ms,
-    "ttl_ms": _ttl_ms,
+    "ttl_ms": lambda value: 0 if value is None else checks.whole_number("ttl_ms", value, 1, TTL_MS_MAX),
     "max_attempts": checks.max_attempts,
 }
 _WIRE_NAMES: Final = {"cost": "cost_milli"}

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, table
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.tables import table
 from fila_cluster.figures import counted, sized
 
 if TYPE_CHECKING:

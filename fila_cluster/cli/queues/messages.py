@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from fila_cluster import Client, Delivery, Message
-from fila_cluster.cli.shared.invocation import Invocation, table
+from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import read_message, write_delivery
 from fila_cluster.cli.shared.parameters import DURATION, F, flag, payload_of
+from fila_cluster.cli.shared.tables import table
 from fila_cluster.errors import BatchError, FilaError, LeaseExpiredError
 from fila_cluster.figures import counted
 from fila_process.parent import handling

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, table
+from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.parameters import DURATION
+from fila_cluster.cli.shared.tables import table
 from fila_cluster.figures import aged, counted
 from fila_process.parent import handling
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, cut, flagged, print_json, table
+from fila_cluster.cli.shared.invocation import Invocation, print_json
 from fila_cluster.cli.shared.jsonl import view_fields
 from fila_cluster.cli.shared.parameters import given, queue_options
+from fila_cluster.cli.shared.tables import cut, flagged, table
 from fila_cluster.client.calls.queues import ListingQueues
 from fila_cluster.client.views import queue_infos
 from fila_cluster.errors import FilaError, RequestTimeoutError, ShardUnavailableError

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fila_cluster.cli.queues.messages import message_options
-from fila_cluster.cli.shared.invocation import Invocation, flagged, table
+from fila_cluster.cli.shared.invocation import Invocation
 from fila_cluster.cli.shared.jsonl import message_fields
 from fila_cluster.cli.shared.parameters import DURATION, payload_of
+from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.figures import counted
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from fila_cluster.cli.shared.invocation import flagged, table
+from fila_cluster.cli.shared.tables import flagged, table
 from fila_cluster.client.shard_copies import ShardCopies, in_sync, shard_copies
 from fila_cluster.client.views import HostList
 from fila_cluster.figures import aged, counted, lasted, sized

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from fila_cluster.cli.shared.invocation import Invocation, table
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.tables import table
 from fila_cluster.cli.spark.running import plainly, spark, spark_flags
 from fila_cluster.figures import aged, counted, paced
 

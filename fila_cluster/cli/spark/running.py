@@ -31,7 +31,7 @@ def spark_flags(command: _Command) -> _Command:
 @contextmanager
 def plainly() -> Iterator[None]:
     """Refuse to start without Spark or Java, and turn a pipeline's failure into one line and exit code 1."""
-    if missing := what_is_missing():
+    if missing := _missing_packages() or what_java_lacks():
         raise click.ClickException(missing)
     from fila_cluster.spark.pipelines.session import PipelineError  # noqa: PLC0415 # needs pyspark
 
@@ -77,11 +77,6 @@ _ADVICE = (
     f"Spark needs Java {JAVA_VERSION_MIN} or later: install it (Debian, Ubuntu: apt-get install default-jre-headless; "
     "macOS: brew install openjdk@17; others: https://adoptium.net), or name it with JAVA_HOME"
 )
-
-
-def what_is_missing() -> str | None:
-    """Return one line that names missing packages and their installation; None: all are there."""
-    return _missing_packages() or what_java_lacks()
 
 
 def what_java_lacks() -> str | None:

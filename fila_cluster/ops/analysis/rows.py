@@ -10,7 +10,7 @@ from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
 from fila_cluster.figures import quantile
 from fila_cluster.ops.analysis.hosts import shards_served
 from fila_cluster.ops.analysis.rates import ClusterRates, Rates, WorkerLoad, all_queues, per_second
-from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, WorkerStatus
+from fila_proto_zmq.commands import Metrics, QueueMetrics, WorkerStatus
 from fila_proto_zmq.commands import QueueInfo as WireQueueInfo
 from fila_proto_zmq.names import dead_letter_name
 
@@ -203,11 +203,7 @@ def _worker(status: WorkerStatus, load: WorkerLoad | None) -> WorkerRow:
     if load is None:
         return WorkerRow(*row)
     turns = quantile(load.turn_ns, 0.5), quantile(load.turn_ns, 0.99)
-    return WorkerRow(*row, load.cpu_share, *turns, _p99(load.commit_ns))
-
-
-def _p99(histogram: Histogram | None) -> float | None:
-    return None if histogram is None else quantile(histogram, 0.99)
+    return WorkerRow(*row, load.cpu_share, *turns, quantile(load.commit_ns, 0.99) if load.commit_ns else None)
 
 
 # --- fairness keys ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from fila_admission.permissions import Permissions
 from fila_cluster import AsyncClient
-from fila_proto_zmq.commands import Metrics, ShardMetrics, WorkerMetrics
+from fila_proto_zmq.commands import Metrics, ShardMetrics
 
 SCOPE_KEY: Final = "fila_visitor"
 """Where a request's ASGI scope has its :class:`Visitor`."""
@@ -63,11 +63,8 @@ MaySee = Callable[[str], bool]
 
 def visible(metrics: Metrics, may_see: MaySee) -> Metrics:
     """Return the counters of the queues that may be seen, without the others' number, throttle keys and traffic."""
-    return Metrics([_of_worker(worker, may_see) for worker in metrics.workers], metrics.status)
-
-
-def _of_worker(worker: WorkerMetrics, may_see: MaySee) -> WorkerMetrics:
-    return replace(worker, shards=[_of_shard(shard, may_see) for shard in worker.shards])
+    workers = [replace(worker, shards=[_of_shard(shard, may_see) for shard in worker.shards]) for worker in metrics.workers]
+    return Metrics(workers, metrics.status)
 
 
 def _of_shard(shard: ShardMetrics, may_see: MaySee) -> ShardMetrics:

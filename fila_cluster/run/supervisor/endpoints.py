@@ -56,11 +56,6 @@ def _bound(family: socket.AddressFamily, target: tuple[object, ...]) -> socket.s
 _CONNECT_S_MAX = 1.0
 
 
-def is_too_long(path: Path) -> bool:
-    """Return whether a path is too long for a socket."""
-    return len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX
-
-
 def check_socket_path(path: Path, flag: str, data_dir: Path | None = None) -> None:
     """Raise :class:`CannotStartError` if a router can't or must not listen at ``path``; ``data_dir`` is about to be made."""
     try:
@@ -107,7 +102,7 @@ class WorkerEndpoint:
         """Read ``tcp://host:port``, ``host:port`` or ``ipc://path``; :class:`InvalidConfigError` names the flag."""
         if text.startswith(_IPC) and text != _IPC:
             path = Path(text.removeprefix(_IPC)).absolute()  # children have another working directory
-            if is_too_long(path):
+            if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
                 raise InvalidConfigError(f"{flag} {text}: as {path} that is too long for a socket, use a shorter path")
             return cls(f"{_IPC}{path}")
         try:

@@ -158,7 +158,10 @@ def _dwell(row: Row) -> Dwell:
 
 def shares_of(stats: QueueStats) -> list[TenantShare]:
     """Return the keys with the most deliveries or entitlement, then the others together; empty before the first delivery."""
-    keys = sorted((key for key in stats.keys if key.delivered or key.pending), key=_prominence)
+    keys = sorted(
+        (key for key in stats.keys if key.delivered or key.pending),
+        key=lambda key: (-key.delivered, -key.weight, key.fairness_key),
+    )
     delivered = max(stats.delivered, sum(key.delivered for key in keys))
     if not keys or not delivered:
         return []
@@ -207,10 +210,6 @@ def _others_lately(others: Sequence[LastMinuteShare], shown: Sequence[TenantShar
         max(0.0, 1 - due) if due else 0.0,
         sum(share.delivered_per_s for share in others),
     )
-
-
-def _prominence(key: KeyStats) -> tuple[int, int, str]:
-    return -key.delivered, -key.weight, key.fairness_key
 
 
 def _share(name: str | None, keys: Sequence[KeyStats], delivered: int, weights: int) -> TenantShare:

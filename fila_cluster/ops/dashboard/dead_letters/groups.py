@@ -40,11 +40,7 @@ def pattern(error: str) -> str:
     text = " ".join(error[:PATTERN_CHARS_MAX].split())
     if len(error) > PATTERN_CHARS_MAX:
         text = text.rpartition(" ")[0] or text  # part of a number is another number
-    return _VARYING.sub(_placeholder, text) or NO_ERROR
-
-
-def _placeholder(found: re.Match[str]) -> str:
-    return found.group() if found.lastgroup == "kept" else f"<{found.lastgroup}>"
+    return _VARYING.sub(lambda it: it.group() if it.lastgroup == "kept" else f"<{it.lastgroup}>", text) or NO_ERROR
 
 
 UNKNOWN_REASON: Final = "not dead-lettered"

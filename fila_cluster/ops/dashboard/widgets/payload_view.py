@@ -148,9 +148,10 @@ def payload_view(payload: bytes, file_name: str, *, title: str = "Payload", mark
         choice = ui.toggle(_offered(view), value=view).props(
             f'dense no-caps unelevated padding="2px 10px" data-testid={mark}-view'
         )
-        ui.button(icon="download", on_click=lambda: _download(payload, f"{file_name}.{extension(view)}")).props(
-            f'flat round dense data-testid={mark}-download aria-label="Download"'
-        )
+        ui.button(
+            icon="download",
+            on_click=lambda: ui.download.content(payload, f"{file_name}.{extension(view)}", "application/octet-stream"),
+        ).props(f'flat round dense data-testid={mark}-download aria-label="Download"')
     text = ui.label().classes("fila-mono fila-text w-full").props(f"data-testid={mark}")
     note = ui.label().classes("fila-quiet").props(f"data-testid={mark}-note")
 
@@ -163,10 +164,6 @@ def payload_view(payload: bytes, file_name: str, *, title: str = "Payload", mark
 
     choice.on_value_change(show)
     show()
-
-
-def _download(payload: bytes, file_name: str) -> None:
-    ui.download.content(payload, file_name, "application/octet-stream")
 
 
 def _offered(view: View) -> dict[View, str]:
