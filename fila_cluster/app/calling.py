@@ -106,10 +106,8 @@ async def call(
     threads: Threads | None,
     going_on: "list[asyncio.Future[Any]]",
 ) -> Any:
-    """Call a handler for one delivery. ``shared``: the app-wide dependencies; ``threads`` None: functions are called here.
-
-    ``going_on`` gets the call if it goes on when this one has ended.
-    """
+    """Call a handler for one delivery; ``threads`` None: functions are called here. ``going_on`` gets the call if it goes on
+    when this one has ended."""
     work: Awaitable[Any]
     if handler.is_coroutine:
         work = _awaited(handler.recipe, delivery, shared, overrides)

@@ -31,10 +31,8 @@ class Fail(Exception):  # noqa: N818
 
 
 class Defer(Exception):  # noqa: N818
-    """Raise it to give the message back: no attempt is counted, and it is delivered again in ``seconds``.
-
-    Until then its throttle keys deliver nothing, in the whole cluster: for a provider's "429 Too Many Requests".
-    """
+    """Raise it to give the message back: no attempt is counted, and it is delivered again in ``seconds``. Until then its
+    throttle keys deliver nothing, in the whole cluster: for a provider's "429 Too Many Requests"."""
 
     def __init__(self, seconds: float) -> None:
         checks.positive_milliseconds("seconds", seconds, DELAY_MS_MAX)
@@ -85,18 +83,14 @@ class Backoff:
 
 
 def backoff(first: float = 1.0, factor: float = 2.0, most: float = 300.0, attempts: int | None = 10) -> Backoff:
-    """Return a retry policy: pauses of ``first`` seconds, then ``factor`` times as long, at most ``most``.
-
-    The delivery number ``attempts`` is the last: then the message is dead-lettered. None: no limit.
-    """
+    """Return a retry policy: pauses of ``first`` s, then ``factor`` times as long, at most ``most``. The delivery number
+    ``attempts`` is the last: then the message is dead-lettered. None: no limit."""
     return Backoff(first, factor, most, attempts)
 
 
 def judge(error: BaseException, attempts: int, policy: Backoff | None) -> Verdict:
-    """Return the outcome of a message whose handler raised ``error``; ``attempts`` failed before this one.
-
-    Without a policy an error is a nack: the queue's ``on_failure`` hook and ``max_attempts`` decide.
-    """
+    """Return the outcome of a message whose handler raised ``error``; ``attempts`` failed before this one. Without a policy
+    an error is a nack: the queue's ``on_failure`` hook and ``max_attempts`` decide."""
     if isinstance(error, RetryAfter):
         return Verdict(Verb.RETRY, error.reason, error.seconds)
     if isinstance(error, Defer):

@@ -30,11 +30,8 @@ Scope: TypeAlias = Literal["message", "app"]
 
 @dataclass(frozen=True, slots=True)
 class Depends:
-    """Marks a handler's parameter as a dependency: ``Annotated[Session, Depends(session)]``.
-
-    ``make`` is called for it; its own parameters may be dependencies and the Delivery. ``scope``: its lifetime, ``"message"``
-    or ``"app"``.
-    """
+    """Marks a parameter as a dependency: ``Annotated[Session, Depends(session)]``. ``make`` is called for it, with
+    dependencies of its own and the Delivery; ``scope``: its lifetime, ``"message"`` or ``"app"``."""
 
     make: Callable[..., Any]
     scope: Scope = "message"

@@ -43,11 +43,8 @@ class StuckError(Exception):
 
 
 class Stop:
-    """A request to stop. Asked once: drain. Asked again: at once. Made anywhere; asked in the event loop.
-
-    After a drain that began by itself, because a handler is stuck or the supervisor is gone, the first request does not hurry
-    it.
-    """
+    """A request to stop. Asked once: drain. Asked again: at once. Made anywhere; asked in the event loop. After a drain that
+    began by itself (a stuck handler, a lost supervisor) the first request does not hurry it."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -191,10 +188,8 @@ async def serve(
     end_when_stuck: bool = False,
 ) -> "list[AsyncDelivery]":
     """Consume until asked to stop, then drain; return the deliveries that are still in hand, for the client to give back.
-
-    ``ready`` is called when all queues were checked. ``end_when_stuck``: drain and raise :class:`StuckError` when a handler
-    is stuck; else that is logged.
-    """
+    ``ready`` is called when all queues were checked. ``end_when_stuck``: raise :class:`StuckError` then; else it is
+    logged."""
     stuck: list[Handler] = []
 
     def note_stuck(handler: Handler) -> None:

@@ -1,7 +1,5 @@
-"""Counts of a handler, for the progress line, and OpenTelemetry's metrics and spans of its calls.
-
-Only OpenTelemetry's API is used here: without an SDK of the application the instruments cost a call each and go nowhere.
-"""
+"""Counts of a handler, for the progress line, and OpenTelemetry's metrics and spans of its calls. Only its API is used:
+without an SDK of the application the instruments cost a call each and go nowhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -212,11 +212,8 @@ class Work:
         return ACK, None
 
     def _is_an_answer(self, error: BaseException) -> bool:
-        """Return whether an error is the outcome of a message: it must not end the process, or one message could end all
-        processes.
-
-        Extensions raise errors that are not ``Exception``, as pyo3 for a panic in Rust. In a test pytest does, to end it.
-        """
+        """Return whether an error is the outcome of a message. Extensions raise ones that are not ``Exception`` (pyo3 for a
+        panic in Rust), and those must not end the process either. In a test pytest does, to end it."""
         if isinstance(error, asyncio.CancelledError):  # of a task that the handler awaited; or somebody cancels ours
             task = asyncio.current_task()
             return task is None or task.cancelling() == 0

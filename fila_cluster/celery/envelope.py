@@ -115,11 +115,8 @@ def outgoing(
 
 
 class Waited(dict[str, Any]):
-    """Headers of a task whose ETA the broker has waited for.
-
-    A worker asks for the ETA by ``get``, and would set a timer for it. The task itself has the ETA: its request is made of
-    the items, and in another process of a plain dict.
-    """
+    """Headers of a task whose ETA the broker has waited for. A worker asks for the ETA by ``get``, and would set a timer for
+    it; the task's request, made of the items (or of a plain dict), still has the ETA."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a header, but never the ETA."""

@@ -29,11 +29,8 @@ _DIGEST_BYTES = 16
 
 
 class Names:
-    """Names of this broker's queues for Celery's queues and exchanges, in a namespace; "": without one.
-
-    Celery's names may have any characters; a worker's mailbox has an ``@``. A byte that a queue's name may not have is
-    written as ``.xHH``, and so is a dot before such a piece. Usual names stay the same, and different names stay different.
-    """
+    """Names of this broker's queues for Celery's queues and exchanges, in a namespace; "": without one. A byte that a queue's
+    name may not have is written as ``.xHH``, and so is a dot before such a piece: different names stay different."""
 
     def __init__(self, namespace: str) -> None:
         self.prefix = f"{namespace}/" if namespace else ""
@@ -96,11 +93,8 @@ def destinations(bindings: Iterable[Binding]) -> list[str]:
 
 
 def _matches(pattern: str, routing_key: str) -> bool:
-    """Return whether a topic's pattern takes a routing key.
-
-    Words are separated by dots; ``*`` stands for one word, ``#`` for any number of them. The cost is at most the product of
-    both lengths.
-    """
+    """Return whether a topic's pattern takes a routing key: words with dots between them, ``*`` stands for one, ``#`` for any
+    number. The cost is at most the product of both lengths."""
     words = routing_key.split(".")
     matched = {0}
     """How many words the pattern may have used so far."""

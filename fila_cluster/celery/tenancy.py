@@ -9,9 +9,7 @@ from fila_cluster.celery.envelope import COST, FAIRNESS_KEY, THROTTLE_KEYS, WEIG
 
 @dataclass(frozen=True, slots=True)
 class SentTask:
-    """A task on its way to the broker. ``headers`` are those of its message, the caller's own included; the four of this
-    library win over the function.
-    """
+    """A task on its way to the broker. ``headers`` has the caller's own; the four of this library win over the function."""
 
     name: str
     id: str

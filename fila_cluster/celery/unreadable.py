@@ -1,8 +1,5 @@
-"""Messages that a worker cannot read become dead letters, and the worker keeps running.
-
-Celery itself acks a message whose body it cannot decode, and a message without a task's headers ends its worker, and the next
-one that gets it. Celery handles all other errors, such as a result backend that is away.
-"""
+"""Messages that a worker cannot read become dead letters, and the worker keeps running. (Celery acks a message whose body it
+cannot decode, and one without a task's headers ends its worker, and the next one that gets it.)"""
 
 import logging
 from collections.abc import Callable

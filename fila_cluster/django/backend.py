@@ -50,9 +50,7 @@ _OF_OPERATORS: Final = (QueueNotFoundError, PermissionDeniedError, Unauthenticat
 
 class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run time
     """Tasks on this project's queues. ``OPTIONS`` are the fields of :class:`fila_cluster.django.settings.Options`.
-
-    ``ENQUEUE_ON_COMMIT`` (default true): a task's message is sent when the transaction of ``enqueue`` is committed.
-    """
+    ``ENQUEUE_ON_COMMIT`` (default true): a task's message is sent when the transaction of ``enqueue`` is committed."""
 
     task_class = FilaTask
     supports_defer = True
@@ -171,10 +169,7 @@ class FilaBackend(BaseTaskBackend):  # type: ignore[misc] # it is found at run t
 
     def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
         """Run in this thread all tasks that are due, and those that they enqueue; return the number of deliveries. For tests.
-
-        ``fila.run_until_idle(default_task_backend)`` calls it with a client of the test's broker. Tasks that are due later
-        stay. :class:`RuntimeError` after ``most`` deliveries.
-        """
+        Tasks that are due later stay. :class:`RuntimeError` after ``most`` deliveries."""
         from fila_cluster.django.models import TaskRecord  # noqa: PLC0415 # see check()
         from fila_cluster.django.worker import TaskWorker  # noqa: PLC0415
 

@@ -1,8 +1,5 @@
-"""A task and its outcome.
-
-``enqueue`` writes the row in the caller's transaction. ``sent``: the broker has confirmed its message. If the process dies
-before that, or the broker is away, a worker sends it later, by the same id.
-"""
+"""A task and its outcome. ``enqueue`` writes the row in the caller's transaction. ``sent``: the broker has confirmed its
+message; a worker sends those that are not, by the same id."""
 
 from typing import Any, ClassVar, Final
 

@@ -15,10 +15,8 @@ SCHEDULING: Final = ("fairness_key", "weight", "throttle_keys", "cost")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilaTask(Task):  # type: ignore[misc] # it is found at run time
-    """A task with options for the scheduler, as in ``task.using(fairness_key=tenant)``; None: by the backend's functions.
-
-    The decorators ``task`` of Django 6.1 and of the package ``django-tasks`` take them, that of Django 6.0 does not.
-    """
+    """A task with options for the scheduler, as in ``task.using(fairness_key=tenant)``; None: by the backend's functions. The
+    decorator ``task`` takes them in Django 6.1 and in the package ``django-tasks``, not in Django 6.0."""
 
     fairness_key: str | None = None
     weight: int | None = None

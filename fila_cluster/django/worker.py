@@ -54,10 +54,8 @@ class TaskWorker:
         self._stop.set()
 
     def run(self, *, batch: bool = False, grace_s: float = 30.0, alive: Callable[[], bool] = lambda: True) -> bool:
-        """Work until :meth:`stop`, or until ``alive()`` is false; with ``batch`` until no task waits.
-
-        Return whether the running tasks ended within ``grace_s``. The others go back with the end of the client.
-        """
+        """Work until :meth:`stop`, or until ``alive()`` is false; with ``batch`` until no task waits. Return whether the
+        running tasks ended within ``grace_s``: the others go back with the end of the client."""
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="fila-task")
         others = [threading.Thread(target=self._feed, args=(queue, pool), daemon=True) for queue in self._queues]
         others.append(threading.Thread(target=self._send_unsent, daemon=True))
@@ -118,9 +116,8 @@ class TaskWorker:
 
     def run_due(self, most: int) -> int:
         """Run in this thread all tasks that are due, and those that they enqueue; return the number of deliveries. For tests.
-
-        Unsent tasks are sent first, as a test may never end its transaction. :class:`RuntimeError` after ``most`` deliveries.
-        """
+        Unsent tasks are sent first, as a test may never end its transaction. :class:`RuntimeError` after ``most``
+        deliveries."""
         for queue in self._queues:
             self._backend.make(queue)
         ran = 0

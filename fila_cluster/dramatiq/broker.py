@@ -99,11 +99,9 @@ class FilaBroker(Broker):
             return FilaConsumer(self, self.client, self.client.consume(queue, prefetch=prefetch), timeout / 1000)
 
     def enqueue(self, message: "Message[Any]", *, delay: int | None = None) -> "Message[Any]":
-        """Enqueue a message, to be delivered in ``delay`` milliseconds at the earliest; return it as it was enqueued.
-
-        It is durable when this returns, unless ``confirm_delivery`` is false. A message that a worker has, as when
-        ``Retries`` enqueues it once more, goes back with its ack instead.
-        """
+        """Enqueue a message, to be delivered in ``delay`` ms at the earliest; return it. It is durable then, if
+        ``confirm_delivery``. A message that a worker has, as when ``Retries`` enqueues it once more, goes back with its
+        ack instead."""
         held = message if isinstance(message, DeliveredMessage) else None
         if held is None:
             check_options(message)
@@ -156,11 +154,7 @@ class FilaBroker(Broker):
 
     def run_until_idle(self, client: Client, *, most: int = DELIVERIES_MAX) -> int:
         """Run in this thread all due messages of declared queues, and those that actors send; return the number of
-        deliveries.
-
-        For tests: ``fila.run_until_idle(broker)`` calls it with a client of the test's broker. Messages that are due later
-        stay. :class:`RuntimeError` after ``most`` deliveries.
-        """
+        deliveries. For tests. Messages that are due later stay. :class:`RuntimeError` after ``most`` deliveries."""
         from fila_cluster.dramatiq.inline import DramatiqInlineWorker  # noqa: PLC0415 # only tests need it
 
         worker = DramatiqInlineWorker(self, client)

@@ -69,11 +69,8 @@ class DeliveredMessage(MessageProxy):
 
 
 def delivered(delivery: Delivery) -> DeliveredMessage:
-    """Return the message of a delivery. Raises :class:`DecodeError` if it is not a message.
-
-    A retried message is in the metadata of its last attempt, with the options that the attempt has changed. After a redrive
-    it begins as it was first sent.
-    """
+    """Return the message of a delivery, or raise :class:`DecodeError`. A retried message is in the metadata of its last
+    attempt, with the options that the attempt has changed; after a redrive it begins as it was first sent."""
     message = _left_by_attempt(delivery) or Message.decode(delivery.payload)
     if isinstance(message.options.get(ETA), (int, float)):
         del message.options[ETA]  # it was due when it was delivered

@@ -87,10 +87,8 @@ def without_once(message: "Message[Any]") -> "Message[Any]":
 
 
 def arguments(message: "Message[Any]", actor: "Actor[..., Any] | None") -> dict[str, Any]:
-    """Return the arguments of ``Client.enqueue`` besides queue, payload and delay.
-
-    The actor's ``priority`` counts, too: in both systems lower is first. Its queue orders each fairness key's messages by it.
-    """
+    """Return the arguments of ``Client.enqueue`` besides queue, payload and delay, the actor's ``priority`` among them: in
+    both systems lower is first."""
     options, defaults = message.options, {} if actor is None else actor.options
     found: dict[str, Any] = {"priority": 0 if actor is None else actor.priority}
     rabbitmq = options.get(RABBITMQ_PRIORITY, defaults.get(RABBITMQ_PRIORITY))

@@ -32,10 +32,8 @@ _RUN: Final = "spark.jobGroup.id"
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """One write. Made on the driver, and goes to the tasks with it.
-
-    ``name`` is the user's, ``token`` random, ``write`` the number of the write within its micro-batch.
-    """
+    """One write, made on the driver, which goes to the tasks. ``name`` is the user's, ``token`` random, ``write`` the number
+    of the write within its micro-batch."""
 
     name: str
     token: str

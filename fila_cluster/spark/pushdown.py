@@ -81,10 +81,8 @@ class PushedFilters:
 
 
 def _column(each: Any) -> str | None:
-    """Return the column of a filter; None if the broker can't apply the filter.
-
-    Filters are recognized by the names of their classes, which exist since PySpark 4.1; nothing is pushed before.
-    """
+    """Return the column of a filter; None if the broker can't apply it. Filters are recognized by the names of their classes,
+    which exist since PySpark 4.1; nothing is pushed before."""
     if type(each).__name__ not in {_NOT_NULL, _IN, *_EQUAL}:
         return None
     path: tuple[str, ...] = each.attribute
@@ -150,9 +148,7 @@ class Selection:
 
 def meant(client: Client, selection: Selection, *, to_drain: bool) -> list[QueueInfo]:
     """Return the selected queues, in the order of their names; ``to_drain``: for a reader that takes messages out of them.
-
-    Raises :class:`QueueNotFoundError` if a named one does not exist; a pattern may match none.
-    """
+    :class:`QueueNotFoundError` if a named one does not exist; a pattern may match none."""
     is_meant = selection.is_drained if to_drain else selection.__contains__
     infos = [info for info in client.list_queues(selection.prefix) if is_meant(info.name)]
     missing = set(selection.names) - {info.name for info in infos}

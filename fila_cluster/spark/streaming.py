@@ -102,11 +102,8 @@ class ReservedPart(InputPartition):
 
 
 class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Takes messages out of the queues that the option ``queue`` selects.
-
-    Options: ``max_rows_per_batch`` (10,000) and ``reservation_timeout`` (60 s), beside those of the connection; ``max_rows``
-    in a run that ends by itself (``trigger(availableNow=True)``; all that wait).
-    """
+    """Takes messages out of the queues that the option ``queue`` selects. Other options: ``max_rows_per_batch`` (10,000),
+    ``reservation_timeout`` (60 s), and ``max_rows`` in a run with ``trigger(availableNow=True)`` (all that wait)."""
 
     def __init__(self, options: Mapping[str, str], schema: "StructType") -> None:
         self._connection = BrokerAccess.of(options)

@@ -153,11 +153,8 @@ else:  # PySpark before 4.1
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
-    """Plan a batch write, and raise errors before a task starts.
-
-    Tasks wait for a shard that is down for a moment. A broker that does not answer at all is an error now: its endpoint is
-    probably wrong.
-    """
+    """Plan a batch write, and raise errors before a task starts. A broker that does not answer at all is one now: its
+    endpoint is probably wrong; tasks wait for a shard that is down for a moment."""
     if overwrite:
         raise InvalidArgumentError(
             "mode overwrite: a queue's messages are not replaced by a write; use mode('append'), "
@@ -173,11 +170,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
-    """Plan a streaming write.
-
-    Spark plans again to commit each micro-batch; tasks wait for a broker that is away for a moment, and the query
-    does not end.
-    """
+    """Plan a streaming write. Spark plans again to commit each micro-batch; tasks wait for a broker that is away for a
+    moment, and the query does not end."""
     if overwrite:
         raise InvalidArgumentError(
             "outputMode complete would enqueue the whole result again with every batch: use outputMode('append') or 'update'"

@@ -58,10 +58,7 @@ class QueueState:
 
 
 class Fila(Client):
-    """A :class:`~fila_cluster.Client` of a test's own broker.
-
-    ``clock``: the broker's time. ``endpoint``: for other clients, also asyncio ones and those of frameworks.
-    """
+    """A :class:`~fila_cluster.Client` of a test's own broker. ``clock``: the broker's time. ``endpoint``: for other clients."""
 
     clock: Clock
 

@@ -91,11 +91,8 @@ class SpanTracer:
 
 
 def instrument(tracer_provider: TracerProvider | None = None) -> None:
-    """Trace all clients of this process from now on, open ones too.
-
-    Spans go to ``tracer_provider``, else to the one that the application has set
-    (``opentelemetry.trace.set_tracer_provider``, before or after this). A second call may only change the provider.
-    """
+    """Trace all clients of this process from now on, open ones too. Spans go to ``tracer_provider``, else to the one that the
+    application has set, before or after this. A second call may only change the provider."""
     installed = tracer.installed
     if isinstance(installed, SpanTracer) and tracer_provider in (None, installed.provider):
         return

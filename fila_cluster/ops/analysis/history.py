@@ -154,10 +154,8 @@ class History:
         return {name: self._in_order(ring) for name, ring in self._all.items()}
 
     def of_some(self, may_see: Callable[[str], bool]) -> Callable[[], Mapping[str, list[float]]]:
-        """Return a function that sums :meth:`of_all` over the queues that may be seen, without the dead letters.
-
-        The function takes a part of a millisecond a queue, and may be called in a thread.
-        """
+        """Return a function that sums :meth:`of_all` over the queues that may be seen, without the dead letters. It takes a
+        part of a millisecond a queue, and may be called in a thread."""
         rings = [queue.rings for name, queue in self._queues.items() if may_see(name) and not is_dead_letter(name)]
         columns = {name: [self._copied(each[name]) for each in rings] for name in SERIES}
         none = [()] * min(self._ticks, TICKS)
@@ -167,10 +165,8 @@ class History:
         }
 
     def shares(self, queue: str) -> list[LastMinuteShare]:
-        """Return the busiest keys of the last minute by deliveries, then all others together as :data:`OTHER_KEYS`.
-
-        Empty once the queue is in no answer any more: its last minute would be another one.
-        """
+        """Return the busiest keys of the last minute by deliveries, then all others together as :data:`OTHER_KEYS`. Empty
+        once the queue is in no answer any more: its last minute would be another one."""
         known = self._queues.get(queue)
         if known is None or known.latest is None or len(known.keys) < 2 or known.seen_at != self._ticks - 1:
             return []
@@ -236,11 +232,9 @@ def _key_tick(at_s: float, queue: QueueMetrics) -> _KeyTick:
 
 
 def _entitled(queue: QueueMetrics) -> dict[str, float]:
-    """Return the part due to each key that has something to deliver, or would have if it were not throttled or blocked.
-
-    A shard reports the parts among keys that could deliver at once. Where it shows all keys, their weights give the parts of
-    the others, too.
-    """
+    """Return the part due to each key that has something to deliver, or would have if it were not throttled or blocked. A
+    shard reports the parts among keys that could deliver at once; if it shows all keys, their weights give the others'
+    parts."""
     if queue.known_keys > len(queue.keys):
         return {key.fairness_key: key.fair_share for key in queue.keys}
     competing = [key for key in queue.keys if key.pending or key.fair_share]

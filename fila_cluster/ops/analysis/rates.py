@@ -65,10 +65,8 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRates:
-    """The rates between two snapshots. Missing ones are unknown.
-
-    ``total``: of all queues but those of dead letters; None if a worker that answers now was started in between.
-    """
+    """The rates between two snapshots. Missing ones are unknown. ``total``: of all queues but those of dead letters; None if
+    a worker that answers now was started in between."""
 
     total: Rates | None
     queues: Mapping[str, Rates]

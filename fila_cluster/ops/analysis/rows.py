@@ -23,10 +23,8 @@ class _Kept(NamedTuple):
 
 
 class KnownQueues:
-    """Queues of earlier snapshots by name, with their shards and last depths.
-
-    A queue that is missing from its shard's answer was deleted and is forgotten, so memory has the size of the cluster.
-    """
+    """Queues of earlier snapshots by name, with their shards and last depths. A queue that is missing from its shard's answer
+    was deleted and is forgotten, so memory has the size of the cluster."""
 
     def __init__(self) -> None:
         self._queues: dict[str, _Kept] = {}
@@ -81,10 +79,8 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """A fairness key.
-
-    ``share_due``: the part of the deliveries that its weight entitles it to, None without anything to deliver.
-    """
+    """A fairness key. ``share_due``: the part of the deliveries that its weight entitles it to, None without anything to
+    deliver."""
 
     fairness_key: str
     weight: int
@@ -237,10 +233,8 @@ def _competes(key: KeyStats) -> bool:
 
 
 class ClusterTotals(NamedTuple):
-    """Sums over the queues that are shown; those of dead letters count as ``dead_letters`` only.
-
-    ``oldest``: the queue with the oldest message, if any.
-    """
+    """Sums over the queues that are shown; dead letter queues count as ``dead_letters`` only. ``oldest``: the queue with the
+    oldest message."""
 
     pending: int
     in_flight: int

@@ -1,8 +1,5 @@
-"""Samples for OpenTelemetry collectors: OTLP over HTTP, cumulative.
-
-The SDK's instruments would count a second time, and have only their own histograms. So its data types are filled directly,
-and only its exporter is used.
-"""
+"""Samples for OpenTelemetry collectors: OTLP over HTTP, cumulative. The SDK's instruments would count a second time, with
+only their own histograms, so its data types are filled directly, and only its exporter is used."""
 
 import asyncio
 import logging

@@ -263,10 +263,8 @@ class ManifestStore(Generic[_M]):
     # --- pruning ------------------------------------------------------------------------------------------------------
 
     def prune(self, keep: int) -> tuple[list[str], int, int]:
-        """Remove all but the last ``keep`` manifests, and all files that none of those names.
-
-        Return the names of the removed ones, and how many files were removed with how many bytes.
-        """
+        """Remove all but the last ``keep`` manifests, and all files that none of those names. Return the names of the removed
+        ones, and how many files were removed with how many bytes."""
         with self.writing():
             ids = self.ids()
             old, kept = ids[: max(0, len(ids) - keep)], ids[max(0, len(ids) - keep) :]

@@ -208,10 +208,8 @@ class DataDir:
         self.identity = wanted
 
     def _made_before(self, shards: int) -> list[int]:
-        """Return the shards that were made in a directory without a list: it is new, or of an earlier version.
-
-        Then all shards were made by the first start, unless their workers may have directories of their own.
-        """
+        """Return the shards that were made in a directory without a list (it is new, or of an earlier version): all of them,
+        by the first start, unless their workers may have directories of their own."""
         there = shards_there(self.path)
         return list(range(shards)) if there and not self._shared else there
 

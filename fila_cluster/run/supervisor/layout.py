@@ -78,11 +78,8 @@ def worker_settings(
     door: str | None,
     keys: JoinKeys | None = None,
 ) -> WorkerSettings:
-    """Return a worker's settings.
-
-    ``door``: its ``tcp://HOST:PORT`` for clients on other hosts, if at all; ``keys``: for a router with authentication that
-    is not reached through a socket file.
-    """
+    """Return a worker's settings. ``door``: its ``tcp://HOST:PORT`` for clients on other hosts, if at all; ``keys``: for a
+    router with authentication that is not reached through a socket file."""
     return WorkerSettings(
         name=name,
         router=router,

@@ -102,11 +102,8 @@ def check_membership(settings: Settings) -> None:
 
 
 def refuse_other_keys(topic: str, own: str, before: str, found: str) -> None:
-    """Raise :class:`CannotStartError` for a log of hosts with other keys. ``before``: this host's keys when it was last in
-    it.
-
-    New keys are taken from a host that had those of the log: its operator has changed them, on all hosts.
-    """
+    """Raise :class:`CannotStartError` for a log of hosts with other keys than ``before``, when this host was last in it. New
+    keys are taken from a host that had those of the log: its operator has changed them, on all hosts."""
     if found not in {"", own, before}:
         raise CannotStartError(
             f"the topic {topic} is the log of a cluster with other keys: give this cluster a name of its own in "
@@ -116,10 +113,8 @@ def refuse_other_keys(topic: str, own: str, before: str, found: str) -> None:
 
 
 def shards_of_cluster(settings: Settings, data_dir: DataDir) -> int:
-    """Return the number of shards of all hosts: as fixed here or asked, else the log's, else one for each worker.
-
-    Wait for the log's brokers if they have it. Raise :class:`CannotStartError` or ``UnfitStoreError``.
-    """
+    """Return the number of shards of all hosts: as fixed here or asked, else the log's (its brokers are waited for), else one
+    for each worker. Raise :class:`CannotStartError` or ``UnfitStoreError``."""
     asked, fixed = settings.server.shards, data_dir.shards
     if fixed is not None and asked not in {None, fixed}:
         raise CannotStartError(

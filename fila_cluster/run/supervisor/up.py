@@ -71,12 +71,8 @@ def worker(
     *,
     insecure: bool,
 ) -> NoReturn:
-    """Become a worker that hosts ``shards``.
-
-    ``door``: where clients may reach it directly over the network; ``keys``: those of a router with authentication.
-
-    Raises ``CannotStartError`` and ``InvalidConfigError``.
-    """
+    """Become a worker that hosts ``shards``. ``door``: where clients may reach it over the network; ``keys``: those of a
+    router with authentication. Raises ``CannotStartError`` and ``InvalidConfigError``."""
     refuse_membership(settings)
     refuse_exposure([] if door is None else [door], insecure=insecure, auth=False)
     if keys is not None:

@@ -1,7 +1,5 @@
-"""One process of ``fila-cluster work``: ``python -P -m fila_cluster.run.work`` with its settings as JSON.
-
-It ends when it is asked to (SIGTERM), and when its supervisor is gone: the other end of its socket is closed then.
-"""
+"""One process of ``fila-cluster work``: its settings are JSON on standard input. It ends when it is asked to (SIGTERM), and
+when its supervisor is gone: the other end of its socket is closed then."""
 
 import asyncio
 import os

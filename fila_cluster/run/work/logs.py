@@ -1,8 +1,5 @@
-"""Logs and telemetry of a process of handlers, where the application has not set them up itself.
-
-Logs have the same fields as the broker's, with the message's id. Metrics and traces go where OpenTelemetry's own variables
-say.
-"""
+"""Logs and telemetry of a process of handlers, where the application has not set them up itself: logs with the fields of the
+broker's and the message's id, metrics and traces by OpenTelemetry's own variables."""
 
 import logging
 import os
@@ -18,10 +15,8 @@ FIRST: Final = ("timestamp", "level", "event", "process", "pid", "message_id", "
 
 
 def set_up_logs(process: str, *, for_people: bool, pid: int, stream: TextIO | None = None) -> None:
-    """Log to ``stream`` (standard error): lines for people, or JSON. Keeps the application's own configuration.
-
-    Within a handler each line has ``message_id``, ``queue`` and ``handler``, of structlog and of ``logging`` alike.
-    """
+    """Log to ``stream`` (standard error): lines for people, or JSON; the application's own configuration stays. Within a
+    handler each line has ``message_id``, ``queue`` and ``handler``, of structlog and of ``logging`` alike."""
 
     def who(logger: Any, method: str, event: EventDict) -> EventDict:
         event.setdefault("process", process)

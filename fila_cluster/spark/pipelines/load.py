@@ -41,11 +41,9 @@ OPTION_TYPES: Mapping[str, DataType | str] = {
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """The columns that make a message.
-
-    ``payload``: a column, ``*`` for the whole row as JSON, None for a column of that name, else the row. ``tenant``: the
-    column of fairness keys. ``tenant_pattern``: for lines of text instead, a regular expression (Java's) with one group.
-    """
+    """The columns of a message. ``payload``: a column, ``*`` for the whole row as JSON, None for a column of that name, else
+    the row. ``tenant``: of fairness keys; ``tenant_pattern``: for lines of text, a regular expression (Java's) with one
+    group."""
 
     payload: str | None = None
     tenant: str | None = None

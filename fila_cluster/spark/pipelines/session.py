@@ -80,10 +80,8 @@ _THROWN = re.compile(r'^Exception in thread "\w+" (?:[\w.]+: )?')
 
 @contextmanager
 def spark_session(master: str | None, *, name: str, verbose: bool = False) -> Iterator[SparkSession]:
-    """Open a session on ``master`` and stop it at the end. ``verbose``: show Spark's own output on standard error.
-
-    ``SPARK_HOME``, ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS`` hold as they do for any PySpark program.
-    """
+    """Open a session on ``master`` for a context. ``verbose``: show Spark's own output on standard error. ``SPARK_HOME``,
+    ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS`` hold as they do for any PySpark program."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or MASTER_DEFAULT
     settings = _SETTINGS | (_ON_THIS_MACHINE if master.startswith("local") else {})

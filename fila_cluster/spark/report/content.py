@@ -39,11 +39,8 @@ class Dwell:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """The dead letters of a queue.
-
-    ``by_time``: when they were dead-lettered; each entry's name is an ISO time, the start of ``bucket_s``. ``dwell``: from
-    their enqueue to their end.
-    """
+    """The dead letters of a queue. ``by_time``: when they were dead-lettered, each entry named by the ISO time of its start,
+    in steps of ``bucket_s``. ``dwell``: from their enqueue to their end."""
 
     total: int
     tenants: int
@@ -57,12 +54,8 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """The share that a tenant got, and the one that its weight entitles it to, as parts of 1.
-
-    The tenant None: the others together.
-
-    ``delivered`` always counts since the shard started; ``delivered_per_s`` is of the last minute, if the shares are of that.
-    """
+    """The share of a tenant (None: the others together), and the one that its weight entitles it to, as parts of 1.
+    ``delivered`` counts since the shard started; ``delivered_per_s`` is of the last minute, if the shares are."""
 
     fairness_key: str | None
     weight: int
@@ -90,11 +83,8 @@ class QueueTotals:
 
 @dataclass(frozen=True, slots=True)
 class ReportHistory:
-    """The last half hour of a dashboard: a number for each of ``times``, None where it is unknown.
-
-    ``series``: the numbers of pending, in_flight and delayed messages, and the oldest one's age; the others are rates per
-    second.
-    """
+    """The last half hour of a dashboard: numbers for each of ``times``, None if unknown. ``series``: pending, in_flight,
+    delayed, the oldest one's age; the others are rates per second."""
 
     times: list[datetime]
     series: dict[str, list[float | None]]
