@@ -102,9 +102,6 @@ class CheckpointStore(ManifestStore[Checkpoint]):
         refuse_foreign(checkpoint.files, name)
         return checkpoint
 
-    def _encode(self, manifest: Checkpoint) -> bytes:
-        return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-
 
 def keep(exchange: Exchange, target: Target) -> CheckpointKept | None:
     """Carry the checkpoint that a worker has made to the target, if there is one. Raise :class:`FilaError`.

@@ -90,8 +90,8 @@ def new_id(now: datetime) -> str:
     return f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}Z-{secrets.token_hex(3)}"
 
 
-def encode(manifest: BackupManifest) -> bytes:
-    """Return the JSON text."""
+def encode(manifest: object) -> bytes:
+    """Return the JSON text of a manifest."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
@@ -186,9 +186,6 @@ class ManifestStore(Generic[_M]):
         """Return the manifest in a file; raise :class:`StorageError` if it is damaged."""
         raise NotImplementedError
 
-    def _encode(self, manifest: _M) -> bytes:
-        raise NotImplementedError
-
     # --- manifests ----------------------------------------------------------------------------------------------------
 
     def ids(self) -> list[str]:
@@ -214,7 +211,7 @@ class ManifestStore(Generic[_M]):
 
     def add(self, manifest: _M) -> None:
         """Write the manifest of what is there with all files."""
-        self.target.write(self._path(manifest.id), self._encode(manifest))
+        self.target.write(self._path(manifest.id), encode(manifest))
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name}.json"
@@ -332,9 +329,6 @@ class Repository(ManifestStore[BackupManifest]):
 
     def _decode(self, content: bytes, name: str) -> BackupManifest:
         return decode(content, name)
-
-    def _encode(self, manifest: BackupManifest) -> bytes:
-        return encode(manifest)
 
 
 def _file(hash_: str) -> str:

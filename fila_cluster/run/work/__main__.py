@@ -1,4 +1,4 @@
-"""One process of ``fila-cluster work``: its settings are JSON on standard input. It ends when it is asked to (SIGTERM), and
+"""One process of ``fila-cluster work``: its settings are JSON, its last argument. It ends when it is asked to (SIGTERM), and
 when its supervisor is gone: the other end of its socket is closed then."""
 
 import asyncio
