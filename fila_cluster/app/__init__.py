@@ -11,10 +11,6 @@
 acked. After an exception it is nacked, or retried by the ``retry`` policy; :class:`RetryAfter`, :class:`Fail` and
 :class:`Defer` are other outcomes. A payload that does not fit the handler's annotation is dead-lettered.
 
-Reading order: :mod:`decisions` (the outcome of a message; no I/O) · :mod:`payloads` · :mod:`dependencies` (a handler's
-arguments) · :mod:`calling` (one call, in a thread or awaited) · :mod:`work` (one delivery, from the handler to its
-settlement) · :mod:`serving` (consumers, slots, drain) · :mod:`application` (the users' interface).
-
 For tests, and for programs that have a client already (all of it public):
 
 - ``app.queues``: the names of the queues that have handlers.

@@ -9,6 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -52,17 +53,15 @@ INSTEAD = (
 Callback = Callable[[envelope.CeleryMessage], object]
 
 
+@dataclass(slots=True, eq=False)
 class _Consumer:
     """A consumer's feed, and the callback for its messages."""
 
-    __slots__ = ("callback", "feed", "no_ack", "on_cancel", "queue", "tag")
-
-    def __init__(self, tag: str, queue: str, feed: PolledConsumer, callback: Callback, *, no_ack: bool) -> None:
-        self.tag = tag
-        self.queue = queue
-        self.feed = feed
-        self.callback = callback
-        self.no_ack = no_ack
+    tag: str
+    queue: str
+    feed: PolledConsumer
+    callback: Callback
+    no_ack: bool
 
 
 class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types

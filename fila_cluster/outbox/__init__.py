@@ -2,8 +2,7 @@
 
 :func:`add` writes a message into a table of the caller's database, in the caller's transaction. :func:`relay` sends committed
 rows to the broker, each with a dedup id, so that a crash at any step neither loses a message nor stores it twice within the
-dedup window. Read in this order: :mod:`table`, :mod:`adding`, :mod:`claims` (the rows of a turn), :mod:`sending`,
-:mod:`relaying`.
+dedup window.
 
 It needs ``pip install 'fila-cluster[outbox]'``.
 """
