@@ -155,7 +155,7 @@ class HandlerSlots:
             return self._consumer
 
     async def _replace(self, failed: AsyncConsumer, error: FilaError) -> None:
-        """Let go of a consumer that failed; the first slot that notices waits, the others wait for it."""
+        """Drop a consumer that failed; the first slot that notices waits, the others wait for it."""
         async with self._replacing:
             if self._consumer is failed and not self._closed:
                 await self._pause(self._failures, error)

@@ -28,7 +28,7 @@ from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PermissionDen
 from fila_proto_zmq.limits import PREFETCH_MAX
 
 if TYPE_CHECKING:
-    from fila_cluster.celery.connection import CeleryConnection
+    from fila_cluster.celery.transport import CeleryConnection
 
 _log = logging.getLogger("fila_cluster.celery")
 
@@ -65,7 +65,7 @@ class _Consumer:
 
 
 class Channel(base.StdChannel):  # type: ignore[misc]  # kombu has no types
-    """A channel of a :class:`~fila_cluster.celery.connection.CeleryConnection`."""
+    """A channel of a :class:`~fila_cluster.celery.transport.CeleryConnection`."""
 
     Message = envelope.CeleryMessage
 

@@ -53,10 +53,7 @@ COMMANDS = {
         "shard": "Move shards from one worker to another.",
         "drain": "Move all shards of a worker, or of a host, to the others.",
     },
-    "status": {
-        "status": "Show the cluster and its workers.",
-        "top": "Watch the cluster live: queues, keys, workers.",
-    },
+    "status": {"status": "Show the cluster and its workers.", "top": "Watch the cluster live: queues, keys, workers."},
     "demo": {"demo": "Show in some seconds what the broker does."},
     "bench": {"bench": "Measure the cluster: rates, latencies, a histogram."},
     "config": {"config": "Read and change the runtime config."},

@@ -147,10 +147,7 @@ class TaskWorker:
     def send_unsent(self, after: timedelta) -> int:
         """Send tasks that were enqueued so long ago and not sent; return how many. The dedup window makes them come once."""
         unsent = TaskRecord.written().filter(
-            sent=False,
-            backend=self._backend.alias,
-            status=TaskRecord.Status.READY,
-            enqueued_at__lte=timezone.now() - after,
+            sent=False, backend=self._backend.alias, status=TaskRecord.Status.READY, enqueued_at__lte=timezone.now() - after
         )
         sent = 0
         resting: set[str] = set()

@@ -1,1 +1,1 @@
-"""What starts and keeps processes: supervisor, settings, backups, app workers, measurements."""
+"""The parts that start and keep processes: supervisor, settings, backups, app workers, measurements."""

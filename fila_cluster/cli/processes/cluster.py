@@ -87,9 +87,7 @@ def announce(listen: Address, dashboard: str | None, workers: int) -> None:
 @click.option("--address", metavar="HOST", help="Where other hosts and their clients reach this one. Default: as --listen.")
 @LISTEN
 @click.option(
-    "--worker-listen",
-    metavar="ADDR",
-    help="Where workers of other hosts connect. Default: the port behind that of --listen.",
+    "--worker-listen", metavar="ADDR", help="Where workers of other hosts connect. Default: the port behind that of --listen."
 )
 @click.option(
     "--shards", type=int, metavar="N", help="Shards of the cluster; fixed by the first host. Default: as many as workers."
@@ -140,12 +138,7 @@ def node_command(
 @CONFIG
 @INSECURE
 def router_command(
-    listen: str | None,
-    worker_listen: str,
-    data_dir: str | None,
-    shards: int | None,
-    config: Path | None,
-    insecure: bool,
+    listen: str | None, worker_listen: str, data_dir: str | None, shards: int | None, config: Path | None, insecure: bool
 ) -> None:
     """Run a router alone in the foreground; its workers join it with `fila-cluster worker`."""
     settings = load({"server": {"listen_addr": listen, "shards": shards, "data_dir": data_dir}}, config)

@@ -5,10 +5,7 @@ import click
 from fila_cluster.cli.root import LazyGroup
 
 COMMANDS = {
-    "pipelines": {
-        "load": "Put the rows of files into a queue.",
-        "drain": "Take messages out of queues into files.",
-    },
+    "pipelines": {"load": "Put the rows of files into a queue.", "drain": "Take messages out of queues into files."},
     "report": {"report": "Show a queue's failures, waiting times and shares."},
 }
 

@@ -128,11 +128,7 @@ def _load(running: "SparkSession", plan: "LoadJob", client: "Client") -> "Loaded
 
 
 def _fields(loaded: "Loaded") -> dict[str, float]:
-    return {
-        "rows": loaded.rows,
-        "seconds": round(loaded.seconds, 3),
-        "rows_per_second": round(loaded.rows_per_second, 1),
-    }
+    return {"rows": loaded.rows, "seconds": round(loaded.seconds, 3), "rows_per_second": round(loaded.rows_per_second, 1)}
 
 
 if TYPE_CHECKING:

@@ -35,16 +35,7 @@ COPY_FAILING: Final = "copy_failing"
 LOG_UNSAFE: Final = "log_unsafe"
 
 WARNINGS: Final = frozenset(
-    {
-        NO_STANDBY,
-        FEW_STANDBYS,
-        COPY_BEHIND,
-        HOST_SILENT,
-        LOG_UNDER_REPLICATED,
-        HOST_FAILING,
-        COPY_FAILING,
-        LOG_UNSAFE,
-    }
+    {NO_STANDBY, FEW_STANDBYS, COPY_BEHIND, HOST_SILENT, LOG_UNDER_REPLICATED, HOST_FAILING, COPY_FAILING, LOG_UNSAFE}
 )
 """Risks that stop no shard now."""
 

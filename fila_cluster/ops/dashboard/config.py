@@ -169,11 +169,7 @@ class ConfigTable:
 
     def _more(self, row: Any) -> dict[str, Any]:
         edited = row["key"] == self._edited
-        return {
-            "_edited": edited,
-            "_draft": self._draft if edited else "",
-            "_error": self._error if edited else "",
-        }
+        return {"_edited": edited, "_draft": self._draft if edited else "", "_error": self._error if edited else ""}
 
     def _edit(self, event: GenericEventArguments) -> None:
         self._edited = event.args["key"]

@@ -121,11 +121,7 @@ _MARK: Final = "schedule"
 _CRON, _EVERY = "cron", "every"
 _KINDS: Final = {_CRON: "Cron expression", _EVERY: "Interval"}
 
-_CATCH_UPS: Final = {
-    "skip": "skip: none of them",
-    "once": "once: the last of them",
-    "all": "all: each of them",
-}
+_CATCH_UPS: Final = {"skip": "skip: none of them", "once": "once: the last of them", "all": "all: each of them"}
 
 _REFRESH_S: Final = 1.0
 """How often the due times are shown anew: those of an interval begin now."""

@@ -186,12 +186,7 @@ def _share_style(row: KeyRow) -> str:
 KEYS: Final[tuple[Column[KeyRow], ...]] = (
     Column("fairness key", 0, lambda row: printable(row.fairness_key), lambda row: row.fairness_key, right=False),
     Column(
-        "state",
-        6,
-        lambda row: "paused" if row.paused else "",
-        lambda row: not row.paused,
-        lambda row: WARNING,
-        right=False,
+        "state", 6, lambda row: "paused" if row.paused else "", lambda row: not row.paused, lambda row: WARNING, right=False
     ),
     Column("weight", 6, lambda row: counted(row.weight), lambda row: row.weight),
     Column("pend", 6, lambda row: counted(row.pending), lambda row: row.pending),

@@ -56,7 +56,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Of fila-cluster."""
     files: list[StoredFile]
     copied_bytes: int = 0
-    """What was not at the target before."""
+    """Bytes that were not at the target before."""
 
     @property
     def id(self) -> str:

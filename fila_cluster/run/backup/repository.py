@@ -71,7 +71,7 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[ShardPart]
     files: list[StoredFile]
     copied_bytes: int = 0
-    """What was not at the target before."""
+    """Bytes that were not at the target before."""
 
     @property
     def every_file(self) -> list[StoredFile]:

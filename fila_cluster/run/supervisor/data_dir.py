@@ -128,13 +128,7 @@ class DataDir:
     """A data directory with an open lock, here or in a child. Opening changes nothing, :meth:`claim` makes the rest."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        shared: bool = False,
-        damaged: bool = False,
-        resharding: bool = False,
-        of_host: bool = False,
+        self, path: Path, *, shared: bool = False, damaged: bool = False, resharding: bool = False, of_host: bool = False
     ) -> None:
         """Take the lock if there is one; ``shared``: beside other holders of single shards.
 

@@ -213,13 +213,7 @@ class _Work:
         totals = run_copy(job, self._directory.lock, self._progress)
         sync_names(new)
         sync_names(self._work)
-        self._note(
-            replace(
-                self.plan,
-                phase=ReshardPhase.SWITCH,
-                **totals,
-            )
-        )
+        self._note(replace(self.plan, phase=ReshardPhase.SWITCH, **totals))
 
     def _space(self, measure_free: Callable[[Path], int]) -> Space:
         """Return the space for the copy: the messages once more, and RocksDB's logs until they are in tables."""

@@ -215,14 +215,7 @@ def _others_lately(others: Sequence[LastMinuteShare], shown: Sequence[TenantShar
 def _share(name: str | None, keys: Sequence[KeyStats], delivered: int, weights: int) -> TenantShare:
     own_weight = sum(key.weight for key in keys)
     own = sum(key.delivered for key in keys)
-    return TenantShare(
-        name,
-        own_weight,
-        own,
-        sum(key.pending for key in keys),
-        own / delivered,
-        own_weight / weights,
-    )
+    return TenantShare(name, own_weight, own, sum(key.pending for key in keys), own / delivered, own_weight / weights)
 
 
 DEAD_LETTERS = ".dlq"

@@ -3,8 +3,8 @@
 import pytest
 
 from fila_cluster.ops.dashboard.hooks.editor import TEMPLATES, HookPolicy, Shelf, changes, policy_of
+from fila_cluster.ops.dashboard.hooks.trials.__main__ import run
 from fila_cluster.ops.dashboard.hooks.trials.plan import TrialMessage, TrialPlan
-from fila_cluster.ops.dashboard.hooks.trials.run import run
 from fila_cluster.ops.dashboard.widgets.forms import read_headers
 from fila_proto_zmq.commands import QueueOptions
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from fila_cluster.ops.dashboard.hooks.trial_card import decided_fields, enqueue_rows, failure_rows, result_line
+from fila_cluster.ops.dashboard.hooks.trials.__main__ import run
 from fila_cluster.ops.dashboard.hooks.trials.plan import (
     HookReport,
     HookVerdict,
@@ -14,7 +15,6 @@ from fila_cluster.ops.dashboard.hooks.trials.plan import (
     TrialReport,
     try_out,
 )
-from fila_cluster.ops.dashboard.hooks.trials.run import run
 
 FULL = """
 function on_enqueue(msg)

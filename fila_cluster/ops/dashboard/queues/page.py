@@ -183,7 +183,7 @@ LIMITS: Final = frozenset(
         ReasonCode.THROTTLED, ReasonCode.PARKED, ReasonCode.IN_FLIGHT_CAP, ReasonCode.ORDERED_BEHIND, ReasonCode.KEY_PAUSED,
     }
 )  # fmt: skip
-"""What may keep a key below the share that its weight entitles it to."""
+"""Reasons that may keep a key below the share that its weight entitles it to."""
 
 
 def register(visits: Visits) -> None:
