@@ -160,13 +160,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
             "mode overwrite: a queue's messages are not replaced by a write; use mode('append'), "
             "after client.purge_queue(…) if the queue should be empty first"
         )
-    intake, columns = _planned(options, schema)
-    try:
-        _check_target(intake)
-    except FilaError as error:
-        if not error.retryable or isinstance(error, RequestTimeoutError):
-            raise
-    return BatchWriter(intake, columns)
+    return BatchWriter(*_planned(options, schema, needs_answer=True))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
@@ -176,19 +170,18 @@ def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: 
         raise InvalidArgumentError(
             "outputMode complete would enqueue the whole result again with every batch: use outputMode('append') or 'update'"
         )
-    intake, columns = _planned(options, schema)
-    try:
-        _check_target(intake)
-    except FilaError as error:
-        if not error.retryable:
-            raise
-    return StreamWriter(intake, columns)
+    return StreamWriter(*_planned(options, schema, needs_answer=False))
 
 
-def _planned(options: Mapping[str, str], schema: StructType) -> tuple[PartitionIntake, Columns]:
+def _planned(options: Mapping[str, str], schema: StructType, *, needs_answer: bool) -> tuple[PartitionIntake, Columns]:
     intake, columns = PartitionIntake.of(options), Columns.of(schema, options)
     if intake.queue is None and "queue" not in columns.names:
         raise InvalidArgumentError("no queue: name one with option queue, or give the rows a column 'queue'")
+    try:
+        _check_target(intake)
+    except FilaError as error:
+        if not error.retryable or (needs_answer and isinstance(error, RequestTimeoutError)):
+            raise
     return intake, columns
 
 

@@ -172,11 +172,34 @@ _LETTER_COLUMNS: Final = (
 Opened = Callable[[Any], Awaitable[None]]
 
 
-class GroupTable:
-    """``opened`` is awaited with the clicked kind, ``ticked`` is called when the selection changed."""
+class _TickedTable:
+    """Rows with ticks. ``opened`` is awaited with the key of the clicked row, ``ticked`` called when the selection changed."""
+
+    def __init__(self, table: PagedTable, key: str, opened: Opened, ticked: Callable[[], None]) -> None:
+        self._table = table
+
+        async def click(event: GenericEventArguments) -> None:
+            await opened(event.args[1][key])
+
+        table.table.on("rowClick", click)
+        table.table.on_select(lambda _: ticked())
+        table.table.classes("fila-rows").props("hide-selected-banner")
+
+    @property
+    def selected(self) -> list[str]:
+        """The keys of the selected rows."""
+        return [str(key) for key in self._table.selected]
+
+    def untick(self) -> None:
+        """Select nothing."""
+        self._table.table.selected = []
+
+
+class GroupTable(_TickedTable):
+    """A row for each kind of error."""
 
     def __init__(self, opened: Opened, ticked: Callable[[], None], *, selection: bool) -> None:
-        self._table = PagedTable(
+        table = PagedTable(
             _GROUP_COLUMNS,
             key="kind",
             sort_by="count",
@@ -187,28 +210,19 @@ class GroupTable:
             empty="No dead letters.",
             page_size=25,
         )
-        _listen(self._table, "kind", opened, ticked)
-
-    @property
-    def selected(self) -> list[str]:
-        """The selected kinds."""
-        return [str(kind) for kind in self._table.selected]
+        super().__init__(table, "kind", opened, ticked)
 
     def show(self, groups: Sequence[Group]) -> None:
         """Replace the rows."""
         self._table.show([_group_row(group) for group in groups])
 
-    def untick(self) -> None:
-        """Select nothing."""
-        self._table.table.selected = []
 
-
-class LetterTable:
-    """``opened`` is awaited with the id of the clicked letter, ``ticked`` is called when the selection changed."""
+class LetterTable(_TickedTable):
+    """A row for each letter of a kind."""
 
     def __init__(self, dlq: str, opened: Opened, ticked: Callable[[], None], *, selection: bool) -> None:
         self._dlq = dlq
-        self._table = PagedTable(
+        table = PagedTable(
             _LETTER_COLUMNS,
             key="key",
             sort_by="dead_lettered_at",
@@ -220,32 +234,14 @@ class LetterTable:
             empty="No such dead letter.",
             page_size=25,
         )
-        _listen(self._table, "key", opened, ticked)
-
-    @property
-    def selected(self) -> list[str]:
-        """The selected ids."""
-        return [str(message_id) for message_id in self._table.selected]
+        super().__init__(table, "key", opened, ticked)
 
     def show(self, letters: Sequence[DeadLetter]) -> None:
         """Replace the rows."""
         self._table.show(letters)
 
-    def untick(self) -> None:
-        """Select nothing."""
-        self._table.table.selected = []
-
     def _more(self, letter: DeadLetter) -> dict[str, str]:
         return {"key": letter.id, "href": link("/dead-letters", queue=self._dlq, id=letter.id, after=letter.before)}
-
-
-def _listen(table: PagedTable, key: str, opened: Opened, ticked: Callable[[], None]) -> None:
-    async def click(event: GenericEventArguments) -> None:
-        await opened(event.args[1][key])
-
-    table.table.on("rowClick", click)
-    table.table.on_select(lambda _: ticked())
-    table.table.classes("fila-rows").props("hide-selected-banner")
 
 
 def _group_row(group: Group) -> dict[str, Any]:
