@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, Operationa
 from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 
 from fila_cluster.client import AsyncClient, Client, Request, checks
-from fila_cluster.client.commands_ahead import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.client.message import Message
 from fila_cluster.client.protocol.encoding import seal_message, seal_rows
 from fila_cluster.client.protocol.producing import ids_of

@@ -7,8 +7,8 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from fila_cluster import AsyncClient, QueueInfo
+from fila_cluster.client.calls.backlog import redrive_selected
 from fila_cluster.client.calls.queues import ListingQueues
-from fila_cluster.client.calls.redrive import redrive_selected
 from fila_cluster.client.message import MessageView
 from fila_cluster.client.views import queue_infos
 from fila_cluster.errors import FilaError

@@ -16,9 +16,9 @@ import msgspec
 from fila_cluster.ops.dashboard.hooks.trials.plan import HookReport, HookVerdict, TrialMessage, TrialPlan, TrialReport
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.errors import LuaCompilationError
-from fila_worker.core.hooks import EnqueueDecision, Failure, FailureDecision, HookFailed
+from fila_worker.core.hooks import EnqueueDecision, FailedAttempt, FailureDecision, HookFailed
 from fila_worker.lua.hooks import LuaHooks, compile_hooks
-from fila_worker.lua.trial import Outcome, Sample, try_hooks
+from fila_worker.lua.trial import SampleMessage, TrialOutcome, try_hooks
 
 TIME_S: Final = 8.0
 """After this long no further message is tried."""
@@ -66,9 +66,9 @@ def _fail(hooks: LuaHooks) -> Decide:
     return lambda messages: hooks.on_failure([_failure(each) for each in messages], len(messages))
 
 
-def _failure(message: TrialMessage) -> Failure:
+def _failure(message: TrialMessage) -> FailedAttempt:
     packed = msgspec.msgpack.encode(message.headers)
-    return Failure(packed, message.id, message.attempts, message.error, message.fairness_key)
+    return FailedAttempt(packed, message.id, message.attempts, message.error, message.fairness_key)
 
 
 def _tried(decide: Decide, plan: TrialPlan, until_s: float) -> HookReport:
@@ -98,8 +98,8 @@ def verdict(decision: Decision) -> HookVerdict:
 def _measure(hook: str, plan: TrialPlan, report: HookReport) -> None:
     """Note the cost of one run, if it did not fail, measured as by ``fila-cluster hook test``."""
     first, script = plan.messages[0], getattr(plan, hook)
-    sample = Sample(first.headers, first.payload_bytes, _failure(first))
-    outcome: Outcome = try_hooks(script, sample, queue=plan.queue, config=plan.config)[hook]
+    sample = SampleMessage(first.headers, first.payload_bytes, _failure(first))
+    outcome: TrialOutcome = try_hooks(script, sample, queue=plan.queue, config=plan.config)[hook]
     report.cost_us, report.instructions = outcome.microseconds, outcome.instructions
 
 
