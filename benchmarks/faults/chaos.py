@@ -2,7 +2,7 @@
 
 A cluster of two workers has six queues on both, 4 producers with dedup ids, and 8 consumers that ack, nack and retry what
 they receive or are pushed. Every few seconds a random choice of workers and router is killed with kill -9 or paused with
-SIGSTOP. At the end all queues are emptied, the books of the clients are balanced, and every shard is recovered from its disk
+SIGSTOP. At the end all queues are emptied, the records of the clients are balanced, and every shard is recovered from its disk
 and checked. A probe for each shard enqueues all the time: the longest span without success is the outage of the shard's
 queues. The probes share one client, so a probe that waits for a shard must not delay another one. The log has the stages of
 the outage of a killed worker's queues.
@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks.faults.load.outages import AWAY_S_MIN, Fault, away_s, outages, percentile, probe, stages
 from benchmarks.harness.report.results import Verified
 from benchmarks.harness.workload import Benchmark, Run, number
-from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.client_records import ClientRecords, Load
 from tests.support.cluster.cluster import Cluster, running
 from tests.support.cluster.faults import check_disk, processes, queue_on, serves
 
@@ -66,7 +66,7 @@ def torment(cluster: Cluster, load: Load, queues: list[str], seconds: float, cho
     ends_at = time.monotonic() + seconds
     while time.monotonic() < ends_at:
         time.sleep(choice.uniform(0.5, 3.0))
-        with load.books.fault():
+        with load.records.fault():
             fault = strike(cluster, choice)
             give_up_at = time.monotonic() + SERVED_S_MAX
             while not serves(cluster, *queues):
@@ -94,14 +94,14 @@ def strike(cluster: Cluster, choice: random.Random) -> Fault:
 
 def cause(minutes: float, seed: int, data_dir: Path) -> Found:
     """Run the cluster, the clients and the faults. Return what was found out."""
-    choice, books = random.Random(seed), Books()
+    choice, records = random.Random(seed), ClientRecords()
     bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(data_dir.with_name("bytecode"))}
     with running(data_dir, workers=2, logged="info", env=bytecode) as cluster:
         queues, probed = _queues(cluster)
         pipe, theirs = CONTEXT.Pipe()
         prober = CONTEXT.Process(target=probe, args=(cluster.endpoint, probed, theirs))
         prober.start()
-        load = Load(cluster.endpoint, books, queues, seed)
+        load = Load(cluster.endpoint, records, queues, seed)
         load.start(PRODUCERS, CONSUMERS)
         faults = torment(cluster, load, queues, 60 * minutes, choice)
         pipe.send("stop")
@@ -112,12 +112,12 @@ def cause(minutes: float, seed: int, data_dir: Path) -> Found:
         load.stop(patience_s=120)
         code = cluster.stop()
     left = {queue: count for queue, count in check_disk(data_dir).items() if queue in queues and count}
-    counts = _counts(books, faults) | {
-        "calls beyond their timeout": len(books.late) + len(late),
+    counts = _counts(records, faults) | {
+        "calls beyond their timeout": len(records.late) + len(late),
         "left on disk": sum(left.values()),
         "exit code": code,
     }
-    verified = Verified(books.confirmed, books.acked, len(books.lost()), counts["stored twice"])
+    verified = Verified(records.confirmed, records.acked, len(records.lost()), counts["stored twice"])
     return Found(counts, outages(faults), stages(faults, cluster.events()), verified)
 
 
@@ -133,17 +133,17 @@ def _queues(cluster: Cluster) -> tuple[list[str], list[str]]:
         return queues, [queue_on(client, shard, f"probe-{shard}", **options) for shard in (0, 1)]
 
 
-def _counts(books: Books, faults: list[Fault]) -> dict[str, int]:
+def _counts(records: ClientRecords, faults: list[Fault]) -> dict[str, int]:
     return {
         "kills and pauses": len(faults),
-        "confirmed": books.confirmed,
-        "acked": books.acked,
-        "lost": len(books.lost()),
-        "acked messages back": len([text for text in books.wrong if "after its ack" in text]),
-        "attempts forgotten": len([text for text in books.wrong if "was forgotten" in text]),
-        "stored twice": len(books.stored_twice()),
-        "delivered again, open at a fault": books.duplicates() - len(books.unexplained()),
-        "delivered again without a reason": len(books.unexplained()),
+        "confirmed": records.confirmed,
+        "acked": records.acked,
+        "lost": len(records.lost()),
+        "acked messages back": len([text for text in records.wrong if "after its ack" in text]),
+        "attempts forgotten": len([text for text in records.wrong if "was forgotten" in text]),
+        "stored twice": len(records.stored_twice()),
+        "delivered again, open at a fault": records.duplicates() - len(records.unexplained()),
+        "delivered again without a reason": len(records.unexplained()),
     }
 
 

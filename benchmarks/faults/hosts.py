@@ -4,7 +4,7 @@ Hosts run ``fila-cluster node`` on a log of Kafka brokers, all on this machine. 
 with dedup ids, 8 consumers that ack, nack and retry, one queue with strict order within its keys, and one throttle key over
 several queues. Again and again a random choice of these is killed with kill -9: a process of a host, a host with all its
 processes, a broker, a worker and a broker at once. The next fault comes when all shards are led and followed, and all brokers
-are in sync again: two brokers lost at once are no quorum. At the end all queues are emptied and the books of the clients are
+are in sync again: two brokers lost at once are no quorum. At the end all queues are emptied and the records of the clients are
 balanced. A probe for each shard enqueues all the time: the longest span without success is the outage of the shard's queues.
 
 Not one message may be lost, come back after its ack, be stored twice or come again without a reason; no window of time may

@@ -21,7 +21,7 @@ from benchmarks.faults.load.outages import MACHINE, Fault, away_s, percentile, p
 from benchmarks.harness.report.results import Verified
 from benchmarks.harness.workload import Benchmark, Run, number
 from fila_proto_zmq.commands import MoveShard
-from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.client_records import ClientRecords, Load
 from tests.support.cluster.cluster import Cluster, running
 from tests.support.cluster.faults import queue_on
 
@@ -44,16 +44,16 @@ class Scale:
 
 @dataclass
 class Found:
-    """What a run found out: spans in sorted seconds, and the books."""
+    """What a run found out: spans in sorted seconds, and the records."""
 
     away: dict[str, list[float]]
-    books: Books
+    records: ClientRecords
     late: int
 
 
 def move_about(scale: Scale, data_dir: Path) -> Found:
     """Run the cluster, the clients and the moves. Return what was found out."""
-    choice, books, moves = random.Random(scale.seed), Books(), []
+    choice, records, moves = random.Random(scale.seed), ClientRecords(), []
     with running(data_dir, "--shards", SHARDS, workers=2, logged="info") as cluster:
         with cluster.client() as client:
             queues = [queue_on(client, shard, f"queue-{shard}") for shard in range(SHARDS)]
@@ -62,11 +62,11 @@ def move_about(scale: Scale, data_dir: Path) -> Found:
         pipe, theirs = CONTEXT.Pipe()
         prober = CONTEXT.Process(target=probe, args=(cluster.endpoint, probed, theirs))
         prober.start()
-        load = Load(cluster.endpoint, books, queues, scale.seed, timeout=30.0)
+        load = Load(cluster.endpoint, records, queues, scale.seed, timeout=30.0)
         load.start(PRODUCERS, CONSUMERS)
         time.sleep(PAUSE_S)
         for _ in range(scale.moves):
-            moves.append(_move(cluster, books, choice.randrange(SHARDS)))
+            moves.append(_move(cluster, records, choice.randrange(SHARDS)))
             time.sleep(PAUSE_S)
         pipe.send("stop")
         moments, late = pipe.recv()
@@ -79,12 +79,12 @@ def move_about(scale: Scale, data_dir: Path) -> Found:
         for shard, successes in moments.items():
             whose = ASLEEP if shard == MACHINE else MOVING if shard == int(moved.kind) else OTHERS
             away[whose].append(away_s(successes, moved))
-    return Found({name: sorted(spans) for name, spans in away.items()} | {CLOSED: closed}, books, len(late))
+    return Found({name: sorted(spans) for name, spans in away.items()} | {CLOSED: closed}, records, len(late))
 
 
-def _move(cluster: Cluster, books: Books, shard: int) -> Fault:
+def _move(cluster: Cluster, records: ClientRecords, shard: int) -> Fault:
     home = cluster.worker_of(shard).name
-    with books.fault(), cluster.client() as client:  # a push may be lost with its connection, and comes again
+    with records.fault(), cluster.client() as client:  # a push may be lost with its connection, and comes again
         move = Fault(str(shard), (home,), time.monotonic())
         client.request(MoveShard(shard, "worker-0" if home == "worker-1" else "worker-1"))
         time.sleep(PAUSE_S)  # clients that wait to ask again
@@ -97,21 +97,21 @@ def measure(run: Run[Scale]) -> None:
     with warnings.catch_warnings(), run.directory() as directory:
         warnings.simplefilter("ignore", ResourceWarning)
         found = move_about(run.scale, directory / "data")
-    books = found.books
+    records = found.records
     for name, spans in found.away.items():
         for column, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0)):
             run.figure(AWAY, name, column, "s", percentile(spans, share))
     counts = {
-        "errors": len(books.refused),
+        "errors": len(records.refused),
         "calls beyond their timeout": found.late,
-        "lost": len(books.lost()),
-        "stored twice": len(books.stored_twice()),
+        "lost": len(records.lost()),
+        "stored twice": len(records.stored_twice()),
     }
-    run.figure(MOVED, "confirmed", "fila-cluster", "", books.confirmed)
+    run.figure(MOVED, "confirmed", "fila-cluster", "", records.confirmed)
     for name, count in counts.items():
         run.figure(MOVED, name, "fila-cluster", "", count)
         run.promise(f"{name}: {count}, none may", count == 0)
-    run.verified.add(Verified(books.confirmed, books.acked, counts["lost"], counts["stored twice"]))
+    run.verified.add(Verified(records.confirmed, records.acked, counts["lost"], counts["stored twice"]))
 
 
 BENCHMARK = Benchmark("moves", measure, Scale(3), Scale(40), Scale(200))

@@ -85,7 +85,7 @@ def measure(run: Run[Scale]) -> None:
                     for node in nodes.nodes:
                         clients.strike(partial(action, nodes, node))
                         time.sleep(1.0)
-            errors = list(clients.books.refused)
+            errors = list(clients.records.refused)
             clients.strike(partial(all_killed, nodes))
             found = clients.stop()
     report(run, found)

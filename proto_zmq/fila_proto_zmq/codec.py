@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fila_proto_zmq.commands import BY_OPCODE, COMMANDS, DELIVERY, Command, Delivered, Fault, Plate, Reply, Struct
+from fila_proto_zmq.commands import BY_OPCODE, COMMANDS, DELIVERY, Command, Delivered, Fault, Reply, Struct, WorkerBanner
 from fila_proto_zmq.errors import BY_CODE, FilaError, InvalidFrameError
 from fila_proto_zmq.frames import ERROR, REPLY, Header, pack_header
 
@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Struct)
 encode_body = msgspec.msgpack.Encoder().encode
 """A struct as its body."""
 
-_structs: set[type[Struct]] = {*COMMANDS, *(command.reply for command in COMMANDS), Fault, Plate}
+_structs: set[type[Struct]] = {*COMMANDS, *(command.reply for command in COMMANDS), Fault, WorkerBanner}
 _decoders: dict[type[Struct], Any] = {struct: msgspec.msgpack.Decoder(struct).decode for struct in _structs}
 
 

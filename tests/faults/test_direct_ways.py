@@ -17,7 +17,7 @@ from fila_cluster.client.io.wire import Wire
 from fila_cluster.client.requests.routes import DirectWay
 from fila_proto_zmq.frames import epoch_tag
 from fila_router.core.worker_state import SILENCE_MS_MAX
-from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.client_records import ClientRecords, Load
 from tests.support.cluster.cluster import Cluster, eventually, running, settling_may_fail
 from tests.support.cluster.faults import check_disk, kill, paused, queue_on, running_parts, wait_until_served
 
@@ -47,8 +47,8 @@ def ways(client: Client) -> list[DirectWay]:
 
 
 def moved_on(load: Load) -> None:
-    confirmed, acked = load.books.confirmed, load.books.acked
-    eventually(lambda: load.books.confirmed > confirmed + 30 and load.books.acked > acked + 30, "work is done")
+    confirmed, acked = load.records.confirmed, load.records.acked
+    eventually(lambda: load.records.confirmed > confirmed + 30 and load.records.acked > acked + 30, "work is done")
 
 
 def in_order(client: Client, queue: str, count: int) -> list[int]:
@@ -68,10 +68,10 @@ def in_order(client: Client, queue: str, count: int) -> list[int]:
 def test_a_worker_goes_away_under_load(cluster: Cluster, fault: str) -> None:
     with cluster.client() as client:
         queues = [queue_on(client, shard, visibility_timeout=3.0) for shard in (0, 1)]
-    load = Load(cluster.endpoint, Books(), queues, seed=5)
+    load = Load(cluster.endpoint, ClientRecords(), queues, seed=5)
     load.start()
     moved_on(load)
-    with load.books.fault():
+    with load.records.fault():
         if fault == "killed":
             kill(cluster, "worker-0")
         elif fault.startswith("paused"):
@@ -83,7 +83,7 @@ def test_a_worker_goes_away_under_load(cluster: Cluster, fault: str) -> None:
     moved_on(load)
     load.stop()
     assert cluster.stop() == 0
-    load.books.check()
+    load.records.check()
     assert {queue: depth for queue, depth in check_disk(cluster.data_dir).items() if queue in queues and depth} == {}
 
 

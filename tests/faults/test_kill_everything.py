@@ -22,7 +22,7 @@ QUEUE = "survivors"
 
 
 @dataclass
-class Books:
+class ClientRecords:
     """What the clients know for sure. ``delivered`` maps an id to the attempts of its deliveries, in order."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -43,21 +43,21 @@ class Books:
             self.delivered[delivery.id].append(delivery.attempts)
 
 
-def produce(client: Client, books: Books, stop: threading.Event) -> None:
+def produce(client: Client, records: ClientRecords, stop: threading.Event) -> None:
     """Enqueue confirmed batches until the stop; what fails is not counted on."""
     number = 0
     while not stop.is_set():
         batch = [Message(b"%d" % (number + index), fairness_key=f"k{index % 7}") for index in range(20)]
         number += len(batch)
         try:
-            books.confirmed.update(client.enqueue_many(QUEUE, batch))
+            records.confirmed.update(client.enqueue_many(QUEUE, batch))
         except BatchError as error:
-            books.confirmed.update(result for result in error.results if isinstance(result, str))
+            records.confirmed.update(result for result in error.results if isinstance(result, str))
         except FilaError:
             time.sleep(0.01)  # the broker is down: that is the point
 
 
-def consume(client: Client, books: Books, stop: threading.Event, choice: random.Random) -> None:
+def consume(client: Client, records: ClientRecords, stop: threading.Event, choice: random.Random) -> None:
     """Receive and settle in all ways until the stop."""
     while not stop.is_set():
         try:
@@ -66,24 +66,24 @@ def consume(client: Client, books: Books, stop: threading.Event, choice: random.
             time.sleep(0.01)
             continue
         for delivery in deliveries:
-            books.receive(delivery)
-            settle(delivery, books, choice)
+            records.receive(delivery)
+            settle(delivery, records, choice)
 
 
-def settle(delivery: Delivery, books: Books, choice: random.Random) -> None:
+def settle(delivery: Delivery, records: ClientRecords, choice: random.Random) -> None:
     """Ack most, nack some, give some back; remember what was confirmed."""
     draw = choice.random()
     try:
         if draw < 0.7:
-            with books.lock:
-                books.ack_unknown.add(delivery.id)
+            with records.lock:
+                records.ack_unknown.add(delivery.id)
             delivery.ack()
-            with books.lock:
-                books.acked.add(delivery.id)
+            with records.lock:
+                records.acked.add(delivery.id)
         elif draw < 0.9:
             delivery.nack("again")
-            with books.lock:
-                books.attempts_at_least[delivery.id] = delivery.attempts + 1
+            with records.lock:
+                records.attempts_at_least[delivery.id] = delivery.attempts + 1
         else:
             delivery.retry(after=0.05)
     except FilaError:
@@ -98,39 +98,39 @@ def test_kills_of_everything_lose_nothing_and_bring_nothing_back(tmp_path: Path)
     print(f"seed {seed}")
     choice = random.Random(seed)
     cluster = Cluster(tmp_path / "data", workers=2)
-    books, stop = Books(), threading.Event()
+    records, stop = ClientRecords(), threading.Event()
     with Client(cluster.endpoint, timeout=2.0) as producer, Client(cluster.endpoint, timeout=2.0) as consumer:
         producer.create_queue(QUEUE, visibility_timeout=2.0)
         threads = [
-            threading.Thread(target=produce, args=(producer, books, stop)),
-            threading.Thread(target=consume, args=(consumer, books, stop, choice)),
+            threading.Thread(target=produce, args=(producer, records, stop)),
+            threading.Thread(target=consume, args=(consumer, records, stop, choice)),
         ]
         for thread in threads:
             thread.start()
         for _ in range(ROUNDS):
-            goal = len(books.acked) + choice.choice((0, 1, 40))
-            eventually(lambda goal=goal: len(books.acked) >= goal, "something is done between two kills")
+            goal = len(records.acked) + choice.choice((0, 1, 40))
+            eventually(lambda goal=goal: len(records.acked) >= goal, "something is done between two kills")
             time.sleep(choice.uniform(0.05, 0.5))  # the moment is what is being tried
             cluster = killed_and_restarted(cluster)
         stop.set()
         for thread in threads:
             thread.join()
-        drain(consumer, books)
+        drain(consumer, records)
     assert cluster.stop() == 0
     cluster.close()
-    assert books.wrong == []
-    assert len(books.acked) > 80, "the test did too little to prove anything"
-    missing = books.confirmed - set(books.delivered) - books.ack_unknown
+    assert records.wrong == []
+    assert len(records.acked) > 80, "the test did too little to prove anything"
+    missing = records.confirmed - set(records.delivered) - records.ack_unknown
     assert not missing, f"{len(missing)} confirmed messages were never delivered"
 
 
-def drain(client: Client, books: Books) -> None:
+def drain(client: Client, records: ClientRecords) -> None:
     """Ack all that is left, leases of clients that are gone included."""
 
     def empty() -> bool:
         deliveries = client.receive(QUEUE, 500, wait=0.1)
         for delivery in deliveries:
-            books.receive(delivery)
+            records.receive(delivery)
         client.ack(deliveries)
         return client.queue_stats(QUEUE).depth == 0
 

@@ -11,7 +11,7 @@ import pytest
 from fila_cluster import Client
 from fila_cluster.errors import FilaError
 from fila_proto_zmq.commands import DrainWorker, MoveShard
-from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.client_records import ClientRecords, Load
 from tests.support.cluster.cluster import Cluster, eventually, running, settling_may_fail
 from tests.support.cluster.faults import check_disk, kill, queue_on, wait_until_served
 
@@ -50,16 +50,16 @@ def test_a_shard_that_moves_while_processes_are_killed_is_on_one_worker(tmp_path
     with running(tmp_path / "data", "--shards", 2, workers=2) as cluster:
         with cluster.client() as client:
             queues = [queue_on(client, shard, visibility_timeout=3.0) for shard in (0, 1)]
-        load = Load(cluster.endpoint, Books(), queues, seed)
+        load = Load(cluster.endpoint, ClientRecords(), queues, seed)
         load.start()
         for number in range(KILLS):
-            acked = load.books.acked
-            eventually(lambda acked=acked: load.books.acked > acked + 20, "work is done")
+            acked = load.records.acked
+            eventually(lambda acked=acked: load.records.acked > acked + 20, "work is done")
             shard = number % 2
             home = cluster.worker_of(shard).name
             target = "worker-0" if home == "worker-1" else "worker-1"
             victim = (home, target, "router")[(number + seed) % 3]
-            with load.books.fault():
+            with load.records.fault():
                 asking = ask(cluster, MoveShard(shard, target) if number % 4 < 3 else DrainWorker(home))
                 threading.Event().wait(chance.uniform(0.0, MOVE_S))  # when the kill comes is what is being tried
                 kill(cluster, victim)
@@ -71,6 +71,6 @@ def test_a_shard_that_moves_while_processes_are_killed_is_on_one_worker(tmp_path
                     client.request(DrainWorker(worker, undo=True))
         load.stop()
         assert cluster.stop() == 0
-        load.books.check()
+        load.records.check()
         assert not cluster.events("shard.quarantined", "process.failed")
     assert {queue: count for queue, count in check_disk(tmp_path / "data").items() if queue in queues and count} == {}

@@ -12,7 +12,7 @@ import pytest
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor.data_dir import DataDir
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard.random_cluster import Life, Town, answers, persist, stored
+from tests.support.shard.random_cluster import Life, RandomCluster, answers, persist, stored
 
 pytestmark = pytest.mark.whole
 
@@ -51,10 +51,10 @@ def run(data_dir: Path, shards: int, kill_at: int, *, whole: bool) -> bool:
 
 @pytest.mark.parametrize(("before", "after", "whole"), [(2, 5, True), (5, 3, False)])
 def test_nothing_is_lost_whenever_it_is_killed(tmp_path: Path, before: int, after: int, whole: bool):
-    life = Life(Town([MemoryStore() for _ in range(before)]), seed=before)
+    life = Life(RandomCluster([MemoryStore() for _ in range(before)]), seed=before)
     life.go_on(400)
     data_dir = tmp_path / "data"
-    persist(life.town.copy(), data_dir)
+    persist(life.random_cluster.copy(), data_dir)
     (data_dir / "moved").mkdir()
     (data_dir / "moved" / "shard-0000").write_text("worker-1\n")
     kills = next(number for number in count(1) if run(data_dir, after, number, whole=whole))
@@ -65,12 +65,12 @@ def test_nothing_is_lost_whenever_it_is_killed(tmp_path: Path, before: int, afte
     ]
     assert not list(data_dir.glob("reshard*"))
     assert not (data_dir / "moved").exists(), "it is about the old shards"
-    assert answers(stored(data_dir), life) == answers(life.town.copy(), life)
+    assert answers(stored(data_dir), life) == answers(life.random_cluster.copy(), life)
 
 
 def test_a_cluster_does_not_start_before_it_is_finished(tmp_path: Path):
-    life = Life(Town([MemoryStore() for _ in range(2)]), seed=1)
-    persist(life.town.copy(), tmp_path)
+    life = Life(RandomCluster([MemoryStore() for _ in range(2)]), seed=1)
+    persist(life.random_cluster.copy(), tmp_path)
     for number in count(3):
         if run(tmp_path, 3, number, whole=True):
             break

@@ -1,4 +1,4 @@
-"""A stream whose driver and executors are killed -9 again and again: every message once, the broker's books in balance."""
+"""A stream whose driver and executors are killed -9 again and again: every message once, the broker's records in balance."""
 
 import os
 import random

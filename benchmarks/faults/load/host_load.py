@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from benchmarks.faults.load.outages import MACHINE, PROBE_TIMEOUT_S, Fault, away_s, percentile, probe
 from benchmarks.harness.report.results import Verified
 from benchmarks.harness.workload import Run
-from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.client_records import ClientRecords, Load
 from tests.support.cluster.cluster import eventually
 from tests.support.cluster.faults import queue_on
 from tests.support.cluster.rules import OrderedLoad, ThrottledLoad
@@ -79,10 +79,10 @@ class Found:
 
 
 class Clients:
-    """The clients of a run, and their books."""
+    """The clients of a run, and their records."""
 
     def __init__(self, nodes: Nodes, seed: int, timeout: float = 5.0, ahead_ms: float = 0.0) -> None:
-        self.nodes, self.books = nodes, Books()
+        self.nodes, self.records = nodes, ClientRecords()
         self.strikes: list[Strike] = []
         shards = range(nodes.shards)
         with nodes.client() as client:
@@ -91,7 +91,7 @@ class Clients:
             self._probed = [queue_on(client, shard, f"probe-{shard}", **options) for shard in shards]
             limited = [queue_on(client, shard, f"limited-{shard}", visibility_timeout=20.0) for shard in (0, shards[-1])]
             client.create_queue("ordered", max_in_flight_per_key=1, visibility_timeout=20.0)
-        self._load = Load(nodes.endpoint, self.books, queues, seed, timeout)
+        self._load = Load(nodes.endpoint, self.records, queues, seed, timeout)
         self._ordered = OrderedLoad(nodes.endpoint, "ordered", timeout=timeout)
         self._throttled = ThrottledLoad(nodes.endpoint, limited, rate=RATE, burst=BURST, timeout=timeout, ahead_ms=ahead_ms)
         self._pipe, theirs = CONTEXT.Pipe()
@@ -107,7 +107,7 @@ class Clients:
 
     def strike(self, action: Callable[[], Strike]) -> Strike:
         """Do something to the cluster, and wait until all is served and followed again, as clients see it, too."""
-        with self.books.fault():
+        with self.records.fault():
             strike = action()
             self.nodes.until_whole()
             with self.nodes.client() as client:
@@ -132,27 +132,27 @@ class Clients:
         self._throttled.stop()
         self._ordered.stop()
         self._load.stop(patience_s=120)
-        books = self.books
-        found = Found(excess=self._throttled.excess(), errors=books.refused, moments=moments)
+        records = self.records
+        found = Found(excess=self._throttled.excess(), errors=records.refused, moments=moments)
         for strike in self.strikes:
             for shard, successes in moments.items():
                 found.away.setdefault(strike.whose(shard), []).append(away_s(successes, strike))
         found.away = {name: sorted(spans) for name, spans in sorted(found.away.items())}
         found.counts = {
-            "confirmed": books.confirmed + self._ordered.messages,
-            "acked": books.acked,
-            "lost": len(books.lost()),
-            "acked messages back": len([text for text in books.wrong if "after its ack" in text]),
-            "attempts forgotten": len([text for text in books.wrong if "was forgotten" in text]),
-            "stored twice": len(books.stored_twice()),
-            "delivered again, open meanwhile": books.duplicates() - len(books.unexplained()),
-            "delivered again without a reason": len(books.unexplained()),
-            "calls beyond their timeout": len(books.late) + len(late),
+            "confirmed": records.confirmed + self._ordered.messages,
+            "acked": records.acked,
+            "lost": len(records.lost()),
+            "acked messages back": len([text for text in records.wrong if "after its ack" in text]),
+            "attempts forgotten": len([text for text in records.wrong if "was forgotten" in text]),
+            "stored twice": len(records.stored_twice()),
+            "delivered again, open meanwhile": records.duplicates() - len(records.unexplained()),
+            "delivered again without a reason": len(records.unexplained()),
+            "calls beyond their timeout": len(records.late) + len(late),
             "keys out of order": len(self._ordered.wrong()),
             "limited messages": self._throttled.delivered,
         }
         lost = found.counts["lost"]  # all others came; of some the answer to the ack was lost
-        found.verified = Verified(books.confirmed, books.confirmed - lost, lost, found.counts["stored twice"])
+        found.verified = Verified(records.confirmed, records.confirmed - lost, lost, found.counts["stored twice"])
         return found
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 CLIENT_VERSION = f"python/{VERSION}"
 """The name of this library in the greeting and in traces."""
 
-_OF_THE_LINK = frozenset({commands.CLOSED, commands.MARK, commands.PLACEMENT, commands.PLATE})
+_OF_THE_LINK = frozenset({commands.CLOSED, commands.MARK, commands.PLACEMENT, commands.WORKER_BANNER})
 """Pushes that are about the connection itself."""
 
 GREETING_LOOK_S = 0.05
@@ -157,8 +157,8 @@ class ClientSession:
     def _arrived_of_link(self, opcode: int, body: bytes, way: Way | None) -> None:
         if opcode == commands.PLACEMENT:
             self._connection.placed(decode_body(commands.Placement, body))
-        elif opcode == commands.PLATE and isinstance(way, DirectWay):
-            self._connection.at_door(way, decode_body(commands.Plate, body).door)
+        elif opcode == commands.WORKER_BANNER and isinstance(way, DirectWay):
+            self._connection.at_door(way, decode_body(commands.WorkerBanner, body).door)
         elif opcode == commands.CLOSED and way is None:
             self.disconnected(self._now)  # as if the connection were a new one
         # else a mark: it only shows the broker that this client reads frames

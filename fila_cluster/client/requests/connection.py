@@ -180,7 +180,7 @@ class BrokerConnection:
         self._redirect(way)
 
     def at_door(self, way: DirectWay, door: bytes) -> None:
-        """Take in the plate of a direct connection: which door it is."""
+        """Take in the banner of a direct connection: which door it is."""
         if not door:
             self._retire(way)
         elif door == way.door and way.state == WayState.OPENING:

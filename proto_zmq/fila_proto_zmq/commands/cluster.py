@@ -11,7 +11,7 @@ MARK: Final = 2
 PLACEMENT: Final = 3
 """Opcode of a push by the router to the clients that asked for it in Hello: where the shards are."""
 
-PLATE: Final = 4
+WORKER_BANNER: Final = 4
 """Opcode of the first frame on a direct connection, pushed by the worker: which door it is."""
 
 CLOSED: Final = 6
@@ -60,7 +60,7 @@ class Hello(Command):
     """The secret of an API key, if the cluster has authentication."""
 
 
-class Plate(Struct):
+class WorkerBanner(Struct):
     """Which door a direct connection leads to. A client that expects another door closes the connection."""
 
     door: bytes

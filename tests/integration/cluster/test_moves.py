@@ -14,7 +14,7 @@ from fila_cluster import Client, Message
 from fila_cluster.client.calls.request import Request
 from fila_cluster.errors import InvalidArgumentError
 from fila_proto_zmq.commands import DescribeQueue, DrainWorker, MoveShard
-from tests.support.cluster.client_records import Books, Load
+from tests.support.cluster.client_records import ClientRecords, Load
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 from tests.support.cluster.faults import check_disk, queue_on
 
@@ -122,28 +122,28 @@ def test_shards_move_under_load_and_clients_see_no_error(cluster: Cluster) -> No
         strict = [
             queue_on(client, shard, "strict", max_in_flight_per_key=1, visibility_timeout=60.0) for shard in range(SHARDS)
         ]
-        books, lines = Books(), Lines(cluster.endpoint, strict)
-        load = Load(cluster.endpoint, books, queues, timeout=PATIENCE_S)
+        records, lines = ClientRecords(), Lines(cluster.endpoint, strict)
+        load = Load(cluster.endpoint, records, queues, timeout=PATIENCE_S)
         load.start()
         try:
             for turn in range(8):
                 shard = turn % SHARDS
                 target = other(home_of(cluster, shard))
-                with books.fault():  # a push may be lost with the connection, and comes again
+                with records.fault():  # a push may be lost with the connection, and comes again
                     client.request(MoveShard(shard, target))
                     assert home_of(cluster, shard) == target
                     client.set_config(f"moved:{turn}", target)
-                acked = books.acked
-                eventually(lambda acked=acked: books.acked > acked + 20 and lines.went_on(), "work goes on")
-            with books.fault():
+                acked = records.acked
+                eventually(lambda acked=acked: records.acked > acked + 20 and lines.went_on(), "work goes on")
+            with records.fault():
                 done = told(cluster, "drain", "worker-0")
             assert json.loads(done.stdout) == {"worker": "worker-0", "shards": [], "draining": True}, done.stderr
             assert cluster.worker_of(0).shards == [0, 1, 2]
         finally:
             lines.stop()
             load.stop()
-        assert (lines.wrong, books.refused) == ([], [])
-        books.check()
+        assert (lines.wrong, records.refused) == ([], [])
+        records.check()
         for queue in strict:
             assert lines.got[queue] == list(range(lines.sent[queue])), queue
         assert {client.get_config(f"moved:{turn}") for turn in range(8)} <= {"worker-0", "worker-1"}

@@ -155,7 +155,7 @@ class Lives(World):
 def copy_is_whole(machine: Machine) -> bool:
     """Whether a machine follows or leads, with all of the log so far."""
     member = slot_of(machine).member
-    return member is not None and member.copy.position.offset >= machine.town.logs[SHARD].end - 5
+    return member is not None and member.copy.position.offset >= machine.cluster.logs[SHARD].end - 5
 
 
 class Dying:

@@ -10,7 +10,7 @@ import pytest
 from fila_worker.check.shard import check_shard
 from fila_worker.reshard.copying import ReshardProgress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard.random_cluster import Life, Town, answers
+from tests.support.shard.random_cluster import Life, RandomCluster, answers
 
 pytestmark = pytest.mark.whole
 
@@ -49,11 +49,11 @@ def findings(stores: list[MemoryStore]) -> list[str]:
 def test_all_answers_are_the_same(seed: int) -> None:
     chance = Random(seed)
     before, after, kills = chance.randint(1, 5), chance.randint(1, 5), chance.choice([0, 0, 3, 20])
-    town = Town([MemoryStore() for _ in range(before)])
-    life = Life(town, seed)
+    random_cluster = RandomCluster([MemoryStore() for _ in range(before)])
+    life = Life(random_cluster, seed)
     life.go_on(400)
-    expected = answers(town.copy(), life)
-    stores = resharded(town.copy(), after, town.now_ms, chance, kills)
+    expected = answers(random_cluster.copy(), life)
+    stores = resharded(random_cluster.copy(), after, random_cluster.now_ms, chance, kills)
     assert findings(stores) == []
     assert answers(stores, life) == expected
 
@@ -61,11 +61,11 @@ def test_all_answers_are_the_same(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_life_goes_on_between_one_copy_and_the_next(seed: int) -> None:
     chance = Random(seed)
-    life = Life(Town([MemoryStore() for _ in range(5)]), seed)
+    life = Life(RandomCluster([MemoryStore() for _ in range(5)]), seed)
     for after in (3, 5, 1, chance.randint(1, 5)):
         life.go_on(100)
-        stores = resharded(life.town.copy(), after, life.town.now_ms, chance, kills=3)
+        stores = resharded(life.random_cluster.copy(), after, life.random_cluster.now_ms, chance, kills=3)
         assert findings(stores) == []
-        assert answers(stores, life) == answers(life.town.copy(), life)
-        life.move(Town(stores, life.town.now_ms))
+        assert answers(stores, life) == answers(life.random_cluster.copy(), life)
+        life.move(RandomCluster(stores, life.random_cluster.now_ms))
     assert life.repeated == set(), "ids were given out twice"

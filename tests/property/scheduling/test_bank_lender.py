@@ -27,16 +27,16 @@ class HeldTwiceError(AssertionError):
 class Router:
     """``from_receipt``: a mistake, its leases begin when they come."""
 
-    def __init__(self, town: "Town", number: int, *, from_receipt: bool) -> None:
-        self.town, self.number = town, number
-        random = town.world.random
+    def __init__(self, lenders: "Lenders", number: int, *, from_receipt: bool) -> None:
+        self.lenders, self.number = lenders, number
+        random = lenders.world.random
         self.rate, self.shift = random.randint(980, 1020), random.randint(1, 10**9)
         self.from_receipt = from_receipt
         self.epoch = self.until = 0
         self.away_until = 0
 
     def local(self) -> int:
-        return self.shift + self.town.world.now_ms * self.rate // 1000
+        return self.shift + self.lenders.world.now_ms * self.rate // 1000
 
     @property
     def bank(self) -> int:
@@ -48,9 +48,9 @@ class Router:
         if lease.epoch < self.epoch or until <= self.local():
             return
         if lease.epoch > self.epoch:
-            self.town.begins(self, lease.epoch)
-        if not self.bank and any(other.bank for other in self.town.routers if other is not self):
-            raise HeldTwiceError(f"by {[(other.number, other.bank) for other in self.town.routers]} and {self.number}")
+            self.lenders.begins(self, lease.epoch)
+        if not self.bank and any(other.bank for other in self.lenders.routers if other is not self):
+            raise HeldTwiceError(f"by {[(other.number, other.bank) for other in self.lenders.routers]} and {self.number}")
         self.until = max(until, self.until if lease.epoch == self.epoch else 0)
         self.epoch = lease.epoch
 
@@ -59,7 +59,7 @@ class Wire:
     """The link of one process to one router: in order, late, and with losses."""
 
     def __init__(self, process: Process, router: Router) -> None:
-        self.process, self.router, self.world = process, router, router.town.world
+        self.process, self.router, self.world = process, router, router.lenders.world
         self.pulsed, self.heard_ms = Pulsed(), -LIVES_MS
         self.cut_until = self.slow_until = 0
         self._last_ms = [0, 0]
@@ -94,7 +94,7 @@ class Wire:
         self.pulsed, self.heard_ms = pulsed, self.world.now_ms
 
 
-class Town:
+class Lenders:
     """A cluster of which each process pulses to all routers."""
 
     def __init__(self, seed: int, routers: int, *, from_receipt: bool = False) -> None:
@@ -173,68 +173,68 @@ class Town:
 @given(SEEDS, st.integers(2, 3))
 @settings(max_examples=60)
 def test_no_two_routers_hold_the_bank_and_after_all_faults_one_does(seed: int, routers: int) -> None:
-    town = Town(seed, routers)
-    town.world.run_until(town.world.random.randint(0, 15_000))
-    town.trouble(60_000)
-    town.world.run_until(town.world.now_ms + 25_000)
-    town.until_held(8000)
+    lenders = Lenders(seed, routers)
+    lenders.world.run_until(lenders.world.random.randint(0, 15_000))
+    lenders.trouble(60_000)
+    lenders.world.run_until(lenders.world.now_ms + 25_000)
+    lenders.until_held(8000)
 
 
 @given(SEEDS)
 @settings(max_examples=10)
 def test_without_faults_it_stays_where_it_is(seed: int) -> None:
-    town = Town(seed, 2)
-    town.world.run_until(60_000)
-    holder, epochs = town.holder(), len(town.epochs)
+    lenders = Lenders(seed, 2)
+    lenders.world.run_until(60_000)
+    holder, epochs = lenders.holder(), len(lenders.epochs)
     for _ in range(400):
-        town.world.run_until(town.world.now_ms + 50)
-        assert town.holder() == holder
-    assert (holder is not None, len(town.epochs)) == (True, epochs)
+        lenders.world.run_until(lenders.world.now_ms + 50)
+        assert lenders.holder() == holder
+    assert (holder is not None, len(lenders.epochs)) == (True, epochs)
 
 
 @given(SEEDS)
 @settings(max_examples=10)
 def test_it_moves_when_its_router_is_lost_and_stays_when_that_is_back(seed: int) -> None:
-    town = Town(seed, 2)
-    town.world.run_until(60_000)
-    lost = town.holder()
+    lenders = Lenders(seed, 2)
+    lenders.world.run_until(60_000)
+    lost = lenders.holder()
     assert lost is not None
-    town.routers[lost].away_until = town.world.now_ms + 20_000
-    town.world.run_until(town.world.now_ms + 2 * LEASE_MS + 1000)
-    assert town.holder() == 1 - lost
-    town.world.run_until(town.world.now_ms + 40_000)
-    assert town.holder() == 1 - lost
+    lenders.routers[lost].away_until = lenders.world.now_ms + 20_000
+    lenders.world.run_until(lenders.world.now_ms + 2 * LEASE_MS + 1000)
+    assert lenders.holder() == 1 - lost
+    lenders.world.run_until(lenders.world.now_ms + 40_000)
+    assert lenders.holder() == 1 - lost
 
 
 @given(SEEDS)
 @settings(max_examples=10)
 def test_the_host_that_takes_over_from_a_killed_one_lends_it_at_once(seed: int) -> None:
-    town = Town(seed, 2)
-    town.world.run_until(60_000)
-    town.world.leader(SHARD).kill(60_000)
-    while not town.world.serving(SHARD):
-        town.world.run_until(town.world.now_ms + 50)
-    town.until_held(2000)
+    lenders = Lenders(seed, 2)
+    lenders.world.run_until(60_000)
+    lenders.world.leader(SHARD).kill(60_000)
+    while not lenders.world.serving(SHARD):
+        lenders.world.run_until(lenders.world.now_ms + 50)
+    lenders.until_held(2000)
 
 
 @given(SEEDS)
 @settings(max_examples=10)
 def test_the_host_that_takes_over_from_one_that_leaves_lends_it_when_the_last_lease_has_ended(seed: int) -> None:
-    town = Town(seed, 2)
-    town.world.run_until(60_000)
-    town.world.leader(SHARD).terminate()
-    began_ms, away_ms = town.world.now_ms, 0
-    while town.world.now_ms < began_ms + 10_000:
-        town.world.run_until(town.world.now_ms + 50)
-        away_ms += 50 if town.holder() is None else 0
+    lenders = Lenders(seed, 2)
+    lenders.world.run_until(60_000)
+    lenders.world.leader(SHARD).terminate()
+    began_ms, away_ms = lenders.world.now_ms, 0
+    while lenders.world.now_ms < began_ms + 10_000:
+        lenders.world.run_until(lenders.world.now_ms + 50)
+        away_ms += 50 if lenders.holder() is None else 0
     assert away_ms < 2000
 
 
 def holds_twice(seed: int) -> bool:
-    town = Town(seed, 3, from_receipt=True)
-    town.world.run_until(10_000)
+    lenders = Lenders(seed, 3, from_receipt=True)
+    lenders.world.run_until(10_000)
     try:
-        town.trouble(60_000)
+        lenders.trouble(60_000)
     except AssertionError:  # a router that took a late lease may also be found by its epoch
         return True
     return False

@@ -1,4 +1,4 @@
-"""A disk: what was committed, which commits have reached the plate, and how it fails.
+"""A disk: what was committed, which commits have reached the durable, and how it fails.
 
 The store is the product's twin in memory with a memory of its own commits, so that a power cut can undo the last of them. With
 ``durability="os"`` a killed process loses nothing and a power cut loses the commits since some moment; a synced commit, and all
@@ -53,8 +53,8 @@ class Disk:
     commits: int = 0
     log: list[Committed] = field(default_factory=list)
     """All commits that were not undone."""
-    plate: int = 0
-    """How many of them have reached the plate: no power cut undoes these."""
+    durable: int = 0
+    """How many of them have reached the durable: no power cut undoes these."""
     fail_in: int | None = None
     """Which of the next commits fails: 1 is the next one."""
     watchers: list[Any] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Disk:
         if self.slow_log is not None:
             self.slow_log.lose_power()
             return None
-        return self._go_back(back_us, self.plate)
+        return self._go_back(back_us, self.durable)
 
     def put_back(self, back_us: int) -> int | None:
         """Undo the commits of the last ``back_us``, as who puts an earlier copy of the directory in its place.
@@ -109,7 +109,7 @@ class Disk:
         Returns the time of the first that is undone; None: none is.
         """
         first = self._go_back(back_us, 0)
-        self.plate = min(self.plate, len(self.log))
+        self.durable = min(self.durable, len(self.log))
         return first
 
     def _go_back(self, back_us: int, kept: int) -> int | None:
@@ -126,8 +126,8 @@ class Disk:
         return first
 
     def synced(self) -> None:
-        """Everything up to now has reached the plate."""
-        self.plate = len(self.log)
+        """Everything up to now has reached the durable."""
+        self.durable = len(self.log)
 
 
 class SimStore(MemoryStore):

@@ -1,7 +1,7 @@
 """What clients know for sure, written down for each message, and whether the broker's deeds agree with it.
 
 A message is known by its payload, which its producer chose and which no other message has: so one whose enqueue was never answered is
-in the books too. Clients write down *before* a call what they are about to do, and after it what was confirmed.
+in the records too. Clients write down *before* a call what they are about to do, and after it what was confirmed.
 """
 
 import random
@@ -42,7 +42,7 @@ class Page:
     counted_at: float = 0.0
 
 
-class Books:
+class ClientRecords:
     """All messages of a run. ``faults``: from when to when something was dead or paused, so that what was open then may come again."""
 
     def __init__(self) -> None:
@@ -164,8 +164,10 @@ SLOW_MACHINE_S = 5.0
 class Load:
     """Producers and consumers in threads of this process, with clients that outlive whatever is done to the broker."""
 
-    def __init__(self, endpoint: str, books: Books, queues: Iterable[str], seed: int = 0, timeout: float = 5.0) -> None:
-        self.books = books
+    def __init__(
+        self, endpoint: str, records: ClientRecords, queues: Iterable[str], seed: int = 0, timeout: float = 5.0
+    ) -> None:
+        self.records = records
         self.queues = list(queues)
         self._endpoint = endpoint
         self._timeout = timeout
@@ -198,7 +200,7 @@ class Load:
         sent = 0
         with Client(self._endpoint, timeout=self._timeout) as client:
             while not self._stop_producing.wait(pause):
-                if self.books.confirmed - self.books.acked > BACKLOG_MAX:
+                if self.records.confirmed - self.records.acked > BACKLOG_MAX:
                     continue
                 if not batch:
                     queue = choice.choice(self.queues)
@@ -218,14 +220,14 @@ class Load:
             try:
                 results: list[object] = list(client.enqueue_many(queue, batch))
             except BatchError as error:
-                self.books.refused.append(f"enqueue_many: {error!r}")
+                self.records.refused.append(f"enqueue_many: {error!r}")
                 results = list(error.results)
             except FilaError as error:
-                self.books.refused.append(f"enqueue_many: {error!r}")
+                self.records.refused.append(f"enqueue_many: {error!r}")
                 return False
         for message, result in zip(batch, results, strict=True):
             if isinstance(result, str):
-                self.books.confirm(bytes(message.payload), result)
+                self.records.confirm(bytes(message.payload), result)
         return all(isinstance(result, str) for result in results)
 
     def _consume(self, number: int) -> None:
@@ -243,10 +245,10 @@ class Load:
             try:
                 deliveries = client.receive(queue, choice.choice((1, 10, 50)), wait=0.2)
             except FilaError as error:
-                self.books.refused.append(f"receive: {error!r}")
+                self.records.refused.append(f"receive: {error!r}")
                 return
         for delivery in deliveries:
-            self._settle(delivery, self.books.hand(delivery), choice)
+            self._settle(delivery, self.records.hand(delivery), choice)
 
     def _consume_pushed(self, client: Client, choice: random.Random) -> None:
         """Take some deliveries as they come; the rest is given back."""
@@ -258,7 +260,7 @@ class Load:
             closing = threading.Timer(ends_at - time.monotonic(), deliveries.close)
             closing.start()
             for delivery in deliveries:
-                self._settle(delivery, self.books.hand(delivery), choice)
+                self._settle(delivery, self.records.hand(delivery), choice)
             closing.cancel()
 
     @contextmanager
@@ -266,13 +268,13 @@ class Load:
         try:
             yield
         except FilaError as error:
-            self.books.refused.append(f"{what}: {error!r}")
+            self.records.refused.append(f"{what}: {error!r}")
 
     def _settle(self, delivery: Delivery, handed: Handed, choice: random.Random) -> None:
         draw = choice.random()
         verb = "ack" if draw < 0.75 or self._stop_producing.is_set() else "nack" if draw < 0.9 else "retry"
         with self._timed(verb, self._timeout):
-            self.books.settle(delivery, handed, verb)
+            self.records.settle(delivery, handed, verb)
 
     @contextmanager
     def _timed(self, what: str, timeout: float) -> Iterator[None]:
@@ -281,7 +283,7 @@ class Load:
         yield
         took = time.monotonic() - started
         if took > timeout + SLOW_MACHINE_S:
-            self.books.late.append(f"{what} took {took:.1f} s, its timeout is {timeout:.1f} s")
+            self.records.late.append(f"{what} took {took:.1f} s, its timeout is {timeout:.1f} s")
 
     def abandon(self) -> None:
         """Have all threads end soon, after an error."""
@@ -293,11 +295,11 @@ class Load:
         self._stop_producing.set()
         for thread in self._producers:
             thread.join()
-        acked, since = self.books.acked, time.monotonic()
+        acked, since = self.records.acked, time.monotonic()
         with Client(self._endpoint, timeout=self._timeout) as client:
             while not self._empty(client) and time.monotonic() - since < patience_s and not self.crashed:
-                if self.books.acked > acked:
-                    acked, since = self.books.acked, time.monotonic()
+                if self.records.acked > acked:
+                    acked, since = self.records.acked, time.monotonic()
                 time.sleep(0.1)
             emptied = self._empty(client)
         self._stop.set()

@@ -20,18 +20,18 @@ from fila_worker.core.model.ledger import decode_lane
 from fila_worker.core.model.queues import decode_queue
 from fila_worker.storage.memory import MemoryStore
 from tests.faults.test_reshard import run
-from tests.support.shard.random_cluster import Town, persist, stored
+from tests.support.shard.random_cluster import RandomCluster, persist, stored
 
 QUEUES, MESSAGES, BATCH = 60, 200_000, 200
 KILLS, STEPS = 10, 150
 
 
-def filled() -> Town:
+def filled() -> RandomCluster:
     """Two shards with the messages: of many keys and priorities, delayed, with dedup ids, after failed attempts."""
-    town, chance = Town([MemoryStore(), MemoryStore()]), Random(1)
+    random_cluster, chance = RandomCluster([MemoryStore(), MemoryStore()]), Random(1)
     for number in range(QUEUES):
-        town.home(f"q{number}").create(f"q{number}")
-    town.configure("greeting", "hello")
+        random_cluster.home(f"q{number}").create(f"q{number}")
+    random_cluster.configure("greeting", "hello")
     for batch in range(MESSAGES // BATCH):
         queue = f"q{batch % QUEUES}"
         names = [f"{batch}-{number}" for number in range(BATCH)]
@@ -42,11 +42,11 @@ def filled() -> Town:
             delay_ms=[chance.choice([0, 0, 0, 3_600_000]) for _ in names],
             dedup_id=names if batch % 3 == 0 else "",
         )
-        town.home(queue).ask(command, queue, b"p")
+        random_cluster.home(queue).ask(command, queue, b"p")
         if batch % 5 == 0:
-            got = town.home(queue).receive(20, queue)
-            town.home(queue).settle(Verb.FAIL if batch % 2 else Verb.NACK, got, queue, error="boom")
-    return town
+            got = random_cluster.home(queue).receive(20, queue)
+            random_cluster.home(queue).settle(Verb.FAIL if batch % 2 else Verb.NACK, got, queue, error="boom")
+    return random_cluster
 
 
 def contents(stores: list[MemoryStore]) -> dict[str, Any]:
@@ -74,13 +74,13 @@ def contents(stores: list[MemoryStore]) -> dict[str, Any]:
 
 def main(data_dir: Path) -> None:
     """Fill a data directory, reshard it twice, and compare."""
-    town, chance = filled(), Random(2)
-    for station in town.carrier.stations.values():
+    random_cluster, chance = filled(), Random(2)
+    for station in random_cluster.linked.stations.values():
         station.restart()
-    expected = contents(town.copy())
+    expected = contents(random_cluster.copy())
     messages = sum(len(each) for name, each in expected.items() if name.startswith(("pending", "delayed")))
     print(f"{messages:,} messages, {sum(len(v) for n, v in expected.items() if n.startswith('dedup')):,} dedup ids")
-    persist(town.copy(), data_dir)
+    persist(random_cluster.copy(), data_dir)
     for after in (5, 3):
         kills, began = 0, time.monotonic()
         while not run(data_dir, after, chance.randint(1, STEPS) if kills < KILLS else 0, whole=chance.random() < 0.5):

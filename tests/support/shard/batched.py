@@ -8,7 +8,7 @@ from fila_proto_zmq.names import batch_id
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.settings import ShardSettings
-from tests.support.shard.linked_shards import Carrier, name_on
+from tests.support.shard.linked_shards import LinkedShards, name_on
 from tests.support.shard.shard import ShardHarness
 
 DONE = name_on(5, "done")
@@ -19,7 +19,7 @@ ID = batch_id(DONE, TOKEN)
 WAIT_MS = 1000
 
 
-class Batched(Carrier):
+class Batched(LinkedShards):
     """Three shards. ``DONE`` gets callbacks; the other queues get members. ``HERE`` is on the shard of ``DONE``."""
 
     def __init__(self, **options: Any) -> None:

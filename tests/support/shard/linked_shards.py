@@ -1,4 +1,4 @@
-"""Shards that talk: a carrier brings what one posts to the other, and loses or repeats frames as a test wants it.
+"""Shards that talk: a linked brings what one posts to the other, and loses or repeats frames as a test wants it.
 
 Frames travel as bytes, as they do between processes. The clock of all stations is one.
 """
@@ -29,7 +29,7 @@ def once(command: Command) -> int:
     return 1
 
 
-class Carrier:
+class LinkedShards:
     """Stations by shard, and the road between them. ``copies`` says how often a frame arrives; 0: it is lost."""
 
     def __init__(
@@ -110,21 +110,21 @@ def as_it_arrives(post: Post) -> Command:
 SOURCE, TARGET = name_on(3), name_on(5)
 
 
-def dead_letters_elsewhere() -> Carrier:
+def dead_letters_elsewhere() -> LinkedShards:
     """``SOURCE`` on shard 3 sends its dead letters to ``TARGET`` on shard 5."""
-    carrier = Carrier(3, 5)
-    carrier[5].create(TARGET)
-    carrier[3].send(CreateQueue(QueueOptions(dead_letter=TARGET)), SOURCE)
-    carrier.carry()
-    assert SOURCE in carrier[3].shard.queues
-    carrier.seen.clear()
-    return carrier
+    linked = LinkedShards(3, 5)
+    linked[5].create(TARGET)
+    linked[3].send(CreateQueue(QueueOptions(dead_letter=TARGET)), SOURCE)
+    linked.carry()
+    assert SOURCE in linked[3].shard.queues
+    linked.seen.clear()
+    return linked
 
 
-def fail(carrier: Carrier, *payloads: bytes, **columns: object) -> list[str]:
+def fail(linked: LinkedShards, *payloads: bytes, **columns: object) -> list[str]:
     """Make dead letters of ``SOURCE``; returns their ids."""
-    ids = carrier[3].enqueue(*payloads, queue=SOURCE, **columns)  # type: ignore[arg-type]
-    carrier[3].settle(Verb.FAIL, carrier[3].receive(len(payloads), SOURCE), SOURCE, error="boom")
+    ids = linked[3].enqueue(*payloads, queue=SOURCE, **columns)  # type: ignore[arg-type]
+    linked[3].settle(Verb.FAIL, linked[3].receive(len(payloads), SOURCE), SOURCE, error="boom")
     return ids
 
 

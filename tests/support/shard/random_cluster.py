@@ -40,7 +40,7 @@ from fila_worker.core.store import Store
 from fila_worker.storage.made import mark_made
 from fila_worker.storage.memory import MemoryStore
 from fila_worker.storage.rocks import RocksStore
-from tests.support.shard.linked_shards import Carrier
+from tests.support.shard.linked_shards import LinkedShards
 from tests.support.shard.shard import ADMIN, Got, ShardHarness
 
 CLIENTS = (b"c1", b"c2", b"c3")
@@ -67,58 +67,58 @@ COLLECTORS = ("letters", "graves")
 """Queues that take dead letters of others. The order in which these come depends on the shards."""
 
 
-class Town:
+class RandomCluster:
     """All shards of a cluster."""
 
     def __init__(self, stores: Sequence[Store], now_ms: int = 1_000_000) -> None:
         self.stores = list(stores)
         self.now_ms = now_ms
         total = len(self.stores)
-        self.carrier = Carrier(
+        self.linked = LinkedShards(
             *range(total), settings=SETTINGS, stores=dict(enumerate(self.stores)), total=total, now_ms=now_ms
         )
-        for station in self.carrier.stations.values():
+        for station in self.linked.stations.values():
             station.checked = False  # after each turn it would take most of the time
 
     def home(self, queue: str) -> ShardHarness:
         """The shard of a queue."""
-        return self.carrier[shard_of(queue, len(self.stores))]
+        return self.linked[shard_of(queue, len(self.stores))]
 
     def ask(self, command: Any, queue: str, client: bytes = ADMIN) -> Any:
         """The answer of a queue's shard, or its refusal as a value."""
         station = self.home(queue)
         number = station.send(command, queue, client)
         self._spread_parks()
-        self.carrier.carry()
+        self.linked.carry()
         answer = station.late.pop(number, None)
         if isinstance(answer, FilaError):
             return type(answer).__name__
         return answer
 
     def _spread_parks(self) -> None:
-        for station in self.carrier.stations.values():
+        for station in self.linked.stations.values():
             for post in [post for post in station.posted if isinstance(post.command, Park)]:
                 station.posted.remove(post)
-                for other in self.carrier.stations.values():
+                for other in self.linked.stations.values():
                     if other is not station:
                         other.shard.park(post.command.parks, other.now_ms)
                         other.turn()
 
     def configure(self, key: str, value: str | None) -> None:
         """Change the runtime config on all shards."""
-        change = self.carrier[0].shard.set_config(SetConfig(key, value), self.now_ms)
-        for station in self.carrier.stations.values():
+        change = self.linked[0].shard.set_config(SetConfig(key, value), self.now_ms)
+        for station in self.linked.stations.values():
             station.shard.put_config(PutConfig(change.version, change.changes), self.now_ms)
             station.turn()
 
     def pass_time(self, milliseconds: int) -> None:
         """Move all clocks."""
         self.now_ms += milliseconds
-        self.carrier.pass_time(milliseconds)
+        self.linked.pass_time(milliseconds)
 
     def queues(self) -> list[str]:
         """The names of all queues."""
-        return sorted(name for station in self.carrier.stations.values() for name in station.shard.queues)
+        return sorted(name for station in self.linked.stations.values() for name in station.shard.queues)
 
     def browse(self, queue: str) -> Browsed:
         """All messages of a queue."""
@@ -128,7 +128,7 @@ class Town:
 
     def check(self) -> None:
         """Check the invariants of all shards."""
-        for station in self.carrier.stations.values():
+        for station in self.linked.stations.values():
             station.shard.check()
 
     def copy(self) -> list[MemoryStore]:
@@ -148,8 +148,8 @@ def copied(store: Store) -> MemoryStore:
 class Life:
     """Clients that do things by chance. ``held``: what they got and did not settle, by queue."""
 
-    def __init__(self, town: Town, seed: int) -> None:
-        self.town, self.chance = town, Random(seed)
+    def __init__(self, random_cluster: RandomCluster, seed: int) -> None:
+        self.random_cluster, self.chance = random_cluster, Random(seed)
         self.numbers = count()
         self.names = [*COLLECTORS, *(f"q{number}" for number in range(10))]
         self.held: dict[str, list[tuple[bytes, Got]]] = {}
@@ -162,11 +162,11 @@ class Life:
 
     def create(self, name: str) -> None:
         options = QueueOptions() if name in COLLECTORS else self.chance.choice(OPTIONS)
-        self.town.ask(CreateQueue(options), name)
+        self.random_cluster.ask(CreateQueue(options), name)
 
-    def move(self, town: Town) -> None:
-        """Go on in another town with the same messages."""
-        self.town = town
+    def move(self, random_cluster: RandomCluster) -> None:
+        """Go on in another random_cluster with the same messages."""
+        self.random_cluster = random_cluster
 
     def go_on(self, steps: int) -> None:
         """Do so many things."""
@@ -190,7 +190,7 @@ class Life:
             dedup_id=dedup,
             dedup_last=dedup != "" and len(envelopes) % 2 == 0,
         )
-        reply = self.town.ask(command, queue, b"p")
+        reply = self.random_cluster.ask(command, queue, b"p")
         if isinstance(reply, Enqueued):
             given = {format_id(reply.id_high, reply.id_low + offset) for offset in range(reply.count)}
             self.repeated |= given & self.ids.keys()
@@ -198,9 +198,9 @@ class Life:
 
     def receive(self) -> None:
         queue, client = self.chance.choice([*self.names, "q1.dlq"]), self.chance.choice(CLIENTS)
-        if queue not in self.town.home(queue).shard.queues:
+        if queue not in self.random_cluster.home(queue).shard.queues:
             return
-        for each in self.town.home(queue).receive(self.chance.randint(1, 4), queue, client):
+        for each in self.random_cluster.home(queue).receive(self.chance.randint(1, 4), queue, client):
             self.held.setdefault(queue, []).append((client, each))
 
     def settle(self) -> None:
@@ -212,61 +212,61 @@ class Life:
         verb = self.chance.choice(list(Verb))
         after_ms = self.chance.choice([0, 3_000]) if verb in {Verb.RETRY, Verb.DEFER} else 0
         error = "boom" if verb in {Verb.NACK, Verb.FAIL} else ""
-        self.town.ask(Settle(verb, [(got.lease, [got.index])], error=error, after_ms=after_ms), queue, client)
+        self.random_cluster.ask(Settle(verb, [(got.lease, [got.index])], error=error, after_ms=after_ms), queue, client)
 
     def rare(self) -> None:
-        pick, town = self.chance.choice, self.town
+        pick, random_cluster = self.chance.choice, self.random_cluster
         queue = pick(self.names)
         match self.chance.randrange(9):
             case 0:
-                town.ask(Pause(pick([True, False])), queue)
+                random_cluster.ask(Pause(pick([True, False])), queue)
             case 1:
-                town.ask(Pause(pick([True, False]), pick(KEYS)), queue)
+                random_cluster.ask(Pause(pick([True, False]), pick(KEYS)), queue)
             case 2:
-                town.configure(f"k{pick([1, 2])}", pick(["x", "y", None]))
+                random_cluster.configure(f"k{pick([1, 2])}", pick(["x", "y", None]))
             case 3:
-                town.ask(Redrive(pick([0, 2])), pick([f"{queue}.dlq", *COLLECTORS]))
+                random_cluster.ask(Redrive(pick([0, 2])), pick([f"{queue}.dlq", *COLLECTORS]))
             case 4:
-                town.ask(Reserve(pick(["r1", "r2"]), pick([0, 1]), 2, 60_000, 0), queue, b"spark")
+                random_cluster.ask(Reserve(pick(["r1", "r2"]), pick([0, 1]), 2, 60_000, 0), queue, b"spark")
             case 5 if queue not in COLLECTORS:
-                town.ask(DeleteQueue(force=True), queue)
+                random_cluster.ask(DeleteQueue(force=True), queue)
                 self.held.pop(queue, None)
                 self.create(queue)
             case 6:
-                town.pass_time(pick([100, 1_000, 4_000]))
+                random_cluster.pass_time(pick([100, 1_000, 4_000]))
             case 7:
                 lost = pick([True, True, False])
-                town.carrier.copies = lambda command: 0 if lost else 1
+                random_cluster.linked.copies = lambda command: 0 if lost else 1
             case _:
-                pick(list(town.carrier.stations.values())).restart()
+                pick(list(random_cluster.linked.stations.values())).restart()
 
 
 class Answers:
-    """All that a town answers, by what was asked. Two towns with the same messages answer the same."""
+    """All that a random_cluster answers, by what was asked. Two random_clusters with the same messages answer the same."""
 
-    def __init__(self, town: Town, life: Life) -> None:
-        self._town, self._life = town, life
+    def __init__(self, random_cluster: RandomCluster, life: Life) -> None:
+        self._town, self._life = random_cluster, life
         self.said: dict[str, Any] = {}
 
     def ask(self) -> dict[str, Any]:
         """Ask everything, and return the answers."""
-        town = self._town
-        town.carrier.copies = lambda command: 1
-        town.carrier.carry()
-        town.pass_time(3_000)  # what was on its way arrives
-        town.check()
-        self.said["queues"] = town.queues()
-        configs = [(dict(each.shard.config), each.shard.config_version) for each in town.carrier.stations.values()]
+        random_cluster = self._town
+        random_cluster.linked.copies = lambda command: 1
+        random_cluster.linked.carry()
+        random_cluster.pass_time(3_000)  # what was on its way arrives
+        random_cluster.check()
+        self.said["queues"] = random_cluster.queues()
+        configs = [(dict(each.shard.config), each.shard.config_version) for each in random_cluster.linked.stations.values()]
         assert all(each == configs[0] for each in configs) or len(configs) > 0
         self.said["config"] = max(configs, key=lambda each: each[1])
-        for queue in town.queues():
+        for queue in random_cluster.queues():
             self._look(queue)
         self._settle()
         self._send_again()
-        for queue in town.queues():
+        for queue in random_cluster.queues():
             self._cancel(queue)
         self._empty()
-        town.check()
+        random_cluster.check()
         return self.said
 
     def _look(self, queue: str) -> None:
@@ -321,28 +321,28 @@ class Answers:
 
     def _empty(self) -> None:
         """Let time pass, and consume everything."""
-        town = self._town
-        for queue in town.queues():
-            town.ask(Pause(False), queue)
+        random_cluster = self._town
+        for queue in random_cluster.queues():
+            random_cluster.ask(Pause(False), queue)
             for key in KEYS:
-                town.ask(Pause(False, key), queue)
+                random_cluster.ask(Pause(False, key), queue)
         for span_ms in (0, 5_000, 30_000, 60_000, 700_000):
-            town.pass_time(span_ms)
-            for queue in town.queues():
+            random_cluster.pass_time(span_ms)
+            for queue in random_cluster.queues():
                 seen = []
-                while got := town.home(queue).receive(1, queue, b"last"):
+                while got := random_cluster.home(queue).receive(1, queue, b"last"):
                     seen += [
                         (each.id if each.id in self._life.ids else "new", each.payload, each.key, each.attempts)
                         for each in got
                     ]
-                    town.ask(Settle(Verb.ACK, [(got[0].lease, [])]), queue, b"last")
+                    random_cluster.ask(Settle(Verb.ACK, [(got[0].lease, [])]), queue, b"last")
                 seen.sort(key=None if _mixed(queue) else itemgetter(2) if span_ms else lambda each: 0)
                 self.said[f"{queue}: consumed after {span_ms}"] = seen
 
 
 def answers(stores: Sequence[MemoryStore], life: Life) -> dict[str, Any]:
     """What a cluster with these shards answers, started at the present time. The stores stay as they are."""
-    return Answers(Town([copied(store) for store in stores], life.town.now_ms), life).ask()
+    return Answers(RandomCluster([copied(store) for store in stores], life.random_cluster.now_ms), life).ask()
 
 
 def _mixed(queue: str) -> bool:

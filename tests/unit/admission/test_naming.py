@@ -30,7 +30,7 @@ from fila_router.core.keys.access import Access
 from fila_router.core.limits import RouterLimits
 from fila_worker.transport.direct_clients import DirectClients
 from tests.unit.router.desk import Desk
-from tests.unit.worker.transport.socket_peers import DOOR, QUEUE, SECRET, Porch
+from tests.unit.worker.transport.socket_peers import DOOR, QUEUE, SECRET, SocketPeers
 
 NAMES_NO_QUEUE = {
     "after", "allow", "by", "catch_up", "client", "cron", "dedup_id", "delivery", "error", "fairness_key", "fairness_keys", "from_key", "name",
@@ -114,15 +114,15 @@ def router_refuses(command: Command) -> FilaError | None:
 
 
 def worker_refuses(command: Command) -> FilaError | None:
-    porch = Porch()
-    porch.create()
-    porch.clients = DirectClients(porch.host, DOOR, 15_000, 1 << 24, 4, auth=True)
-    porch.clients.trust(porch.now_ms)
-    porch.clients.put_keys(PutKeys([record(*ALLOW)], 1))
-    connection = porch.connect(None)
-    porch.say(connection, Hello([1], session=SECRET, api_key="fila_mine"))
-    porch.got(connection)
-    answer = porch.ask(connection, command)
+    peers = SocketPeers()
+    peers.create()
+    peers.clients = DirectClients(peers.host, DOOR, 15_000, 1 << 24, 4, auth=True)
+    peers.clients.trust(peers.now_ms)
+    peers.clients.put_keys(PutKeys([record(*ALLOW)], 1))
+    connection = peers.connect(None)
+    peers.say(connection, Hello([1], session=SECRET, api_key="fila_mine"))
+    peers.got(connection)
+    answer = peers.ask(connection, command)
     return answer if isinstance(answer, FilaError) else None
 
 

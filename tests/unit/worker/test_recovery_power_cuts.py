@@ -9,7 +9,7 @@ from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.effects import ClientCall
 from fila_worker.core.model.ledger import Counters
 from tests.support.external.power_cut import RestoredStore, UnsyncedStore, cut_power
-from tests.support.shard.linked_shards import SOURCE, TARGET, Carrier, fail, letters
+from tests.support.shard.linked_shards import SOURCE, TARGET, LinkedShards, fail, letters
 from tests.support.shard.shard import ShardHarness
 
 
@@ -107,81 +107,81 @@ def test_numbers_are_durable_though_all_that_used_them_is_gone_in_the_same_turn(
 # --- messages between shards ------------------------------------------------------------------------------------------
 
 
-def pair(store: UnsyncedStore | RestoredStore) -> Carrier:
+def pair(store: UnsyncedStore | RestoredStore) -> LinkedShards:
     """``SOURCE`` on shard 3, with this store, sends its dead letters to ``TARGET`` on shard 5."""
-    carrier = Carrier(3, 5, stores={3: store})
-    carrier[5].create(TARGET)
-    carrier[3].send(CreateQueue(QueueOptions(dead_letter=TARGET)), SOURCE)
-    carrier.carry()
-    return carrier
+    linked = LinkedShards(3, 5, stores={3: store})
+    linked[5].create(TARGET)
+    linked[3].send(CreateQueue(QueueOptions(dead_letter=TARGET)), SOURCE)
+    linked.carry()
+    return linked
 
 
 def test_letters_are_not_taken_for_those_that_were_numbered_before_a_power_cut() -> None:
     store = UnsyncedStore()
-    carrier = pair(store)
-    fail(carrier, b"1", b"2", b"3")
-    carrier.carry()
-    cut_power(carrier[3])
-    fail(carrier, b"new 1", b"new 2")
-    carrier.carry()
-    assert letters(carrier[5]) == [b"1", b"2", b"3", b"new 1", b"new 2"]
-    carrier.pass_time(5_000)
-    assert carrier[3].shard.outbox.next_due() is None
+    linked = pair(store)
+    fail(linked, b"1", b"2", b"3")
+    linked.carry()
+    cut_power(linked[3])
+    fail(linked, b"new 1", b"new 2")
+    linked.carry()
+    assert letters(linked[5]) == [b"1", b"2", b"3", b"new 1", b"new 2"]
+    linked.pass_time(5_000)
+    assert linked[3].shard.outbox.next_due() is None
 
 
 def test_letters_are_not_taken_for_those_that_were_numbered_before_a_copy_was_restored() -> None:
     store = RestoredStore()
-    carrier = pair(store)
+    linked = pair(store)
     copy = store.copy()
-    fail(carrier, b"1", b"2", b"3")
-    carrier.carry()
+    fail(linked, b"1", b"2", b"3")
+    linked.carry()
     store.restore(copy)
-    carrier[3].restart()
-    fail(carrier, b"new 1", b"new 2")
-    carrier.carry()
-    assert letters(carrier[5]) == [b"1", b"2", b"3", b"new 1", b"new 2"]
+    linked[3].restart()
+    fail(linked, b"new 1", b"new 2")
+    linked.carry()
+    assert letters(linked[5]) == [b"1", b"2", b"3", b"new 1", b"new 2"]
 
 
 def test_letters_that_come_back_with_a_power_cut_arrive_once() -> None:
     store = UnsyncedStore()
-    carrier = pair(store)
-    carrier.stopped.add(5)
-    fail(carrier, b"1", b"2", b"3")
-    carrier.carry()
-    carrier[3].create("synced")
-    carrier.stopped.clear()
-    carrier.pass_time(2_000)
-    assert len(letters(carrier[5])) == 3
-    cut_power(carrier[3])  # they are in the outbox again
-    assert carrier[3].shard.outbox.next_due() == 0
-    fail(carrier, b"new")
-    carrier.pass_time(5_000)
-    assert letters(carrier[5]) == [b"1", b"2", b"3", b"new"]
-    assert carrier[3].shard.outbox.next_due() is None
+    linked = pair(store)
+    linked.stopped.add(5)
+    fail(linked, b"1", b"2", b"3")
+    linked.carry()
+    linked[3].create("synced")
+    linked.stopped.clear()
+    linked.pass_time(2_000)
+    assert len(letters(linked[5])) == 3
+    cut_power(linked[3])  # they are in the outbox again
+    assert linked[3].shard.outbox.next_due() == 0
+    fail(linked, b"new")
+    linked.pass_time(5_000)
+    assert letters(linked[5]) == [b"1", b"2", b"3", b"new"]
+    assert linked[3].shard.outbox.next_due() is None
 
 
 def test_what_is_remembered_of_streams_is_bounded() -> None:
-    carrier = pair(UnsyncedStore())
-    carrier[5].limit(past_streams_max=2)
+    linked = pair(UnsyncedStore())
+    linked[5].limit(past_streams_max=2)
     for _ in range(9):
-        fail(carrier, b"x")
-        carrier.pass_time(2_000)
-        carrier[3].restart()
-    fail(carrier, b"x")
-    carrier.pass_time(2_000)
-    assert [len(streams) for streams in carrier[5].shard.outbox.taken.values()] == [3]
-    assert len([key for key in carrier[3].store.families.state if key.startswith(b"outbox:")]) == 1
-    carrier[5].restart()
-    assert [len(streams) for streams in carrier[5].shard.outbox.taken.values()] == [3]
+        fail(linked, b"x")
+        linked.pass_time(2_000)
+        linked[3].restart()
+    fail(linked, b"x")
+    linked.pass_time(2_000)
+    assert [len(streams) for streams in linked[5].shard.outbox.taken.values()] == [3]
+    assert len([key for key in linked[3].store.families.state if key.startswith(b"outbox:")]) == 1
+    linked[5].restart()
+    assert [len(streams) for streams in linked[5].shard.outbox.taken.values()] == [3]
 
 
 def test_streams_go_one_after_the_other_over_restarts() -> None:
-    carrier = pair(UnsyncedStore())
-    carrier.stopped.add(5)
+    linked = pair(UnsyncedStore())
+    linked.stopped.add(5)
     for number in range(4):
-        fail(carrier, b"%d" % number, b"%d" % number)
-        carrier.carry()
-        carrier[3].restart()
-    carrier.stopped.clear()
-    carrier.pass_time(20_000)
-    assert letters(carrier[5]) == [b"%d" % number for number in range(4) for _ in range(2)]
+        fail(linked, b"%d" % number, b"%d" % number)
+        linked.carry()
+        linked[3].restart()
+    linked.stopped.clear()
+    linked.pass_time(20_000)
+    assert letters(linked[5]) == [b"%d" % number for number in range(4) for _ in range(2)]

@@ -19,7 +19,7 @@ from fila_admission.acts import ACT_OPCODES, DONE, Audit
 from fila_admission.in_flight import OF_A_QUEUE, TRUST_MS, InFlight, RoomLimits, asks_page, interrupted, overloaded, too_busy
 from fila_admission.keys import Key, KeyRing
 from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
-from fila_proto_zmq.commands import PLATE, ApiKey, Hello, Plate, PutKeys, Subscribe, Welcome
+from fila_proto_zmq.commands import WORKER_BANNER, ApiKey, Hello, PutKeys, Subscribe, Welcome, WorkerBanner
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnauthenticatedError, UnsupportedVersionError
 from fila_proto_zmq.frames import HEADER_BYTES, VERSIONS, pack_header, unpack_header
 from fila_proto_zmq.ids import SESSION_BYTES, client_name, client_of
@@ -176,7 +176,7 @@ class DirectClients:
             return None
         self._made += 1
         connection = DirectConnection(self._made.to_bytes(8, "big"), now_ms, address)
-        connection.outgoing.append([pack_header(PLATE), b"", encode_body(Plate(self.door))])
+        connection.outgoing.append([pack_header(WORKER_BANNER), b"", encode_body(WorkerBanner(self.door))])
         self.connections[connection.name] = connection
         return connection
 
@@ -223,7 +223,7 @@ class DirectClients:
         """Ask all clients to send nothing more on their connections, and to close them once they have their answers."""
         self._retired_ms = now_ms
         for connection in self.connections.values():
-            connection.outgoing.append([pack_header(PLATE), b"", encode_body(Plate(b""))])
+            connection.outgoing.append([pack_header(WORKER_BANNER), b"", encode_body(WorkerBanner(b""))])
 
     def quiet(self, now_ms: int) -> bool:
         """Return whether no client uses a retired socket: all answers are sent, and no frame has come for a while.

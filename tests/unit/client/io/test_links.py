@@ -13,7 +13,7 @@ from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
 from fila_cluster.client.requests.routes import WayState
 from fila_proto_zmq.codec import encode_body, encode_reply
-from fila_proto_zmq.commands import PLATE, DoorView, Enqueue, Enqueued, GetQueueStats, Hello, Plate, Welcome
+from fila_proto_zmq.commands import WORKER_BANNER, DoorView, Enqueue, Enqueued, GetQueueStats, Hello, Welcome, WorkerBanner
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.stream import FrameReader, FrameWriter
 
@@ -93,7 +93,7 @@ class Side:
         self.call = self.session.call("q", GetQueueStats(), self.now)
         self.exchange()
         worker.connection, _ = worker.listening.accept()
-        worker.say([pack_header(PLATE), b"", encode_body(Plate(DOOR))])
+        worker.say([pack_header(WORKER_BANNER), b"", encode_body(WorkerBanner(DOOR))])
         self.until(lambda: bool(self.way.greeting))
         hello, _, _ = worker.read()
         worker.say(encode_reply(Hello.opcode, int.from_bytes(hello[10:], "big"), Welcome(1, "0", 1, 15_000)))

@@ -1,4 +1,4 @@
-"""The plain socket of a direct way: endpoints in order, doors that fail, plates, forks, and what is left behind."""
+"""The plain socket of a direct way: endpoints in order, doors that fail, banners, forks, and what is left behind."""
 
 import os
 import select
@@ -14,7 +14,7 @@ from fila_cluster import Client
 from fila_cluster.client.io.wire import Wire
 from fila_cluster.client.requests.routes import DirectWay, WayState
 from fila_proto_zmq import codec
-from fila_proto_zmq.commands import PLATE, Done, DoorView, Hello, Plate, Welcome
+from fila_proto_zmq.commands import WORKER_BANNER, Done, DoorView, Hello, Welcome, WorkerBanner
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.stream import FrameReader, pack_lengths
@@ -136,7 +136,7 @@ def test_a_connection_that_is_not_there_yet_is_not_taken_for_one() -> None:
 
 
 class Worker:
-    """A door in a thread: it shows a plate, greets, and answers everything with Done. ``died``: it closes after so many requests."""
+    """A door in a thread: it shows a banner, greets, and answers everything with Done. ``died``: it closes after so many requests."""
 
     def __init__(self, door: bytes = DOOR, requests_max: int = 1 << 30) -> None:
         self.door = door
@@ -157,7 +157,7 @@ class Worker:
 
     def _serve(self, sock: socket.socket) -> bool:
         send = lambda parts: sock.sendall(pack_lengths(parts[1], parts[2]) + b"".join(parts))  # noqa: E731
-        send([pack_header(PLATE), b"", codec.encode_body(Plate(self.door))])
+        send([pack_header(WORKER_BANNER), b"", codec.encode_body(WorkerBanner(self.door))])
         reader = FrameReader(1 << 30)
         while data := sock.recv(1 << 16):
             if data == b"end":

@@ -5,7 +5,7 @@ from fila_cluster.client.requests.routes import DirectWay, Way, WayState
 from fila_proto_zmq import codec
 from fila_proto_zmq.commands import (
     PLACEMENT,
-    PLATE,
+    WORKER_BANNER,
     Command,
     Done,
     DoorView,
@@ -13,9 +13,9 @@ from fila_proto_zmq.commands import (
     Heartbeat,
     Hello,
     Placement,
-    Plate,
     Reply,
     Welcome,
+    WorkerBanner,
 )
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import pack_header
@@ -35,7 +35,7 @@ def view(worker: str, *, epoch: int = 7, door: bytes | None = None) -> DoorView:
     return DoorView(worker, door or worker.encode() * 4, [f"ipc:///{worker}"], shards)
 
 
-class Town(Peer):
+class PeerCluster(Peer):
     """Answers as the router and as workers. ``doors``: those that the router names."""
 
     def __init__(self, *doors: DoorView, greeted: bool = True, **limits: int) -> None:
@@ -76,10 +76,10 @@ class Town(Peer):
         self.session.routes.unwanted.clear()
         return unwanted
 
-    def plate(self, way: DirectWay, door: bytes | None = None) -> None:
+    def banner(self, way: DirectWay, door: bytes | None = None) -> None:
         """Have a worker say which door it is; by default the right one."""
-        plate = Plate(way.door if door is None else door)
-        self.session.arrived([pack_header(PLATE), b"", codec.encode_body(plate)], self.now, way)
+        banner = WorkerBanner(way.door if door is None else door)
+        self.session.arrived([pack_header(WORKER_BANNER), b"", codec.encode_body(banner)], self.now, way)
         self.check()
 
     def lose(self, way: DirectWay) -> None:
@@ -129,7 +129,7 @@ class Town(Peer):
 
     def let_in(self, way: DirectWay) -> None:
         """Do what a worker does with a new connection."""
-        self.plate(way)
+        self.banner(way)
         (hello,) = self.by(way)
         assert isinstance(hello.command, Hello)
         assert hello.command.session == SECRET

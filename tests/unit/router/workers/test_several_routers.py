@@ -66,7 +66,7 @@ class Station:
         self.epoch += 1
 
 
-class Town:
+class RouterNetwork:
     """Two routers, and two workers that lead a shard each. What routers send to workers arrives with :meth:`settle`."""
 
     def __init__(self) -> None:
@@ -111,163 +111,163 @@ class Town:
 
 
 @pytest.fixture
-def town() -> Town:
-    return Town()
+def network() -> RouterNetwork:
+    return RouterNetwork()
 
 
 # --- the runtime config -----------------------------------------------------------------------------------------------
 
 
-def test_a_change_reaches_both_routers_and_is_confirmed_when_every_log_has_it(town: Town):
-    town.two.confirms = False
-    town.set(0, "color", "blue")
-    town.settle()
-    made = town.judge(1)
-    town.settle()
-    assert town.values() == [(1, {"color": "blue"})] * 2
-    assert (town.one.config, town.two.config) == ({"color": "blue"}, {"color": "blue"})
-    assert town.routers[0].answers() == []
-    town.two.confirm()
-    assert [answer.content for answer in town.routers[0].answers()] == [made]
-    assert town.routers[1].answers() == []
+def test_a_change_reaches_both_routers_and_is_confirmed_when_every_log_has_it(network: RouterNetwork):
+    network.two.confirms = False
+    network.set(0, "color", "blue")
+    network.settle()
+    made = network.judge(1)
+    network.settle()
+    assert network.values() == [(1, {"color": "blue"})] * 2
+    assert (network.one.config, network.two.config) == ({"color": "blue"}, {"color": "blue"})
+    assert network.routers[0].answers() == []
+    network.two.confirm()
+    assert [answer.content for answer in network.routers[0].answers()] == [made]
+    assert network.routers[1].answers() == []
 
 
-def test_two_routers_may_change_it_at_the_same_time(town: Town):
-    town.set(0, "a", "1")
-    town.set(1, "b", "2")
-    town.settle()
-    first, second = town.judge(1), town.judge(2)
-    town.settle()
-    assert town.values() == [(2, {"a": "1", "b": "2"})] * 2
-    assert [[answer.content for answer in router.answers()] for router in town.routers] == [[first], [second]]
+def test_two_routers_may_change_it_at_the_same_time(network: RouterNetwork):
+    network.set(0, "a", "1")
+    network.set(1, "b", "2")
+    network.settle()
+    first, second = network.judge(1), network.judge(2)
+    network.settle()
+    assert network.values() == [(2, {"a": "1", "b": "2"})] * 2
+    assert [[answer.content for answer in router.answers()] for router in network.routers] == [[first], [second]]
 
 
-def test_a_refused_change_concerns_only_the_router_that_asked(town: Town):
-    town.set(0, "throttle:api:rate", "nan")
-    town.settle()
-    asking, leader, request, _ = town.asked.pop()
+def test_a_refused_change_concerns_only_the_router_that_asked(network: RouterNetwork):
+    network.set(0, "throttle:api:rate", "nan")
+    network.settle()
+    asking, leader, request, _ = network.asked.pop()
     asking.confirm(leader.name, SetConfig("", ""), request, InvalidConfigError("nan is no number"))
-    town.routers[1].confirm(leader.name, SetConfig("", ""), 0, InvalidConfigError("nan is no number"))
-    assert isinstance(town.routers[0].error(), InvalidConfigError)
-    assert town.routers[1].answers() == []
+    network.routers[1].confirm(leader.name, SetConfig("", ""), 0, InvalidConfigError("nan is no number"))
+    assert isinstance(network.routers[0].error(), InvalidConfigError)
+    assert network.routers[1].answers() == []
 
 
-def test_a_change_that_was_heard_before_changes_nothing(town: Town):
-    town.set(0, "color", "blue")
-    town.settle()
-    made = town.judge(1)
-    town.settle()
-    town.routers[0].answers()
-    for router in town.routers:
+def test_a_change_that_was_heard_before_changes_nothing(network: RouterNetwork):
+    network.set(0, "color", "blue")
+    network.settle()
+    made = network.judge(1)
+    network.settle()
+    network.routers[0].answers()
+    for router in network.routers:
         router.confirm("a/worker-0", SetConfig("", ""), 0, made)
         assert router.told() == []
-    assert town.values() == [(1, {"color": "blue"})] * 2
+    assert network.values() == [(1, {"color": "blue"})] * 2
 
 
-def test_a_shard_that_no_worker_leads_is_waited_for_and_named(town: Town):
-    town.set(0, "color", "blue")
-    town.settle()
-    town.judge(1)
-    town.two.lead()
-    town.two.register()
-    town.settle()
-    assert town.routers[0].answers() == []
-    town.pass_ms(4000)
-    error = town.routers[0].error()
+def test_a_shard_that_no_worker_leads_is_waited_for_and_named(network: RouterNetwork):
+    network.set(0, "color", "blue")
+    network.settle()
+    network.judge(1)
+    network.two.lead()
+    network.two.register()
+    network.settle()
+    assert network.routers[0].answers() == []
+    network.pass_ms(4000)
+    error = network.routers[0].error()
     assert isinstance(error, RequestTimeoutError)
     assert "shard 1 (no worker leads it)" in error.message
 
 
-def test_the_next_leader_of_a_shard_confirms_what_the_last_one_did_not(town: Town):
-    town.two.confirms = False
-    town.set(0, "color", "blue")
-    town.settle()
-    town.judge(1)
-    town.settle()
-    town.two.lead()
-    town.two.register()
-    town.one.lead(0, 1)
-    town.one.register()
-    assert town.routers[0].answers() == []
-    town.settle()
-    assert len(town.routers[0].answers()) == 1
+def test_the_next_leader_of_a_shard_confirms_what_the_last_one_did_not(network: RouterNetwork):
+    network.two.confirms = False
+    network.set(0, "color", "blue")
+    network.settle()
+    network.judge(1)
+    network.settle()
+    network.two.lead()
+    network.two.register()
+    network.one.lead(0, 1)
+    network.one.register()
+    assert network.routers[0].answers() == []
+    network.settle()
+    assert len(network.routers[0].answers()) == 1
 
 
-def test_a_log_that_has_a_change_keeps_it_whoever_leads(town: Town):
-    town.one.confirms = False
-    town.set(0, "color", "blue")
-    town.settle()
-    town.judge(1)
-    town.settle()
-    town.routers[0].unreachable("b/worker-0")
-    assert town.routers[0].answers() == []
-    town.one.confirm()
-    assert len(town.routers[0].answers()) == 1, "shard 1 has it, though nobody leads it"
+def test_a_log_that_has_a_change_keeps_it_whoever_leads(network: RouterNetwork):
+    network.one.confirms = False
+    network.set(0, "color", "blue")
+    network.settle()
+    network.judge(1)
+    network.settle()
+    network.routers[0].unreachable("b/worker-0")
+    assert network.routers[0].answers() == []
+    network.one.confirm()
+    assert len(network.routers[0].answers()) == 1, "shard 1 has it, though nobody leads it"
 
 
-def test_a_leader_of_shard_0_that_is_replaced_before_its_word_leaves_a_change_open_to_doubt(town: Town):
-    town.set(0, "color", "blue")
-    town.settle()
-    town.two.lead(0, 1)
-    town.two.register()
-    error = town.routers[0].error()
+def test_a_leader_of_shard_0_that_is_replaced_before_its_word_leaves_a_change_open_to_doubt(network: RouterNetwork):
+    network.set(0, "color", "blue")
+    network.settle()
+    network.two.lead(0, 1)
+    network.two.register()
+    error = network.routers[0].error()
     assert isinstance(error, ShardUnavailableError)
     assert "refused" not in error.details, "it may be made"
-    town.judge(1)
-    town.settle()
-    assert town.values() == [(0, {})] * 2, "the word of an earlier leader does not count"
-    assert town.routers[0].answers() == []
+    network.judge(1)
+    network.settle()
+    assert network.values() == [(0, {})] * 2, "the word of an earlier leader does not count"
+    assert network.routers[0].answers() == []
 
 
-def test_a_router_that_starts_learns_the_config_and_what_the_logs_have(town: Town):
-    town.set(0, "color", "blue")
-    town.settle()
-    town.judge(1)
-    town.settle()
-    town.routers[1] = Desk(shards=SHARDS, several=True)
-    for worker in town.workers:
-        worker.register(town.routers[1])
-    assert town.values()[1] == (1, {"color": "blue"})
-    town.set(1, "size", "10")
-    town.settle()
-    town.judge(2)
-    town.settle()
-    assert len(town.routers[1].answers()) == 1
+def test_a_router_that_starts_learns_the_config_and_what_the_logs_have(network: RouterNetwork):
+    network.set(0, "color", "blue")
+    network.settle()
+    network.judge(1)
+    network.settle()
+    network.routers[1] = Desk(shards=SHARDS, several=True)
+    for worker in network.workers:
+        worker.register(network.routers[1])
+    assert network.values()[1] == (1, {"color": "blue"})
+    network.set(1, "size", "10")
+    network.settle()
+    network.judge(2)
+    network.settle()
+    assert len(network.routers[1].answers()) == 1
 
 
-def test_a_worker_that_missed_changes_gets_the_whole_config_and_says_when_its_log_has_it(town: Town):
-    town.set(0, "a", "1")
-    town.settle()
-    town.judge(1)
-    town.two.lead(1)
-    town.two.register()
+def test_a_worker_that_missed_changes_gets_the_whole_config_and_says_when_its_log_has_it(network: RouterNetwork):
+    network.set(0, "a", "1")
+    network.settle()
+    network.judge(1)
+    network.two.lead(1)
+    network.two.register()
     assert ("b/worker-0", PutConfig(1, {"a": "1"}, whole=True)) in [
-        (name, command) for name, command, _ in town.routers[0].said(keep=True)
+        (name, command) for name, command, _ in network.routers[0].said(keep=True)
     ]
-    assert town.routers[0].answers() == []
-    town.settle()
-    assert len(town.routers[0].answers()) == 1
+    assert network.routers[0].answers() == []
+    network.settle()
+    assert len(network.routers[0].answers()) == 1
 
 
-def test_a_router_that_missed_a_change_asks_for_the_whole_config(town: Town):
+def test_a_router_that_missed_a_change_asks_for_the_whole_config(network: RouterNetwork):
     made = ConfigChange(2, {"b": "2"}, False)
-    town.routers[1].confirm("a/worker-0", SetConfig("", ""), 0, made)
-    (refusal,) = [frame for frame in town.routers[1].router.outgoing.to_workers if frame[0] == b"a/worker-0"]
+    network.routers[1].confirm("a/worker-0", SetConfig("", ""), 0, made)
+    (refusal,) = [frame for frame in network.routers[1].router.outgoing.to_workers if frame[0] == b"a/worker-0"]
     assert b"register again" in refusal[-1]
 
 
 # --- moves and drains -------------------------------------------------------------------------------------------------
 
 
-def test_a_shard_with_copies_is_not_moved_by_hand(town: Town):
-    town.routers[0].ask(MoveShard(0, "b/worker-0"), key=b"")
-    error = town.routers[0].error()
+def test_a_shard_with_copies_is_not_moved_by_hand(network: RouterNetwork):
+    network.routers[0].ask(MoveShard(0, "b/worker-0"), key=b"")
+    error = network.routers[0].error()
     assert isinstance(error, InvalidArgumentError)
     assert "`fila-cluster drain WORKER`" in error.message
 
 
-def test_a_drained_worker_is_told_so_and_no_shard_is_moved(town: Town):
-    desk = town.routers[0]
+def test_a_drained_worker_is_told_so_and_no_shard_is_moved(network: RouterNetwork):
+    desk = network.routers[0]
     desk.ask(DrainWorker("a/worker-0"), key=b"")
     assert len(desk.answers()) == 1
     assert desk.told() == [("a/worker-0", PutDraining(True))]
@@ -280,8 +280,8 @@ def test_a_drained_worker_is_told_so_and_no_shard_is_moved(town: Town):
     assert desk.told() == [("a/worker-0", PutDraining(False))]
 
 
-def test_the_last_copy_that_could_lead_is_not_drained(town: Town):
-    desk = town.routers[0]
+def test_the_last_copy_that_could_lead_is_not_drained(network: RouterNetwork):
+    desk = network.routers[0]
     desk.ask(DrainWorker("a/worker-0"), key=b"")
     desk.answers()
     desk.ask(DrainWorker("b/worker-0"), key=b"")
@@ -293,5 +293,5 @@ def test_the_last_copy_that_could_lead_is_not_drained(town: Town):
 # --- clients ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_is_forwarded_by_either_router(town: Town):
-    assert [router.ask(Enqueue([b"\0\0\0\0"]), key=b"q", client=b"c") for router in town.routers] == [b"a/worker-0"] * 2
+def test_a_request_is_forwarded_by_either_router(network: RouterNetwork):
+    assert [router.ask(Enqueue([b"\0\0\0\0"]), key=b"q", client=b"c") for router in network.routers] == [b"a/worker-0"] * 2

@@ -13,7 +13,7 @@ from fila_worker.core.store import Store
 from fila_worker.reshard.copying import ReshardProgress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard.batched import DONE, ELSEWHERE, HERE, ID, SHARD_OF, THERE, TOKEN, Batched
-from tests.support.shard.linked_shards import Carrier
+from tests.support.shard.linked_shards import LinkedShards
 from tests.support.shard.shard import SHARDS, ShardHarness, fences
 
 OTHER = bytes(16)
@@ -23,7 +23,7 @@ class KilledError(Exception):
     """The end of a process."""
 
 
-def resharded(batched: Batched, after: int, die_at: int) -> Carrier:
+def resharded(batched: Batched, after: int, die_at: int) -> LinkedShards:
     """Copy all shards to another number. The copy dies once, at a step."""
     old = {index: station.store for index, station in batched.stations.items()}
     news = {index: MemoryStore() for index in range(after)}
@@ -39,7 +39,7 @@ def resharded(batched: Batched, after: int, die_at: int) -> Carrier:
         copy_all(shards, now_ms, lambda: 7, ReshardProgress(step=step))
     except KilledError:
         copy_all(shards, now_ms, lambda: 7, ReshardProgress())
-    return Carrier(*range(after), stores=news, total=after, now_ms=now_ms)
+    return LinkedShards(*range(after), stores=news, total=after, now_ms=now_ms)
 
 
 @pytest.mark.parametrize(("after", "die_at"), [(1, 3), (3, 40), (9, 60), (3, 1000)])

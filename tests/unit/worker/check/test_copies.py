@@ -14,7 +14,7 @@ from fila_worker.log.records import Changes
 from fila_worker.storage.made import mark_of
 from fila_worker.storage.replica import MARKER_BYTES_MAX, POSITION_BYTES, Replica
 from tests.support.shard.shard_process import SHARDS_TOTAL
-from tests.unit.worker.replication.test_replicated import Town, enqueue
+from tests.unit.worker.replication.test_replicated import ReplicatedCluster, enqueue
 
 STATE = Families._fields.index("state")
 
@@ -22,13 +22,13 @@ STATE = Families._fields.index("state")
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The copy of a host that is stopped; its last marker has a body."""
-    town = Town(tmp_path)
-    town.until(lambda: town.one.serves == [0, 1], town.one)
-    town.one.ask(CreateQueue(QueueOptions()))
-    assert isinstance(town.one.ask(enqueue(b"payload")), Enqueued)
-    town.one.end()
-    town.two.end()
-    path = town.one.exchanges[0].copy
+    cluster = ReplicatedCluster(tmp_path)
+    cluster.until(lambda: cluster.one.serves == [0, 1], cluster.one)
+    cluster.one.ask(CreateQueue(QueueOptions()))
+    assert isinstance(cluster.one.ask(enqueue(b"payload")), Enqueued)
+    cluster.one.end()
+    cluster.two.end()
+    path = cluster.one.exchanges[0].copy
     assert path.is_dir()
     return path
 

@@ -18,7 +18,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_worker.core.keys import FIRST, LAST
 from fila_worker.core.model.due_index import DueKind
-from tests.support.shard.linked_shards import Carrier, name_on
+from tests.support.shard.linked_shards import LinkedShards, name_on
 from tests.support.shard.shard import ShardHarness
 
 IDLE_MS = 10_000
@@ -221,21 +221,21 @@ def test_however_often_it_is_changed_one_look_is_scheduled(idler: ShardHarness) 
 
 
 def test_a_queue_whose_dead_letters_are_under_way_waits_for_their_arrival() -> None:
-    carrier = Carrier(3, 5)
+    linked = LinkedShards(3, 5)
     target = name_on(5)
-    shard = carrier[3]
-    carrier[5].create(target)
+    shard = linked[3]
+    linked[5].create(target)
     request = shard.send(CreateQueue(QueueOptions(idle_expiry_ms=IDLE_MS, dead_letter=target)), "q")
-    carrier.carry()
+    linked.carry()
     assert request in shard.late
     shard.enqueue(b"x")
     shard.settle(Verb.FAIL, shard.receive())
-    carrier.stopped.add(5)
-    carrier.pass_time(3 * IDLE_MS)
+    linked.stopped.add(5)
+    linked.pass_time(3 * IDLE_MS)
     shard.restart()
-    carrier.pass_time(3 * IDLE_MS)
+    linked.pass_time(3 * IDLE_MS)
     assert there(shard)
-    carrier.stopped.clear()
-    carrier.pass_time(2 * IDLE_MS + 1_000)
+    linked.stopped.clear()
+    linked.pass_time(2 * IDLE_MS + 1_000)
     assert not there(shard)
-    assert carrier[5].counts(target) == (1, 0, 0)
+    assert linked[5].counts(target) == (1, 0, 0)

@@ -42,7 +42,7 @@ from fila_worker.core.manage.deletion import remove
 from fila_worker.core.settings import ShardSettings
 from fila_worker.reshard.copying import ReshardProgress, Shards, copy_all
 from fila_worker.storage.memory import MemoryStore
-from tests.support.shard.linked_shards import Carrier, name_on
+from tests.support.shard.linked_shards import LinkedShards, name_on
 from tests.support.shard.shard import ShardHarness
 
 KEYED = "function on_enqueue(msg) return { fairness_key = msg.queue } end"
@@ -279,16 +279,16 @@ SOURCE, TARGET = name_on(3), name_on(5)
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_dead_letters_for_another_shard_come_back_while_their_queue_is_missing(exists: bool) -> None:
-    carrier = Carrier(3, 5)
+    linked = LinkedShards(3, 5)
     if exists:
-        carrier[5].create(TARGET)
-    shard = carrier[3]
+        linked[5].create(TARGET)
+    shard = linked[3]
     put(shard, SOURCE, dead_letter=TARGET)
     shard.enqueue(b"1", queue=SOURCE)
     assert f"{SOURCE}.dlq" not in shard.shard.queues
     shard.settle(Verb.FAIL, shard.receive(queue=SOURCE), SOURCE)
-    carrier.carry()
-    assert (carrier[5].counts(TARGET) if exists else shard.counts(f"{SOURCE}.dlq")) == (1, 0, 0)
+    linked.carry()
+    assert (linked[5].counts(TARGET) if exists else shard.counts(f"{SOURCE}.dlq")) == (1, 0, 0)
 
 
 def test_a_full_disk_makes_no_queue() -> None:

@@ -13,7 +13,7 @@ from fila_worker.core.settings import ShardSettings
 from fila_worker.process.cron import CALENDAR
 from fila_worker.storage.memory import MemoryStore
 from tests.property.replication.test_reshard import resharded
-from tests.support.shard.linked_shards import Carrier
+from tests.support.shard.linked_shards import LinkedShards
 from tests.support.shard.random_cluster import copied
 from tests.support.shard.shard import limited
 
@@ -22,23 +22,23 @@ NAMES = [f"s{number}" for number in range(8)]
 START_MS = 1_700_000_000_000
 
 
-def opened(stores: list[Any], now_ms: int, settings: ShardSettings) -> Carrier:
+def opened(stores: list[Any], now_ms: int, settings: ShardSettings) -> LinkedShards:
     total = len(stores)
-    return Carrier(*range(total), settings=settings, stores=dict(enumerate(stores)), total=total, now_ms=now_ms)
+    return LinkedShards(*range(total), settings=settings, stores=dict(enumerate(stores)), total=total, now_ms=now_ms)
 
 
-def ask(carrier: Carrier, name: str, command: Any) -> Any:
-    station = carrier[shard_of(name, len(carrier.stations))]
+def ask(linked: LinkedShards, name: str, command: Any) -> Any:
+    station = linked[shard_of(name, len(linked.stations))]
     answer = station.ask(command, name)
-    carrier.carry()
+    linked.carry()
     return answer
 
 
-def taken(carrier: Carrier) -> Counter[tuple[str, str]]:
+def taken(linked: LinkedShards) -> Counter[tuple[str, str]]:
     """The due times of all pending messages, which are acked."""
     seen: Counter[tuple[str, str]] = Counter()
     for queue in QUEUES:
-        station = carrier[shard_of(queue, len(carrier.stations))]
+        station = linked[shard_of(queue, len(linked.stations))]
         while got := station.receive(500, queue):
             station.ack(got, queue)
             seen.update((each.headers["fila-schedule"], each.headers["fila-due-at"]) for each in got)
@@ -49,37 +49,37 @@ def taken(carrier: Carrier) -> Counter[tuple[str, str]]:
 def test_each_due_time_has_one_message_over_reshards(seed: int) -> None:
     chance = Random(seed)
     settings = ShardSettings(max_queue_messages=8, limits=limited(transfer_messages_max=2).limits)
-    carrier = opened([MemoryStore() for _ in range(3)], START_MS, settings)
+    linked = opened([MemoryStore() for _ in range(3)], START_MS, settings)
     for queue in QUEUES:
-        ask(carrier, queue, CreateQueue(QueueOptions()))
+        ask(linked, queue, CreateQueue(QueueOptions()))
     for name in NAMES:
         message = Enqueue([seal_envelope(name.encode())])
-        ask(carrier, name, PutSchedule(chance.choice(QUEUES), message, every_ms=1000, catch_up="all"))
+        ask(linked, name, PutSchedule(chance.choice(QUEUES), message, every_ms=1000, catch_up="all"))
     seen: Counter[tuple[str, str]] = Counter()
     for after in (5, 2):
         for _ in range(6):  # some queues fill up, some shards are away, some frames are lost
-            carrier.stopped = {chance.randrange(len(carrier.stations))} if chance.random() < 0.5 else set()
-            carrier.copies = lambda command: chance.choice((0, 1, 1))
-            carrier.pass_time(chance.choice((500, 1000)))
+            linked.stopped = {chance.randrange(len(linked.stations))} if chance.random() < 0.5 else set()
+            linked.copies = lambda command: chance.choice((0, 1, 1))
+            linked.pass_time(chance.choice((500, 1000)))
             if chance.random() < 0.3:
-                seen += taken(carrier)
-        stores = [copied(station.store) for station in carrier.stations.values()]
-        now_ms = carrier[0].now_ms
-        carrier = opened(list(resharded(stores, after, now_ms, chance, kills=chance.choice((0, 4)))), now_ms, settings)
-        for station in carrier.stations.values():
+                seen += taken(linked)
+        stores = [copied(station.store) for station in linked.stations.values()]
+        now_ms = linked[0].now_ms
+        linked = opened(list(resharded(stores, after, now_ms, chance, kills=chance.choice((0, 4)))), now_ms, settings)
+        for station in linked.stations.values():
             station.shard.check()
-    listed = [each.name for index in range(2) for each in ask_list(carrier, index)]
+    listed = [each.name for index in range(2) for each in ask_list(linked, index)]
     assert sorted(listed) == NAMES
     for _ in range(60):
-        carrier.pass_time(1000)
-        seen += taken(carrier)
-        if carrier[0].now_ms >= START_MS + 30_000:
+        linked.pass_time(1000)
+        seen += taken(linked)
+        if linked[0].now_ms >= START_MS + 30_000:
             break
     for name in NAMES:
-        ask(carrier, name, DeleteSchedule())
+        ask(linked, name, DeleteSchedule())
     for _ in range(40):
-        carrier.pass_time(1000)
-        seen += taken(carrier)
+        linked.pass_time(1000)
+        seen += taken(linked)
     assert {due: count for due, count in seen.items() if count > 1} == {}
     for name in NAMES:
         times = sorted(due for each, due in seen if each == name)
@@ -87,8 +87,8 @@ def test_each_due_time_has_one_message_over_reshards(seed: int) -> None:
         assert times == [iso(START_MS + number * 1000) for number in range(1, len(times) + 1)], name
 
 
-def ask_list(carrier: Carrier, index: int) -> Any:
-    return carrier[index].ask(ListSchedules(), "").schedules  # type: ignore[attr-defined]
+def ask_list(linked: LinkedShards, index: int) -> Any:
+    return linked[index].ask(ListSchedules(), "").schedules  # type: ignore[attr-defined]
 
 
 def iso(time_ms: int) -> str:

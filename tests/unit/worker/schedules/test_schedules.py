@@ -26,7 +26,7 @@ from fila_proto_zmq.record import headers_length, open_envelope, seal_envelope
 from fila_worker.core.metrics.meter import report
 from fila_worker.core.schedules.firing import ADDED_BYTES_MAX
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard.linked_shards import Carrier, name_on
+from tests.support.shard.linked_shards import LinkedShards, name_on
 from tests.support.shard.shard import ShardHarness, limited
 
 QUEUE = name_on(3, "jobs")
@@ -253,18 +253,18 @@ class CrashedError(Exception):
 
 
 def test_a_queue_on_another_shard() -> None:
-    carrier = Carrier(3, 5, now_ms=START_MS)
-    carrier[5].create(name_on(5))
-    put(carrier[3], queue=name_on(5), every_ms=1000)
-    carrier.pass_time(1000)
-    carrier.stopped.add(5)
-    carrier.pass_time(1000)
-    assert get(carrier[3]).under_way_ms == START_MS + 2000
-    carrier.pass_time(3000)
-    carrier.stopped.clear()
-    carrier.pass_time(2000)
-    assert len(due_headers(carrier[5], queue=name_on(5))) == 7
-    assert get(carrier[3]).fired == 7
+    linked = LinkedShards(3, 5, now_ms=START_MS)
+    linked[5].create(name_on(5))
+    put(linked[3], queue=name_on(5), every_ms=1000)
+    linked.pass_time(1000)
+    linked.stopped.add(5)
+    linked.pass_time(1000)
+    assert get(linked[3]).under_way_ms == START_MS + 2000
+    linked.pass_time(3000)
+    linked.stopped.clear()
+    linked.pass_time(2000)
+    assert len(due_headers(linked[5], queue=name_on(5))) == 7
+    assert get(linked[3]).fired == 7
 
 
 def test_a_missing_queue_is_noted_and_tried_at_the_next_due_time(harness: ShardHarness) -> None:

@@ -6,16 +6,16 @@ from fila_proto_zmq.codec import decode_body, encode_body, encode_command, from_
 from fila_proto_zmq.commands import (
     BY_OPCODE,
     DELIVERY,
-    PLATE,
+    WORKER_BANNER,
     Command,
     CreateQueue,
     Delivered,
     Enqueue,
     Fault,
     Hello,
-    Plate,
     QueueOptions,
     Reply,
+    WorkerBanner,
 )
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import ERROR, epoch_tag, pack_header, unpack_header
@@ -38,10 +38,10 @@ class Got(NamedTuple):
 
     opcode: int
     request: int
-    content: Reply | Plate | FilaError
+    content: Reply | WorkerBanner | FilaError
 
 
-class Porch:
+class SocketPeers:
     """A host of the shards 0, 2 and 3 of four, and the connections of its clients."""
 
     def __init__(self, limits: ClientSocketLimits | None = None) -> None:
@@ -56,7 +56,7 @@ class Porch:
         connection = self.clients.connected(self.now_ms)
         assert connection is not None
         if secret is not None:
-            assert self.got(connection) == [Got(PLATE, 0, Plate(DOOR))]
+            assert self.got(connection) == [Got(WORKER_BANNER, 0, WorkerBanner(DOOR))]
             self.say(connection, Hello([1], "test", secret))
             assert [got.opcode for got in self.got(connection)] == [Hello.opcode]
         return connection
@@ -102,7 +102,7 @@ class Porch:
 
     def ask(
         self, connection: DirectConnection, command: Command, queue: str = QUEUE, **header: Any
-    ) -> Reply | FilaError | Plate:
+    ) -> Reply | FilaError | WorkerBanner:
         """Say something, do a turn, and return the only answer."""
         request = self.say(connection, command, queue, **header)
         self.turn()
@@ -131,8 +131,8 @@ def enqueue(count: int = 1) -> Enqueue:
 
 def read(frame: list[bytes]) -> Got:
     header = unpack_header(frame[0])
-    if header.opcode == PLATE:
-        return Got(PLATE, 0, decode_body(Plate, frame[2]))
+    if header.opcode == WORKER_BANNER:
+        return Got(WORKER_BANNER, 0, decode_body(WorkerBanner, frame[2]))
     if header.opcode == DELIVERY:
         return Got(DELIVERY, 0, decode_body(Delivered, frame[2]))
     if header.flags & ERROR:

@@ -10,17 +10,17 @@ import pytest
 from fila_admission.in_flight import TRUST_MS
 from fila_process.files import SOCKET_PATH_BYTES_MAX
 from fila_proto_zmq.commands import (
-    PLATE,
+    WORKER_BANNER,
     Command,
     Delivered,
     Enqueued,
     GetQueueStats,
     Heartbeat,
     Hello,
-    Plate,
     Reply,
     Subscribe,
     Welcome,
+    WorkerBanner,
 )
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import DoorNotOpened
@@ -31,7 +31,7 @@ from fila_worker.transport.client_socket import FRAMES_MAX, SLICE_FRAMES, Client
 from fila_worker.transport.direct_clients import ClientSocketLimits
 from tests.support.cluster.cluster import eventually
 from tests.support.descriptors import all_closed_again
-from tests.unit.worker.transport.socket_peers import DOOR, QUEUE, Got, Porch, enqueue, read
+from tests.unit.worker.transport.socket_peers import DOOR, QUEUE, Got, SocketPeers, enqueue, read
 
 PAYLOAD_BYTES_MAX = 1 << 20
 PATIENCE_S = 20.0
@@ -46,10 +46,10 @@ class Visitor:
         self.reader = FrameReader(1 << 32)
         if greets:
             self.say(Hello([1], "test", number.to_bytes(32, "big")))
-            assert [type(got.content) for got in self.hear(2)] == [Plate, Welcome]
+            assert [type(got.content) for got in self.hear(2)] == [WorkerBanner, Welcome]
 
     def say(self, command: Command, queue: str = "", **header: int) -> None:
-        self.write(packed(self.building.porch.frame(command, queue, **header)))
+        self.write(packed(self.building.peers.frame(command, queue, **header)))
 
     def write(self, data: bytes) -> None:
         """Send all of it, while the door reads."""
@@ -81,7 +81,7 @@ class Visitor:
             self.reader.feed(data)
         return frames
 
-    def ask(self, command: Command, queue: str = QUEUE) -> Reply | FilaError | Plate:
+    def ask(self, command: Command, queue: str = QUEUE) -> Reply | FilaError | WorkerBanner:
         self.say(command, queue)
         (got,) = self.hear(1)
         return got.content
@@ -102,18 +102,18 @@ class Building:
     """A door of one kind, its host, and a turn as the worker's loop does it."""
 
     def __init__(self, kind: str, directory: Path, limits: ClientSocketLimits | None = None) -> None:
-        self.porch = Porch(limits)
-        self.porch.create()
+        self.peers = SocketPeers(limits)
+        self.peers.create()
         self.away_ms = 0
-        self.door = ClientSocket(self.porch.clients, self.porch.host, PAYLOAD_BYTES_MAX, self.clock)
+        self.door = ClientSocket(self.peers.clients, self.peers.host, PAYLOAD_BYTES_MAX, self.clock)
         self.door.listen(f"ipc://{directory}/door.ipc" if kind == "ipc" else "tcp://127.0.0.1:0")
         self.sockets: list[socket.socket] = []
 
     def clock(self) -> int:
         """The worker's clock, which goes on by ``away_ms`` when it is next read."""
-        self.porch.now_ms += self.away_ms
+        self.peers.now_ms += self.away_ms
         self.away_ms = 0
-        return self.porch.now_ms
+        return self.peers.now_ms
 
     def connect(self) -> socket.socket:
         (endpoint,) = self.door.endpoints
@@ -129,9 +129,9 @@ class Building:
 
     def turn(self) -> None:
         self.door.wait(0)
-        self.door.receive(self.porch.now_ms)
+        self.door.receive(self.peers.now_ms)
         self.door.check()
-        for effect in self.porch.host.turn(self.porch.now_ms):
+        for effect in self.peers.host.turn(self.peers.now_ms):
             self.door.send(effect)
         self.door.flush()
         self.door.check()
@@ -171,13 +171,13 @@ def test_a_client_greets_and_asks(build: Build) -> None:
 
 def test_the_plate_comes_before_the_client_says_anything(build: Build) -> None:
     visitor = Visitor(build(), greets=False)
-    assert visitor.hear(1) == [Got(PLATE, 0, Plate(DOOR))]
+    assert visitor.hear(1) == [Got(WORKER_BANNER, 0, WorkerBanner(DOOR))]
 
 
 def test_frames_that_come_byte_by_byte_are_taken_in(build: Build) -> None:
     building = build()
     visitor = Visitor(building)
-    for byte in packed(building.porch.frame(enqueue(), QUEUE)):
+    for byte in packed(building.peers.frame(enqueue(), QUEUE)):
         visitor.write(bytes([byte]))
         building.turn()
     assert [type(got.content) for got in visitor.hear(1)] == [Enqueued]
@@ -189,7 +189,7 @@ def test_a_large_frame_and_the_small_one_behind_it_are_taken_in(build: Build) ->
     visitor = Visitor(building)
     large = enqueue()
     large.envelopes[0] += bytes(3 * 256 * 1024)
-    visitor.write(packed(building.porch.frame(large, QUEUE)) + packed(building.porch.frame(Heartbeat(), QUEUE)))
+    visitor.write(packed(building.peers.frame(large, QUEUE)) + packed(building.peers.frame(Heartbeat(), QUEUE)))
     assert [got.opcode for got in visitor.hear(2)] == [large.opcode, Heartbeat.opcode]
 
 
@@ -227,7 +227,7 @@ def test_what_is_no_frame_ends_the_connection_and_nothing_else(build: Build, dat
 def test_frames_behind_a_bad_greeting_harm_nothing(build: Build) -> None:
     building = build()
     hostile = Visitor(building, greets=False)
-    hostile.write(packed([pack_header(Hello.opcode, 1), b"", b"\x90"]) + packed(building.porch.frame(enqueue(), QUEUE)) * 3)
+    hostile.write(packed([pack_header(Hello.opcode, 1), b"", b"\x90"]) + packed(building.peers.frame(enqueue(), QUEUE)) * 3)
     eventually(hostile.is_closed, "its end")
     assert isinstance(Visitor(building, number=1).ask(enqueue()), Enqueued)
 
@@ -273,7 +273,7 @@ def fill(building: Building, visitor: Visitor, until: Callable[[], bool]) -> Non
 def test_a_client_that_never_reads_is_closed_at_its_bound_and_no_other(build: Build) -> None:
     building = build(client_unread_max=2_000_000, unread_paused=1_000_000)
     silent, maker = subscribed(building, 1), Visitor(building, number=2)
-    fill(building, maker, lambda: building.porch.clients.clients == 1)
+    fill(building, maker, lambda: building.peers.clients.clients == 1)
     assert building.door._unsent_bytes == 0
     assert isinstance(maker.ask(enqueue()), Enqueued)
     silent.socket.close()
@@ -284,7 +284,7 @@ def test_all_clients_that_do_not_read_are_bounded_together(build: Build) -> None
     for number in range(1, 4):
         subscribed(building, number)
     maker = Visitor(building, number=9)
-    fill(building, maker, lambda: building.porch.clients.clients < 4)
+    fill(building, maker, lambda: building.peers.clients.clients < 4)
     assert building.door._unsent_bytes <= 1_500_000
 
 
@@ -292,11 +292,11 @@ def test_nothing_more_is_read_from_a_client_that_does_not_read_until_it_has_read
     building = build(unread_paused=100_000)
     silent, maker = subscribed(building, 1), Visitor(building, number=2)
     fill(building, maker, lambda: building.door._unsent_bytes > 100_000)
-    frames = building.porch.clients.frames
+    frames = building.peers.clients.frames
     silent.say(Heartbeat(), QUEUE, request=77)
     for _ in range(20):
         building.turn()
-    assert building.porch.clients.frames == frames
+    assert building.peers.clients.frames == frames
     give_up_at = time.monotonic() + PATIENCE_S
     while not any(got.request == 77 for got in silent.hear(1)):
         assert time.monotonic() < give_up_at
@@ -307,7 +307,7 @@ def test_a_lost_reader_s_pushes_are_dropped(build: Build) -> None:
     building = build()
     silent, maker = subscribed(building, 1), Visitor(building, number=2)
     silent.socket.close()
-    fill(building, maker, lambda: building.porch.clients.clients == 1)
+    fill(building, maker, lambda: building.peers.clients.clients == 1)
     assert building.door._unsent_bytes == 0
 
 
@@ -316,14 +316,14 @@ def test_connections_take_turns_within_a_turn(build: Build) -> None:
     building = build()
     greedy, modest = Visitor(building, number=1), Visitor(building, number=2)
     greedy.socket.setblocking(False)
-    beat = packed(building.porch.frame(Heartbeat(), QUEUE))
+    beat = packed(building.peers.frame(Heartbeat(), QUEUE))
     greedy.socket.send(beat * (2 * FRAMES_MAX))
     modest.say(Heartbeat(), QUEUE)
-    before = building.porch.clients.frames
+    before = building.peers.clients.frames
     eventually(lambda: len(building.door._selector.select(0)) == 2, "both have something")
     building.door.wait(0)
-    building.door.receive(building.porch.now_ms)
-    assert building.porch.clients.frames - before <= FRAMES_MAX + SLICE_FRAMES
+    building.door.receive(building.peers.now_ms)
+    assert building.peers.clients.frames - before <= FRAMES_MAX + SLICE_FRAMES
     assert building.door.has_more
     for _ in range(2):
         building.turn()
@@ -333,11 +333,11 @@ def test_connections_take_turns_within_a_turn(build: Build) -> None:
 def test_many_connections_come_and_go(build: Build) -> None:
     building = build(connections_max=100, spared_ms=0)
     visitors = [Visitor(building, number=number) for number in range(150)]
-    assert building.porch.clients.clients == 100
+    assert building.peers.clients.clients == 100
     for visitor in visitors:
         visitor.socket.close()
     eventually(lambda: building.turn() is None and building.door.empty, "all are gone")
-    assert not building.porch.clients.busy
+    assert not building.peers.clients.busy
 
 
 def test_a_connection_beyond_the_limit_is_closed_if_none_is_idle(build: Build) -> None:
@@ -350,8 +350,8 @@ def test_a_connection_beyond_the_limit_is_closed_if_none_is_idle(build: Build) -
 def test_a_door_that_is_retired_takes_no_connection_and_answers_the_others(build: Build) -> None:
     building = build()
     visitor = Visitor(building)
-    building.door.retire(building.porch.now_ms)
-    assert [got.content for got in visitor.hear(1)] == [Plate(b"")]
+    building.door.retire(building.peers.now_ms)
+    assert [got.content for got in visitor.hear(1)] == [WorkerBanner(b"")]
     with pytest.raises(ConnectionRefusedError):
         building.connect()
     assert isinstance(visitor.ask(enqueue()), Enqueued)
@@ -362,24 +362,24 @@ def test_a_door_that_is_retired_takes_no_connection_and_answers_the_others(build
 def test_a_door_that_closes_sends_what_waits(build: Build) -> None:
     building = build()
     visitor = Visitor(building)
-    building.porch.clients.retire(building.porch.now_ms)
+    building.peers.clients.retire(building.peers.now_ms)
     building.door._dirty.update(dict.fromkeys(building.door._wires.values()))
     building.door.close()
     visitor.socket.settimeout(5)
     data = visitor.socket.recv(1000)
-    assert data.endswith(packed([pack_header(PLATE), b"", b"\x91\xc4\x00"]))
+    assert data.endswith(packed([pack_header(WORKER_BANNER), b"", b"\x91\xc4\x00"]))
     assert visitor.socket.recv(1) == b""
-    assert isinstance(read([pack_header(PLATE), b"", b"\x91\xc4\x00"]).content, Plate)
+    assert isinstance(read([pack_header(WORKER_BANNER), b"", b"\x91\xc4\x00"]).content, WorkerBanner)
 
 
 # --- endpoints ----------------------------------------------------------------------------------------------------------
 
 
 def opened(*endpoints: str, address: str = "") -> tuple[ClientSocket, list[DoorNotOpened]]:
-    porch = Porch()
-    door = open_client_socket(list(endpoints), porch.clients, porch.host, PAYLOAD_BYTES_MAX, lambda: porch.now_ms, address)
+    peers = SocketPeers()
+    door = open_client_socket(list(endpoints), peers.clients, peers.host, PAYLOAD_BYTES_MAX, lambda: peers.now_ms, address)
     door.close()
-    return door, [note for note in porch.host.notes if isinstance(note, DoorNotOpened)]
+    return door, [note for note in peers.host.notes if isinstance(note, DoorNotOpened)]
 
 
 def test_a_socket_of_an_earlier_life_is_replaced(tmp_path: Path) -> None:
@@ -452,10 +452,10 @@ def test_deliveries_come_whole_to_a_slow_reader(build: Build) -> None:
 def test_what_was_read_before_a_pause_waits_until_the_router_is_heard_of(build: Build) -> None:
     building = build()
     visitor = Visitor(building)
-    visitor.write(packed(building.porch.frame(enqueue(), QUEUE)))
+    visitor.write(packed(building.peers.frame(enqueue(), QUEUE)))
     building.away_ms = TRUST_MS
     building.turn()
     assert visitor.hear(0) == []
     assert building.door.has_more
-    building.porch.clients.trust(building.porch.now_ms)
+    building.peers.clients.trust(building.peers.now_ms)
     assert [type(got.content) for got in visitor.hear(1)] == [Enqueued]

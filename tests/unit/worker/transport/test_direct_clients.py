@@ -8,7 +8,7 @@ from fila_admission.in_flight import CALL_MS_MAX, TRUST_MS
 from fila_admission.keys import ALGORITHM, KeyRing, digest_of
 from fila_proto_zmq.commands import (
     DELIVERY,
-    PLATE,
+    WORKER_BANNER,
     ApiKey,
     Browse,
     Command,
@@ -28,7 +28,6 @@ from fila_proto_zmq.commands import (
     ListConfig,
     ListQueues,
     Pause,
-    Plate,
     Pulse,
     PurgeQueue,
     PutKeys,
@@ -38,6 +37,7 @@ from fila_proto_zmq.commands import (
     SetConfig,
     Subscribe,
     Welcome,
+    WorkerBanner,
 )
 from fila_proto_zmq.errors import (
     FilaError,
@@ -61,33 +61,33 @@ from fila_worker.transport.direct_clients import (
     limits_here,
 )
 from tests.support.shard.shard_process import NAMES
-from tests.unit.worker.transport.socket_peers import DOOR, OTHER, QUEUE, SECRET, Got, Porch, enqueue
+from tests.unit.worker.transport.socket_peers import DOOR, OTHER, QUEUE, SECRET, Got, SocketPeers, enqueue
 
 
 @pytest.fixture
-def porch() -> Porch:
-    porch = Porch()
-    porch.create()
-    return porch
+def peers() -> SocketPeers:
+    peers = SocketPeers()
+    peers.create()
+    return peers
 
 
-def break_shard(porch: Porch, index: int = 0) -> None:
+def break_shard(peers: SocketPeers, index: int = 0) -> None:
     """Make a shard fail in its next turn."""
 
     def turn(now_ms: int) -> None:
         raise StorageError("the disk refuses")
 
-    porch.host.shards[index].turn = turn  # type: ignore[method-assign, assignment]
+    peers.host.shards[index].turn = turn  # type: ignore[method-assign, assignment]
 
 
 # --- greetings ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_connection_begins_with_the_plate_and_a_greeting(porch: Porch) -> None:
-    connection = porch.connect(None)
-    assert porch.got(connection) == [Got(PLATE, 0, Plate(DOOR))]
-    request = porch.say(connection, Hello([7, 1], "test", SECRET))
-    ((opcode, answered, welcome),) = porch.got(connection)
+def test_a_connection_begins_with_the_plate_and_a_greeting(peers: SocketPeers) -> None:
+    connection = peers.connect(None)
+    assert peers.got(connection) == [Got(WORKER_BANNER, 0, WorkerBanner(DOOR))]
+    request = peers.say(connection, Hello([7, 1], "test", SECRET))
+    ((opcode, answered, welcome),) = peers.got(connection)
     assert (opcode, answered) == (Hello.opcode, request)
     assert isinstance(welcome, Welcome)
     assert (welcome.version, welcome.shards, welcome.consumer_timeout_ms, welcome.max_payload_bytes) == (
@@ -97,7 +97,7 @@ def test_a_connection_begins_with_the_plate_and_a_greeting(porch: Porch) -> None
         1 << 24,
     )
     assert (welcome.session, welcome.doors) == (b"", None)
-    assert porch.clients.clients == 1
+    assert peers.clients.clients == 1
 
 
 @pytest.mark.parametrize(
@@ -114,55 +114,55 @@ def test_a_connection_begins_with_the_plate_and_a_greeting(porch: Porch) -> None
 )
 @pytest.mark.parametrize("greeted", [False, True])
 def test_what_is_no_greeting_is_answered_and_ends_the_connection(
-    porch: Porch, command: Command, error: type[FilaError], *, greeted: bool
+    peers: SocketPeers, command: Command, error: type[FilaError], *, greeted: bool
 ) -> None:
     if greeted and not isinstance(command, Hello):
         return
-    connection = porch.connect(SECRET if greeted else None)
-    porch.got(connection)
-    request = porch.say(connection, command)
-    ((_, answered, content),) = porch.got(connection)
+    connection = peers.connect(SECRET if greeted else None)
+    peers.got(connection)
+    request = peers.say(connection, command)
+    ((_, answered, content),) = peers.got(connection)
     assert (answered, type(content)) == (request, error)
     assert not connection.open
-    assert porch.clients.take_to_close() == [connection]
-    assert (porch.clients.clients, porch.clients.connections) == (0, {})
+    assert peers.clients.take_to_close() == [connection]
+    assert (peers.clients.clients, peers.clients.connections) == (0, {})
 
 
-def test_many_greetings_on_one_connection_are_one_client(porch: Porch) -> None:
+def test_many_greetings_on_one_connection_are_one_client(peers: SocketPeers) -> None:
     """A client that invents sessions leaves nothing behind."""
-    connection = porch.connect(None)
+    connection = peers.connect(None)
     for number in range(1000):
-        porch.say(connection, Hello([1], "test", number.to_bytes(32, "big")))
-    assert porch.clients.clients == 1
-    porch.clients.closed(connection)
-    assert porch.clients.clients == 0
-    assert not porch.clients.busy
+        peers.say(connection, Hello([1], "test", number.to_bytes(32, "big")))
+    assert peers.clients.clients == 1
+    peers.clients.closed(connection)
+    assert peers.clients.clients == 0
+    assert not peers.clients.busy
 
 
-def test_a_connection_that_greets_for_another_session_gets_nothing_of_the_first(porch: Porch) -> None:
-    connection = porch.connect()
-    porch.say(connection, Subscribe(1, 10), QUEUE)
-    porch.turn()
-    porch.say(connection, Hello([1], "test", OTHER))
-    porch.got(connection)
-    maker = porch.connect(bytes([2]) * 32)
-    assert isinstance(porch.ask(maker, enqueue()), Enqueued)
-    assert porch.got(connection) == []
+def test_a_connection_that_greets_for_another_session_gets_nothing_of_the_first(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    peers.say(connection, Subscribe(1, 10), QUEUE)
+    peers.turn()
+    peers.say(connection, Hello([1], "test", OTHER))
+    peers.got(connection)
+    maker = peers.connect(bytes([2]) * 32)
+    assert isinstance(peers.ask(maker, enqueue()), Enqueued)
+    assert peers.got(connection) == []
 
 
-def test_a_second_connection_of_a_client_ends_the_first(porch: Porch) -> None:
-    first = porch.connect()
-    second = porch.connect()
-    assert porch.clients.take_to_close() == [first]
+def test_a_second_connection_of_a_client_ends_the_first(peers: SocketPeers) -> None:
+    first = peers.connect()
+    second = peers.connect()
+    assert peers.clients.take_to_close() == [first]
     assert not first.open
     assert second.open
-    assert isinstance(porch.ask(second, enqueue()), Enqueued)
+    assert isinstance(peers.ask(second, enqueue()), Enqueued)
 
 
-def test_a_greeting_may_be_repeated_as_a_probe(porch: Porch) -> None:
-    connection = porch.connect()
-    assert isinstance(porch.ask(connection, Hello([1], "", SECRET), ""), Welcome)
-    assert isinstance(porch.ask(connection, enqueue()), Enqueued)
+def test_a_greeting_may_be_repeated_as_a_probe(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    assert isinstance(peers.ask(connection, Hello([1], "", SECRET), ""), Welcome)
+    assert isinstance(peers.ask(connection, enqueue()), Enqueued)
 
 
 # --- what is taken in ---------------------------------------------------------------------------------------------------
@@ -172,30 +172,30 @@ def test_a_greeting_may_be_repeated_as_a_probe(porch: Porch) -> None:
     "command",
     [GetPlacement(), ListQueues(""), GetClusterStatus(), GetMetrics(), SetConfig("a", "b"), GetConfig("a"), ListConfig("")],
 )
-def test_what_concerns_all_shards_is_for_the_router(porch: Porch, command: Command) -> None:
-    assert isinstance(porch.ask(porch.connect(), command, ""), InvalidFrameError)
+def test_what_concerns_all_shards_is_for_the_router(peers: SocketPeers, command: Command) -> None:
+    assert isinstance(peers.ask(peers.connect(), command, ""), InvalidFrameError)
 
 
 @pytest.mark.parametrize("command", [Pulse(1, 1), Grants(0, 1, 1, {})])
-def test_what_passes_between_processes_is_refused(porch: Porch, command: Command) -> None:
-    assert isinstance(porch.ask(porch.connect(), command), InvalidFrameError)
+def test_what_passes_between_processes_is_refused(peers: SocketPeers, command: Command) -> None:
+    assert isinstance(peers.ask(peers.connect(), command), InvalidFrameError)
 
 
 @pytest.mark.parametrize(
     "header",
     [b"X" * 18, pack_header(20, 1, REPLY), pack_header(20, 1, version=2), pack_header(255, 1)],
 )  # fmt: skip
-def test_a_header_that_is_none_is_refused(porch: Porch, header: bytes) -> None:
-    connection = porch.connect()
-    porch.clients.arrived(connection, header, QUEUE.encode(), b"\x90", porch.now_ms)
-    ((_, _, content),) = porch.got(connection)
+def test_a_header_that_is_none_is_refused(peers: SocketPeers, header: bytes) -> None:
+    connection = peers.connect()
+    peers.clients.arrived(connection, header, QUEUE.encode(), b"\x90", peers.now_ms)
+    ((_, _, content),) = peers.got(connection)
     assert isinstance(content, InvalidFrameError)
     assert connection.open
 
 
-def test_names_and_bodies_that_are_none_are_refused(porch: Porch) -> None:
-    connection = porch.connect()
-    header = porch.frame(enqueue(), QUEUE)[0]
+def test_names_and_bodies_that_are_none_are_refused(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    header = peers.frame(enqueue(), QUEUE)[0]
     for key, body, error in (
         (b"\xff\xfe", b"\x90", InvalidFrameError),
         (b"", b"\x90", InvalidArgumentError),
@@ -203,107 +203,107 @@ def test_names_and_bodies_that_are_none_are_refused(porch: Porch) -> None:
         (QUEUE.encode(), b"", InvalidFrameError),
         (QUEUE.encode(), b"\xc1", InvalidFrameError),
     ):
-        porch.clients.arrived(connection, header, key, body, porch.now_ms)
-        porch.turn()
-        ((_, _, content),) = porch.got(connection)
+        peers.clients.arrived(connection, header, key, body, peers.now_ms)
+        peers.turn()
+        ((_, _, content),) = peers.got(connection)
         assert isinstance(content, error), content
 
 
-def test_errors_of_the_core_are_those_of_the_other_way(porch: Porch) -> None:
-    assert isinstance(porch.ask(porch.connect(), GetQueueStats(), NAMES[2]), QueueNotFoundError)
+def test_errors_of_the_core_are_those_of_the_other_way(peers: SocketPeers) -> None:
+    assert isinstance(peers.ask(peers.connect(), GetQueueStats(), NAMES[2]), QueueNotFoundError)
 
 
-def test_a_shard_that_is_not_here_is_refused_before_any_work(porch: Porch) -> None:
-    refusal = porch.ask(porch.connect(), enqueue(), NAMES[1])
+def test_a_shard_that_is_not_here_is_refused_before_any_work(peers: SocketPeers) -> None:
+    refusal = peers.ask(peers.connect(), enqueue(), NAMES[1])
     assert isinstance(refusal, ShardUnavailableError)
     assert refusal.details["refused"] is True
 
 
 @pytest.mark.parametrize("off", [-1, 1, 1 << 31])
-def test_another_epoch_is_refused_and_the_client_is_to_ask_for_the_placement(porch: Porch, off: int) -> None:
-    connection = porch.connect()
-    epoch = (epoch_tag(porch.host.shards[0].epoch) + off) & 0xFFFF_FFFF
-    refusal = porch.ask(connection, enqueue(), epoch=epoch)
+def test_another_epoch_is_refused_and_the_client_is_to_ask_for_the_placement(peers: SocketPeers, off: int) -> None:
+    connection = peers.connect()
+    epoch = (epoch_tag(peers.host.shards[0].epoch) + off) & 0xFFFF_FFFF
+    refusal = peers.ask(connection, enqueue(), epoch=epoch)
     assert isinstance(refusal, ShardUnavailableError)
     assert (refusal.details["refused"], refusal.details["moved"]) == (True, True)
-    stats = porch.ask(connection, GetQueueStats())
+    stats = peers.ask(connection, GetQueueStats())
     assert not isinstance(stats, FilaError)
 
 
 # --- answers ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_that_is_repeated_on_its_connection_is_done_once(porch: Porch) -> None:
-    connection = porch.connect()
+def test_a_request_that_is_repeated_on_its_connection_is_done_once(peers: SocketPeers) -> None:
+    connection = peers.connect()
     for _ in range(3):
-        porch.say(connection, Receive(1, 60_000), QUEUE, request=7)
-    porch.turn()
-    assert porch.got(connection) == []
-    maker = porch.connect(OTHER)
-    porch.say(maker, enqueue(3), QUEUE)
-    porch.turn()
-    porch.turn()
-    ((_, answered, content),) = porch.got(connection)
+        peers.say(connection, Receive(1, 60_000), QUEUE, request=7)
+    peers.turn()
+    assert peers.got(connection) == []
+    maker = peers.connect(OTHER)
+    peers.say(maker, enqueue(3), QUEUE)
+    peers.turn()
+    peers.turn()
+    ((_, answered, content),) = peers.got(connection)
     assert answered == 7
     assert isinstance(content, Delivered)
     assert [len(batch.records) for batch in content.batches] == [1]
 
 
-def test_a_request_that_is_repeated_on_the_next_connection_is_answered_there_once(porch: Porch) -> None:
-    first = porch.connect()
-    porch.say(first, Receive(1, 60_000), QUEUE, request=7)
-    porch.turn()
-    porch.clients.closed(first)
-    second = porch.connect()
-    porch.say(second, Receive(1, 60_000), QUEUE, request=7)
-    porch.turn()
-    maker = porch.connect(OTHER)
-    porch.say(maker, enqueue(), QUEUE)
-    porch.turn()
-    porch.turn()
-    answers = [got for got in porch.got(second) if got.request == 7]
+def test_a_request_that_is_repeated_on_the_next_connection_is_answered_there_once(peers: SocketPeers) -> None:
+    first = peers.connect()
+    peers.say(first, Receive(1, 60_000), QUEUE, request=7)
+    peers.turn()
+    peers.clients.closed(first)
+    second = peers.connect()
+    peers.say(second, Receive(1, 60_000), QUEUE, request=7)
+    peers.turn()
+    maker = peers.connect(OTHER)
+    peers.say(maker, enqueue(), QUEUE)
+    peers.turn()
+    peers.turn()
+    answers = [got for got in peers.got(second) if got.request == 7]
     assert len(answers) == 1
     assert isinstance(answers[0].content, Delivered)
     assert len(answers[0].content.batches) == 1
 
 
-def test_a_request_that_is_repeated_through_the_router_is_answered_there(porch: Porch) -> None:
-    connection = porch.connect()
-    porch.say(connection, Receive(1, 60_000), QUEUE, request=7)
-    porch.turn()
-    porch.say_by_router(SECRET, Receive(1, 60_000), QUEUE, 7)
-    maker = porch.connect(OTHER)
-    porch.say(maker, enqueue(), QUEUE)
-    routed = [*porch.turn(), *porch.turn()]
+def test_a_request_that_is_repeated_through_the_router_is_answered_there(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    peers.say(connection, Receive(1, 60_000), QUEUE, request=7)
+    peers.turn()
+    peers.say_by_router(SECRET, Receive(1, 60_000), QUEUE, 7)
+    maker = peers.connect(OTHER)
+    peers.say(maker, enqueue(), QUEUE)
+    routed = [*peers.turn(), *peers.turn()]
     assert [(got.opcode, got.request) for got in routed] == [(Receive.opcode, 7)]
-    assert porch.got(connection) == []
+    assert peers.got(connection) == []
 
 
-def test_a_request_whose_connection_is_gone_is_answered_on_the_way_on_which_it_comes_again(porch: Porch) -> None:
+def test_a_request_whose_connection_is_gone_is_answered_on_the_way_on_which_it_comes_again(peers: SocketPeers) -> None:
     """The client has lost its connection, and asks again through the router before it comes back."""
-    connection = porch.connect()
-    porch.say(connection, Receive(1, 60_000), QUEUE, request=7)
-    porch.turn()
-    porch.clients.closed(connection)
-    porch.say_by_router(SECRET, Receive(1, 60_000), QUEUE, 7)
-    porch.say_by_router(OTHER, enqueue(), QUEUE, 1)
-    routed = [*porch.turn(), *porch.turn()]
+    connection = peers.connect()
+    peers.say(connection, Receive(1, 60_000), QUEUE, request=7)
+    peers.turn()
+    peers.clients.closed(connection)
+    peers.say_by_router(SECRET, Receive(1, 60_000), QUEUE, 7)
+    peers.say_by_router(OTHER, enqueue(), QUEUE, 1)
+    routed = [*peers.turn(), *peers.turn()]
     assert (Receive.opcode, 7) in [(got.opcode, got.request) for got in routed]
 
 
-def test_an_answer_whose_connection_is_gone_is_dropped(porch: Porch) -> None:
-    connection = porch.connect()
-    porch.say(connection, enqueue(), QUEUE)
-    porch.clients.closed(connection)
-    assert porch.turn() == []
-    assert not porch.clients.busy
+def test_an_answer_whose_connection_is_gone_is_dropped(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    peers.say(connection, enqueue(), QUEUE)
+    peers.clients.closed(connection)
+    assert peers.turn() == []
+    assert not peers.clients.busy
 
 
-def test_answers_of_the_router_s_requests_go_through_the_router(porch: Porch) -> None:
-    connection = porch.connect()
-    porch.say_by_router(SECRET, enqueue(), QUEUE, 9)
-    assert [(got.opcode, got.request) for got in porch.turn()] == [(enqueue().opcode, 9)]
-    assert porch.got(connection) == []
+def test_answers_of_the_router_s_requests_go_through_the_router(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    peers.say_by_router(SECRET, enqueue(), QUEUE, 9)
+    assert [(got.opcode, got.request) for got in peers.turn()] == [(enqueue().opcode, 9)]
+    assert peers.got(connection) == []
 
 
 # --- pushes -------------------------------------------------------------------------------------------------------------
@@ -313,49 +313,49 @@ def pushes(frames: list[Got]) -> int:
     return sum(got.opcode == DELIVERY for got in frames)
 
 
-def test_pushes_follow_the_last_subscribe_of_their_shard(porch: Porch) -> None:
-    porch.create(NAMES[2])
-    connection, maker = porch.connect(), porch.connect(OTHER)
+def test_pushes_follow_the_last_subscribe_of_their_shard(peers: SocketPeers) -> None:
+    peers.create(NAMES[2])
+    connection, maker = peers.connect(), peers.connect(OTHER)
 
     def pushed(queue: str) -> tuple[int, int]:
         """How many pushes come directly, and through the router."""
-        porch.say(maker, enqueue(), queue)
-        routed = pushes([*porch.turn(), *porch.turn()])
-        return pushes(porch.got(connection)), routed
+        peers.say(maker, enqueue(), queue)
+        routed = pushes([*peers.turn(), *peers.turn()])
+        return pushes(peers.got(connection)), routed
 
-    porch.say(connection, Subscribe(1, 10), QUEUE)
-    porch.say_by_router(SECRET, Subscribe(2, 10), NAMES[2], 50)
+    peers.say(connection, Subscribe(1, 10), QUEUE)
+    peers.say_by_router(SECRET, Subscribe(2, 10), NAMES[2], 50)
     assert [pushed(QUEUE), pushed(NAMES[2])] == [(1, 0), (0, 1)]
-    porch.say_by_router(SECRET, Subscribe(1, 10), QUEUE, 51)
+    peers.say_by_router(SECRET, Subscribe(1, 10), QUEUE, 51)
     assert [pushed(QUEUE), pushed(NAMES[2])] == [(0, 1), (0, 1)]
-    porch.say(connection, Subscribe(2, 10), NAMES[2])
+    peers.say(connection, Subscribe(2, 10), NAMES[2])
     assert [pushed(QUEUE), pushed(NAMES[2])] == [(0, 1), (1, 0)]
-    porch.clients.closed(connection)
+    peers.clients.closed(connection)
     assert [pushed(QUEUE), pushed(NAMES[2])] == [(0, 1), (0, 1)]
-    connection = porch.connect()
+    connection = peers.connect()
     assert [pushed(QUEUE), pushed(NAMES[2])] == [(0, 1), (0, 1)], "a new connection gets pushes after a Subscribe"
 
 
-def test_a_subscribe_with_a_name_that_is_none_changes_no_way(porch: Porch) -> None:
-    connection = porch.connect()
-    porch.say(connection, Subscribe(1, 10), QUEUE)
-    header = porch.frame(Subscribe(1, 10), QUEUE)[0]
+def test_a_subscribe_with_a_name_that_is_none_changes_no_way(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    peers.say(connection, Subscribe(1, 10), QUEUE)
+    header = peers.frame(Subscribe(1, 10), QUEUE)[0]
     for key in (b"", b"\xff", b"a b", NAMES[1].encode()):
-        porch.clients.came_by_router([client_of(SECRET), header, key, b""])
+        peers.clients.came_by_router([client_of(SECRET), header, key, b""])
     assert connection.pushing == {0}
 
 
 # --- bounds -------------------------------------------------------------------------------------------------------------
 
 
-def refused_after(porch: Porch, command: Command, count: int) -> FilaError:
+def refused_after(peers: SocketPeers, command: Command, count: int) -> FilaError:
     """Ask the same so often without a turn; the only answer is the last one's."""
-    connection = porch.connect()
+    connection = peers.connect()
     for _ in range(count):
-        porch.say(connection, command, QUEUE)
+        peers.say(connection, command, QUEUE)
         assert not connection.outgoing
-    porch.say(connection, command, QUEUE)
-    ((_, _, refusal),) = porch.got(connection)
+    peers.say(connection, command, QUEUE)
+    ((_, _, refusal),) = peers.got(connection)
     assert isinstance(refusal, FilaError)
     return refusal
 
@@ -373,67 +373,67 @@ def refused_after(porch: Porch, command: Command, count: int) -> FilaError:
     ids=["calls", "relief", "waits", "waits of a client", "pages of a client", "bytes"],
 )
 def test_each_room_is_bounded(limits: ClientSocketLimits, command: Command, count: int) -> None:
-    porch = Porch(limits)
-    porch.create()
-    refusal = refused_after(porch, command, count)
+    peers = SocketPeers(limits)
+    peers.create()
+    refusal = refused_after(peers, command, count)
     assert isinstance(refusal, OverloadedError)
     assert refusal.details["refused"] is True
     assert refusal.retry_after is not None
 
 
 def test_a_full_room_has_room_for_another_client_and_after_the_turn() -> None:
-    porch = Porch(ClientSocketLimits(calls_max=4))
-    porch.create()
-    refused_after(porch, enqueue(), 2)
-    assert isinstance(porch.ask(porch.connect(OTHER), enqueue()), Enqueued)
-    assert isinstance(porch.ask(porch.connect(), enqueue()), Enqueued)
+    peers = SocketPeers(ClientSocketLimits(calls_max=4))
+    peers.create()
+    refused_after(peers, enqueue(), 2)
+    assert isinstance(peers.ask(peers.connect(OTHER), enqueue()), Enqueued)
+    assert isinstance(peers.ask(peers.connect(), enqueue()), Enqueued)
 
 
 def test_settling_is_taken_in_however_full_the_rest_is() -> None:
-    porch = Porch(ClientSocketLimits(calls_max=4))
-    porch.create()
-    connection = porch.connect()
+    peers = SocketPeers(ClientSocketLimits(calls_max=4))
+    peers.create()
+    connection = peers.connect()
     for _ in range(3):
-        porch.say(connection, enqueue(), QUEUE)
-    porch.got(connection)
-    porch.say(connection, Heartbeat(), QUEUE)
-    porch.turn()
-    assert Done() in [got.content for got in porch.got(connection)]
+        peers.say(connection, enqueue(), QUEUE)
+    peers.got(connection)
+    peers.say(connection, Heartbeat(), QUEUE)
+    peers.turn()
+    assert Done() in [got.content for got in peers.got(connection)]
 
 
-def test_a_request_that_is_never_answered_gives_its_place_back(porch: Porch) -> None:
-    connection = porch.connect()
-    porch.clients._in_flight.open(connection.client, pack_header(20, 7), b"q", 0, b"", connection.name, porch.now_ms)
-    porch.advance(CALL_MS_MAX - SWEEP_MS)
-    assert porch.clients._in_flight.at_work
-    porch.advance(2 * SWEEP_MS)
-    assert not porch.clients._in_flight.at_work
+def test_a_request_that_is_never_answered_gives_its_place_back(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    peers.clients._in_flight.open(connection.client, pack_header(20, 7), b"q", 0, b"", connection.name, peers.now_ms)
+    peers.advance(CALL_MS_MAX - SWEEP_MS)
+    assert peers.clients._in_flight.at_work
+    peers.advance(2 * SWEEP_MS)
+    assert not peers.clients._in_flight.at_work
 
 
-def test_a_leaving_client_s_requests_end_with_their_answers(porch: Porch) -> None:
-    connection = porch.connect()
-    porch.say(connection, Goodbye(), QUEUE)
-    porch.turn()
-    assert [got.opcode for got in porch.got(connection)] == [Goodbye.opcode]
-    porch.clients.closed(connection)
-    assert not porch.clients.busy
+def test_a_leaving_client_s_requests_end_with_their_answers(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    peers.say(connection, Goodbye(), QUEUE)
+    peers.turn()
+    assert [got.opcode for got in peers.got(connection)] == [Goodbye.opcode]
+    peers.clients.closed(connection)
+    assert not peers.clients.busy
 
 
 # --- failures of a shard ------------------------------------------------------------------------------------------------
 
 
-def test_the_requests_of_a_failed_shard_are_answered(porch: Porch) -> None:
-    porch.create(NAMES[2])
-    connection, gone = porch.connect(), porch.connect(OTHER)
-    waiting = porch.say(connection, Receive(1, 60_000), QUEUE)
-    porch.say(gone, Receive(1, 60_000), QUEUE)
-    elsewhere = porch.say(connection, Receive(1, 60_000), NAMES[2])
-    porch.turn()
-    porch.clients.closed(gone)
-    break_shard(porch)
-    working = porch.say(connection, enqueue(), QUEUE)
-    porch.turn()
-    answers = {got.request: got.content for got in porch.got(connection)}
+def test_the_requests_of_a_failed_shard_are_answered(peers: SocketPeers) -> None:
+    peers.create(NAMES[2])
+    connection, gone = peers.connect(), peers.connect(OTHER)
+    waiting = peers.say(connection, Receive(1, 60_000), QUEUE)
+    peers.say(gone, Receive(1, 60_000), QUEUE)
+    elsewhere = peers.say(connection, Receive(1, 60_000), NAMES[2])
+    peers.turn()
+    peers.clients.closed(gone)
+    break_shard(peers)
+    working = peers.say(connection, enqueue(), QUEUE)
+    peers.turn()
+    answers = {got.request: got.content for got in peers.got(connection)}
     assert set(answers) == {waiting, working}
     assert elsewhere not in answers
     for error in answers.values():
@@ -441,31 +441,31 @@ def test_the_requests_of_a_failed_shard_are_answered(porch: Porch) -> None:
         assert "refused" not in error.details, "the work may have been done"
 
 
-def test_what_was_committed_before_a_failure_is_answered_with_its_result(porch: Porch) -> None:
-    connection = porch.connect()
-    request = porch.say(connection, enqueue(), QUEUE)
-    slot = porch.host.slots[0]
-    porch.host.end_turn(slot, porch.now_ms, porch.host.held.answers)  # as before the turn of a suspect
-    break_shard(porch)
-    porch.turn()
-    ((_, answered, content),) = porch.got(connection)
+def test_what_was_committed_before_a_failure_is_answered_with_its_result(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    request = peers.say(connection, enqueue(), QUEUE)
+    slot = peers.host.slots[0]
+    peers.host.end_turn(slot, peers.now_ms, peers.host.held.answers)  # as before the turn of a suspect
+    break_shard(peers)
+    peers.turn()
+    ((_, answered, content),) = peers.got(connection)
     assert (answered, type(content)) == (request, Enqueued)
 
 
-def test_a_shard_that_has_failed_is_not_served_directly_until_the_router_knows_its_new_epoch(porch: Porch) -> None:
-    connection = porch.connect()
-    earlier = epoch_tag(porch.host.shards[0].epoch)
-    break_shard(porch)
-    porch.turn()
-    refusal = porch.ask(connection, enqueue(), epoch=earlier)
+def test_a_shard_that_has_failed_is_not_served_directly_until_the_router_knows_its_new_epoch(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    earlier = epoch_tag(peers.host.shards[0].epoch)
+    break_shard(peers)
+    peers.turn()
+    refusal = peers.ask(connection, enqueue(), epoch=earlier)
     assert isinstance(refusal, ShardUnavailableError)
     assert refusal.details.get("refused") is True
-    while 0 not in porch.host.shards:
-        porch.now_ms += 1000
-        porch.clients.trust(porch.now_ms)
-        porch.turn()
-    for epoch in (earlier, epoch_tag(porch.host.shards[0].epoch)):
-        refusal = porch.ask(connection, enqueue(), epoch=epoch)
+    while 0 not in peers.host.shards:
+        peers.now_ms += 1000
+        peers.clients.trust(peers.now_ms)
+        peers.turn()
+    for epoch in (earlier, epoch_tag(peers.host.shards[0].epoch)):
+        refusal = peers.ask(connection, enqueue(), epoch=epoch)
         assert isinstance(refusal, ShardUnavailableError)
         assert refusal.details.get("moved") is True
 
@@ -473,175 +473,175 @@ def test_a_shard_that_has_failed_is_not_served_directly_until_the_router_knows_i
 # --- trust --------------------------------------------------------------------------------------------------------------
 
 
-def test_trust_ends_and_never_goes_back(porch: Porch) -> None:
-    now_ms = porch.now_ms
-    assert porch.clients.trusted(now_ms + TRUST_MS - 1)
-    assert not porch.clients.trusted(now_ms + TRUST_MS)
-    porch.clients.trust(now_ms - 500)
-    assert porch.clients.trusted(now_ms + TRUST_MS - 1)
+def test_trust_ends_and_never_goes_back(peers: SocketPeers) -> None:
+    now_ms = peers.now_ms
+    assert peers.clients.trusted(now_ms + TRUST_MS - 1)
+    assert not peers.clients.trusted(now_ms + TRUST_MS)
+    peers.clients.trust(now_ms - 500)
+    assert peers.clients.trusted(now_ms + TRUST_MS - 1)
 
 
 # --- idle, silent, and too many -----------------------------------------------------------------------------------------
 
 
 def test_a_connection_that_does_not_greet_is_closed() -> None:
-    porch = Porch(ClientSocketLimits(greeting_ms=1000, idle_ms=10_000))
-    silent, greeted = porch.connect(None), porch.connect()
-    porch.advance(999)
-    assert porch.clients.take_to_close() == []
-    porch.advance(1)
-    assert porch.clients.take_to_close() == [silent]
+    peers = SocketPeers(ClientSocketLimits(greeting_ms=1000, idle_ms=10_000))
+    silent, greeted = peers.connect(None), peers.connect()
+    peers.advance(999)
+    assert peers.clients.take_to_close() == []
+    peers.advance(1)
+    assert peers.clients.take_to_close() == [silent]
     assert greeted.open
 
 
 def test_a_connection_that_is_idle_is_closed_and_one_that_is_used_is_not() -> None:
-    porch = Porch(ClientSocketLimits(greeting_ms=1000, idle_ms=10_000))
-    porch.create()
-    idle, used = porch.connect(), porch.connect(OTHER)
+    peers = SocketPeers(ClientSocketLimits(greeting_ms=1000, idle_ms=10_000))
+    peers.create()
+    idle, used = peers.connect(), peers.connect(OTHER)
     for _ in range(3):
-        porch.advance(3333)
-        porch.ask(used, Heartbeat())
-    porch.advance(1)
-    assert porch.clients.take_to_close() == [idle]
+        peers.advance(3333)
+        peers.ask(used, Heartbeat())
+    peers.advance(1)
+    assert peers.clients.take_to_close() == [idle]
     assert used.open
-    porch.advance(10_000)
-    assert porch.clients.take_to_close() == [used]
+    peers.advance(10_000)
+    assert peers.clients.take_to_close() == [used]
 
 
 def test_at_the_limit_the_idlest_makes_room_if_it_is_idle_for_long() -> None:
-    porch = Porch(ClientSocketLimits(connections_max=2, spared_ms=1000))
-    porch.create()
-    first, second = porch.connect(), porch.connect(OTHER)
-    assert porch.clients.connected(porch.now_ms) is None
-    porch.advance(999)
-    porch.ask(first, Heartbeat())
-    assert porch.clients.connected(porch.now_ms) is None
-    porch.advance(1)
-    third = porch.clients.connected(porch.now_ms)
+    peers = SocketPeers(ClientSocketLimits(connections_max=2, spared_ms=1000))
+    peers.create()
+    first, second = peers.connect(), peers.connect(OTHER)
+    assert peers.clients.connected(peers.now_ms) is None
+    peers.advance(999)
+    peers.ask(first, Heartbeat())
+    assert peers.clients.connected(peers.now_ms) is None
+    peers.advance(1)
+    third = peers.clients.connected(peers.now_ms)
     assert third is not None
-    assert porch.clients.take_to_close() == [second]
+    assert peers.clients.take_to_close() == [second]
     assert first.open
 
 
 def test_a_process_without_descriptors_to_spare_takes_no_connection() -> None:
     assert limits_here(0).connections_max == 0
     assert limits_here(1 << 20).connections_max == ClientSocketLimits().connections_max
-    assert Porch(limits_here(0)).clients.connected(0) is None
+    assert SocketPeers(limits_here(0)).clients.connected(0) is None
 
 
 # --- retiring -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_retired_door_tells_its_clients_and_answers_them(porch: Porch) -> None:
-    connection, silent = porch.connect(), porch.connect(None)
-    porch.got(silent)
-    request = porch.say(connection, enqueue(), QUEUE)
-    porch.clients.retire(porch.now_ms)
-    porch.turn()
-    assert [(got.opcode, got.request) for got in porch.got(connection)] == [(PLATE, 0), (enqueue().opcode, request)]
-    assert porch.got(silent) == [Got(PLATE, 0, Plate(b""))]
+def test_a_retired_door_tells_its_clients_and_answers_them(peers: SocketPeers) -> None:
+    connection, silent = peers.connect(), peers.connect(None)
+    peers.got(silent)
+    request = peers.say(connection, enqueue(), QUEUE)
+    peers.clients.retire(peers.now_ms)
+    peers.turn()
+    assert [(got.opcode, got.request) for got in peers.got(connection)] == [(WORKER_BANNER, 0), (enqueue().opcode, request)]
+    assert peers.got(silent) == [Got(WORKER_BANNER, 0, WorkerBanner(b""))]
 
 
-def quiet(porch: Porch, *connections: DirectConnection) -> bool:
+def quiet(peers: SocketPeers, *connections: DirectConnection) -> bool:
     for connection in connections:
-        porch.got(connection)
-    return porch.clients.quiet(porch.now_ms)
+        peers.got(connection)
+    return peers.clients.quiet(peers.now_ms)
 
 
-def test_a_retired_door_is_quiet_once_nothing_has_come_for_a_while(porch: Porch) -> None:
-    connection = porch.connect()
-    assert not quiet(porch, connection), "it was not retired"
-    porch.say(connection, Receive(1, 60_000), QUEUE)
-    porch.turn()
-    porch.clients.retire(porch.now_ms)
-    porch.advance(QUIET_MS - 1)
-    assert not quiet(porch, connection)
-    porch.ask(connection, Heartbeat())
-    porch.advance(QUIET_MS - 1)
-    assert not quiet(porch, connection)
-    porch.advance(1)
-    assert quiet(porch, connection), "a receive that waits is asked again elsewhere"
+def test_a_retired_door_is_quiet_once_nothing_has_come_for_a_while(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    assert not quiet(peers, connection), "it was not retired"
+    peers.say(connection, Receive(1, 60_000), QUEUE)
+    peers.turn()
+    peers.clients.retire(peers.now_ms)
+    peers.advance(QUIET_MS - 1)
+    assert not quiet(peers, connection)
+    peers.ask(connection, Heartbeat())
+    peers.advance(QUIET_MS - 1)
+    assert not quiet(peers, connection)
+    peers.advance(1)
+    assert quiet(peers, connection), "a receive that waits is asked again elsewhere"
 
 
-def test_a_retired_door_is_not_quiet_while_it_owes_something_or_does_not_read(porch: Porch) -> None:
-    connection = porch.connect()
-    porch.clients.retire(porch.now_ms)
-    porch.advance(QUIET_MS)
-    assert not porch.clients.quiet(porch.now_ms), "the plate was not sent"
-    porch.got(connection)
+def test_a_retired_door_is_not_quiet_while_it_owes_something_or_does_not_read(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    peers.clients.retire(peers.now_ms)
+    peers.advance(QUIET_MS)
+    assert not peers.clients.quiet(peers.now_ms), "the banner was not sent"
+    peers.got(connection)
     connection.unread = 1
-    assert not porch.clients.quiet(porch.now_ms)
+    assert not peers.clients.quiet(peers.now_ms)
     connection.unread = 0
-    assert porch.clients.quiet(porch.now_ms)
-    porch.now_ms += TRUST_MS
-    assert not porch.clients.quiet(porch.now_ms), "what has come is not read meanwhile"
-    porch.advance(0)
-    porch.say(connection, Redrive(1), QUEUE)
-    porch.now_ms += QUIET_MS
-    assert not porch.clients.quiet(porch.now_ms), "a request is open"
+    assert peers.clients.quiet(peers.now_ms)
+    peers.now_ms += TRUST_MS
+    assert not peers.clients.quiet(peers.now_ms), "what has come is not read meanwhile"
+    peers.advance(0)
+    peers.say(connection, Redrive(1), QUEUE)
+    peers.now_ms += QUIET_MS
+    assert not peers.clients.quiet(peers.now_ms), "a request is open"
 
 
-def test_an_ended_client_s_connection_is_closed_and_it_may_come_anew(porch: Porch) -> None:
-    connection, client = porch.connect(), client_of(SECRET)
-    porch.advance(100)
-    assert porch.host.last_frame_ms(client) == porch.now_ms - 100
-    porch.clients.end(b"stranger")
-    porch.clients.end(client)
-    assert porch.clients.take_to_close() == [connection]
+def test_an_ended_client_s_connection_is_closed_and_it_may_come_anew(peers: SocketPeers) -> None:
+    connection, client = peers.connect(), client_of(SECRET)
+    peers.advance(100)
+    assert peers.host.last_frame_ms(client) == peers.now_ms - 100
+    peers.clients.end(b"stranger")
+    peers.clients.end(client)
+    assert peers.clients.take_to_close() == [connection]
     assert not connection.open
-    assert porch.host.last_frame_ms(client) == 0
-    assert isinstance(porch.ask(porch.connect(), enqueue()), Enqueued)
+    assert peers.host.last_frame_ms(client) == 0
+    assert isinstance(peers.ask(peers.connect(), enqueue()), Enqueued)
 
 
 # --- administrative acts ------------------------------------------------------------------------------------------------
 
 
-def acts(porch: Porch) -> list[tuple[str, str, str]]:
+def acts(peers: SocketPeers) -> list[tuple[str, str, str]]:
     """What the next pulse says; the log has the same."""
-    taken = [(act.verb, act.target, act.result) for act in porch.clients.audit.take()]
-    assert [(note.verb, note.target, note.result) for note in porch.host.notes if isinstance(note, AdminActed)] == taken
-    porch.host.notes.clear()
+    taken = [(act.verb, act.target, act.result) for act in peers.clients.audit.take()]
+    assert [(note.verb, note.target, note.result) for note in peers.host.notes if isinstance(note, AdminActed)] == taken
+    peers.host.notes.clear()
     return taken
 
 
-def test_acts_are_noted_with_their_results(porch: Porch) -> None:
-    connection = porch.connect()
-    porch.ask(connection, Pause())
-    porch.ask(connection, enqueue())
-    porch.ask(connection, PurgeQueue())
-    porch.ask(connection, CreateQueue(QueueOptions()))
-    assert acts(porch) == [
+def test_acts_are_noted_with_their_results(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    peers.ask(connection, Pause())
+    peers.ask(connection, enqueue())
+    peers.ask(connection, PurgeQueue())
+    peers.ask(connection, CreateQueue(QueueOptions()))
+    assert acts(peers) == [
         ("queue.pause", QUEUE, "ok"),
         ("queue.purge", QUEUE, "ok"),
         ("queue.create", QUEUE, "QUEUE_EXISTS"),
     ]
-    porch.ask(connection, Pause(), "no such name")
-    assert acts(porch) == [("queue.pause", "no such name", "INVALID_ARGUMENT")]
-    porch.say(connection, Pause(), QUEUE)
-    porch.clients.closed(connection)  # its answer comes too late
-    porch.turn()
-    assert acts(porch) == [("queue.pause", QUEUE, "ok")]
-    assert len(porch.clients.audit) == 0
+    peers.ask(connection, Pause(), "no such name")
+    assert acts(peers) == [("queue.pause", "no such name", "INVALID_ARGUMENT")]
+    peers.say(connection, Pause(), QUEUE)
+    peers.clients.closed(connection)  # its answer comes too late
+    peers.turn()
+    assert acts(peers) == [("queue.pause", QUEUE, "ok")]
+    assert len(peers.clients.audit) == 0
 
 
-def test_an_act_that_goes_on_through_the_router_is_noted_there(porch: Porch) -> None:
-    connection = porch.connect()
-    request = porch.say(connection, Pause(), QUEUE)
-    porch.say_by_router(SECRET, Pause(), QUEUE, request)
-    porch.turn()
-    assert acts(porch) == []
+def test_an_act_that_goes_on_through_the_router_is_noted_there(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    request = peers.say(connection, Pause(), QUEUE)
+    peers.say_by_router(SECRET, Pause(), QUEUE, request)
+    peers.turn()
+    assert acts(peers) == []
 
 
-def test_an_act_that_fails_with_its_shard(porch: Porch) -> None:
-    connection = porch.connect()
-    porch.say(connection, Pause(), QUEUE)
-    break_shard(porch, porch.host.slots.find_direct(QUEUE).index)
-    porch.turn()
-    assert acts(porch) == [("queue.pause", QUEUE, "SHARD_UNAVAILABLE")]
+def test_an_act_that_fails_with_its_shard(peers: SocketPeers) -> None:
+    connection = peers.connect()
+    peers.say(connection, Pause(), QUEUE)
+    break_shard(peers, peers.host.slots.find_direct(QUEUE).index)
+    peers.turn()
+    assert acts(peers) == [("queue.pause", QUEUE, "SHARD_UNAVAILABLE")]
 
 
 def test_the_keys_of_the_latest_version_count_from_all_routers_that_have_it() -> None:
-    host = Porch().host
+    host = SocketPeers().host
     clients = DirectClients(host, DOOR, 15_000, 1 << 24, 4, auth=True)
 
     def key(name: str, secret: str) -> ApiKey:

@@ -20,13 +20,13 @@ from fila_worker.settings import CheckpointSettings
 from fila_worker.storage.replica import Replica
 from tests.support.cluster.cluster import eventually
 from tests.support.hosts.copies import contents, stamped
-from tests.unit.worker.replication.test_replicated import LOG, Machine, Town, enqueue, pending
+from tests.unit.worker.replication.test_replicated import LOG, Machine, ReplicatedCluster, enqueue, pending
 
 SETTINGS = CheckpointSettings(bytes=20_000, every_ms=60_000, idle_records=100)
 SHARD = 0
 
 
-class World(Town):
+class World(ReplicatedCluster):
     """Two machines, the first of which leads, a target, and further machines."""
 
     placement = PlacementLimits(settle_ms=1_000_000_000)
