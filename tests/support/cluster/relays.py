@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import create_engine, event
 
 from fila_cluster import Client
+from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.outbox import relay, relay_turn
 from tests.support.cluster.cluster import PATIENCE_S
 
@@ -84,16 +85,16 @@ def _serve(url: str, endpoint: str, repeated: str) -> None:
 def _relay(url: str, endpoint: str, repeated: Path, step: int) -> None:
     engine = create_engine(url)
     with Client(endpoint, timeout=PATIENCE_S) as client:
-        _count_repeated(client, repeated)
+        _count_repeated(repeated)
         if step == FOR_EVER:
             relay(engine, client, batch=BATCH, retention=0.5, poll=0.05)
-        _die_at(step, engine, client)
+        _die_at(step, engine)
         while relay_turn(engine, client, batch=BATCH, retention=0.5).more:
             pass
     engine.dispose()
 
 
-def _die_at(step: int, engine: object, client: Client) -> None:
+def _die_at(step: int, engine: object) -> None:
     """Have SIGKILL come before and after each statement, commit and frame: what is counted are these places."""
     places = 0
 
@@ -106,19 +107,19 @@ def _die_at(step: int, engine: object, client: Client) -> None:
     for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
         event.listen(engine, name, tick)
     for name in ("start", "outcome"):
-        setattr(client, name, _between(tick, getattr(client, name)))
+        setattr(CommandsAhead, name, _between(tick, getattr(CommandsAhead, name)))
 
 
-def _count_repeated(client: Client, repeated: Path) -> None:
-    outcome = client.outcome
+def _count_repeated(repeated: Path) -> None:
+    outcome = CommandsAhead.outcome
 
-    def counted(call: Any) -> Any:
-        enqueued = outcome(call)
+    def counted(commands: CommandsAhead, call: Any) -> Any:
+        enqueued = outcome(commands, call)
         with repeated.open("ab") as file:
             file.write(b"." * len(enqueued.known))
         return enqueued
 
-    client.outcome = counted  # type: ignore[method-assign]
+    CommandsAhead.outcome = counted  # type: ignore[method-assign]
 
 
 def _between(tick: Callable[[], None], call: Callable[..., Any]) -> Callable[..., Any]:
