@@ -35,6 +35,7 @@ unit: .venv/.unit
 		--ignore tests/unit/worker/log/kafka $(ARGS)
 
 check: lint unit
+	$(PYTEST) tests/architecture tests/unit/cli tests/unit/analysis tests/unit/dashboard tests/unit/observer $(ARGS)
 
 test: .venv/.tested
 	$(PYTEST) -m "not whole" $(ARGS)

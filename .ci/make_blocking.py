@@ -17,6 +17,10 @@ CLIENT = Path(__file__).parents[1] / "fila_cluster/client"
 SOURCE, TARGET = CLIENT / "asynchronous", CLIENT / "blocking"
 NOTE = "# Made by .ci/make_blocking.py from fila_cluster/client/asynchronous/{name}: edit that, then run `make blocking`.\n\n"
 
+CLASSES = [
+    "Delivery",
+    *(name for file in SOURCE.glob("*.py") for name in re.findall(r"^class Async(\w+)", file.read_text(), re.M)),
+]
 SYNTAX = (
     (r"\basync (def|with|for) ", r"\1 "),
     (r"\bawait ", ""),
@@ -24,10 +28,7 @@ SYNTAX = (
     (r"\bCoroutine, ", ""),
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
-    (
-        r"\bAsync(Administration|Batch|BatchConsumer|Client|Consumer|Consuming|Delivery|DeliveryOwner|MessageBatch|Producer|Scheduling)\b",
-        r"\1",
-    ),
+    (rf"\bAsync({'|'.join(CLASSES)})\b", r"\1"),
     (r"\bclient\.asynchronous\b", "client.blocking"),
     (r"\bio\.reactor import Reactor\b", "io.pump import Pump"),
     (r"\bReactor\b", "Pump"),
@@ -41,8 +42,6 @@ WORDS = {
     "__init__.py": {
         "The asyncio client, and the source of the blocking one.": "The blocking client, made from the asyncio one.",
     },
-    "administration.py": {},
-    "schedules.py": {},
     "batches.py": {"Several tasks may take": "Several threads may take"},
     "message_batches.py": {"Use it in an ``async with``": "Use it in a ``with``"},
     "consumer.py": {"Several tasks may take": "Several threads may take"},
@@ -75,7 +74,7 @@ WORDS = {
 def blocking(name: str, source: str) -> str:
     """Return the text of a module of the blocking client, formatted."""
     text = source
-    for there, here in WORDS[name].items():
+    for there, here in WORDS.get(name, {}).items():
         if text.count(there) != 1:
             raise SystemExit(f"{SOURCE / name} does not say once: {there!r}; correct WORDS in .ci/make_blocking.py")
         text = text.replace(there, here)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Unpack
 
-from fila_cluster.client.asynchronous.administration import AsyncAdministration
+from fila_cluster.client.asynchronous.backlogs import AsyncBacklogs
 from fila_cluster.client.calls.request import Request
 from fila_cluster.client.message import BytesLike, Message, ScheduledOptions
 from fila_cluster.client.schedule import Schedule, listed_schedules, put_schedule, schedule
@@ -11,7 +11,7 @@ from fila_proto_zmq import commands
 from fila_proto_zmq.names import check_schedule_name
 
 
-class AsyncScheduling(AsyncAdministration):
+class AsyncScheduling(AsyncBacklogs):
     """The calls of an :class:`AsyncClient` about schedules."""
 
     async def put_schedule(

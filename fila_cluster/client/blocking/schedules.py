@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from typing import Unpack
 
-from fila_cluster.client.blocking.administration import Administration
+from fila_cluster.client.blocking.backlogs import Backlogs
 from fila_cluster.client.calls.request import Request
 from fila_cluster.client.message import BytesLike, Message, ScheduledOptions
 from fila_cluster.client.schedule import Schedule, listed_schedules, put_schedule, schedule
@@ -13,7 +13,7 @@ from fila_proto_zmq import commands
 from fila_proto_zmq.names import check_schedule_name
 
 
-class Scheduling(Administration):
+class Scheduling(Backlogs):
     """The calls of an :class:`Client` about schedules."""
 
     def put_schedule(
