@@ -2,9 +2,9 @@
 
 import secrets
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
-from types import ModuleType
 
 import msgspec
 
@@ -40,8 +40,11 @@ class HostMember:
         ``StorageError`` if the log is another one than that of the copies in the data directory, or another cluster's.
         """
         kafka = self.replication.kafka
-        log = _kafka_module("topic").prepare_topic(kafka, data_dir.identity.log)
-        refuse_other_keys(kafka.topic, keys, data_dir.identity.keys, _kafka_module("joining").keys_of_log(kafka))
+        with _extra_hosts():
+            from fila_worker.log.kafka.partition import keys_of_log  # noqa: PLC0415
+            from fila_worker.log.kafka.topic import prepare_topic  # noqa: PLC0415
+        log = prepare_topic(kafka, data_dir.identity.log)
+        refuse_other_keys(kafka.topic, keys, data_dir.identity.keys, keys_of_log(kafka))
         return replace(self, replication=msgspec.structs.replace(self.replication, log=log, keys=keys))
 
     def listening(self, worker_listen: Address) -> "HostMember":
@@ -124,13 +127,17 @@ def shards_of_cluster(settings: Settings, data_dir: DataDir) -> int:
         )
     if (shards := fixed or asked) is not None:
         return shards
-    found = _kafka_module("topic").find_partitions(kafka_of(settings.replication, 1))
+    with _extra_hosts():
+        from fila_worker.log.kafka.topic import find_partitions  # noqa: PLC0415
+    found = find_partitions(kafka_of(settings.replication, 1))
     return (settings.server.workers or cores()) if found is None else shards_in(found)
 
 
-def _kafka_module(name: str) -> ModuleType:
+@contextmanager
+def _extra_hosts() -> Iterator[None]:
+    """Report a missing extra ``hosts`` as a reason not to start."""
     try:
-        return import_module(f"fila_worker.log.kafka.{name}")  # needs the extra `hosts`
+        yield
     except ImportError as error:
         raise CannotStartError(str(error)) from None
 

@@ -3,7 +3,6 @@
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -120,8 +119,7 @@ def test_the_number_of_shards_is_said_once(fresh: DataDir, berlin: DataDir):
 def test_a_new_host_that_is_told_no_number_takes_that_of_the_log(
     fresh: DataDir, monkeypatch: pytest.MonkeyPatch, partitions: int | None, workers: int | None, shards: int
 ):
-    topic = SimpleNamespace(find_partitions=lambda kafka: partitions)
-    monkeypatch.setattr(module, "_kafka_module", lambda name: topic)
+    monkeypatch.setattr("fila_worker.log.kafka.topic.find_partitions", lambda kafka: partitions)
     asked = settings().model_copy(update={"server": Server(workers=workers)})
     assert shards_of_cluster(asked, fresh) == shards
 
@@ -163,7 +161,8 @@ class Log:
 
 def test_a_host_belongs_to_the_log_that_it_has_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     log = Log("fila.main-1", "")
-    monkeypatch.setattr(module, "_kafka_module", lambda name: log)
+    monkeypatch.setattr("fila_worker.log.kafka.topic.prepare_topic", log.prepare_topic)
+    monkeypatch.setattr("fila_worker.log.kafka.partition.keys_of_log", log.keys_of_log)
     for expected in ("", "fila.main-1"):
         directory = DataDir(tmp_path, of_host=True)
         host = member(settings(name="a"), directory, 4).joining(directory, "k1")
