@@ -215,7 +215,10 @@ class ReceivingPrograms(EnqueuingPrograms):
         def note(error: Exception) -> None:
             if isinstance(error, BatchError):
                 failed.update(zip(error.details["message_ids"], filter(None, error.results), strict=True))
+            elif isinstance(error, FilaError):  # the client was closed: the last batch was not settled
+                failed.update((delivery.id, error) for delivery in deliveries)
 
+        deliveries: Any = ()
         try:
             for _ in range(random.choice([1, 2, 4])):
                 deliveries = await asyncio.wait_for(anext(consumer), 1.5)
