@@ -5,7 +5,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
-from fila_admission.in_flight import OF_A_QUEUE, OF_WORKERS
+from fila_admission.requests import OF_A_QUEUE, OF_WORKERS
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq import limits as limit_constants
 from fila_proto_zmq.errors import BY_CODE

@@ -20,64 +20,13 @@ it any more: those that wait by design say in their bodies how long. No error is
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from fila_admission.limits import DEFAULTS, RoomLimits
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body
-from fila_proto_zmq.errors import InvalidFrameError, OverloadedError, ShardUnavailableError
-from fila_proto_zmq.frames import pack_header
-from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, WAIT_MS_MAX
-
-TRUST_MS: Final = 2000
-"""How long a worker may believe that its router counts it among the living, from a pulse that the router has answered.
-
-It is less than the router's patience with silence, which runs from the same pulse or a later one. A router that continues
-without a worker for another reason waits for so long.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class RoomLimits:
-    """Bounds of the open requests of one worker."""
-
-    calls_max: int = 10_000
-    """Requests that load one worker: about a second of its time; a client that comes now would wait that long."""
-    relieving_calls_max: int = 40_000
-    """Requests that relieve one worker."""
-    waits_max: int = 100_000
-    """Receives and reservations that wait at one worker. They cost memory, not time."""
-    client_waits_max: int = 10_000
-    """Those of one client at one worker: when a client leaves, all of them end in one turn."""
-    pages_max: int = 256
-    """Open pages (Browse, BrowseView, FetchReserved) of one worker: up to 1 MiB each, and some ms of its time."""
-    client_pages_max: int = 8
-    """Those of one client at all workers, with what it has not read. After a quarter the router checks whether it reads."""
-    page_bytes: int = DELIVERY_BYTES_MAX
-    """The size of an open page. It counts as unread from the moment of the question: its answer has its room by then."""
-    in_flight_bytes_max: int = 128 * 1024 * 1024
-    """Frames on their way to one worker, of each kind. A single larger one still passes when nothing else is in flight."""
-
-
-DEFAULTS = RoomLimits()
-
-
-OF_WORKERS: Final = 80
-"""Opcodes from here on pass between the router and its workers, and between those."""
-
-_WITHOUT_QUEUE: Final = (
-    wire.Hello, wire.GetPlacement, wire.ListQueues, wire.ListSchedules, wire.GetClusterStatus, wire.GetHosts, wire.GetMetrics,
-    wire.ListActs, wire.ListConnections, wire.CloseConnection, wire.SetConfig, wire.GetConfig, wire.ListConfig,
-    wire.ListConfigHistory, wire.UndoConfig, wire.PutTemplate, wire.GetTemplate, wire.ListTemplates, wire.DeleteTemplate,
-    wire.CreateKey, wire.ListKeys, wire.RevokeKey, wire.GrantKey, wire.GetOwnKey, wire.BeginBackup, wire.CutBackup,
-    wire.KeepBackup, wire.MoveShard, wire.DrainWorker,
-)  # fmt: skip
-_OF_THE_ROUTER: Final = frozenset(command.opcode for command in _WITHOUT_QUEUE)
-OF_A_QUEUE: Final = frozenset(
-    pack_header(opcode)[:6] for opcode in wire.BY_OPCODE if opcode < OF_WORKERS and opcode not in _OF_THE_ROUTER
-)
-"""First six bytes (magic, version, opcode, flags) of the requests for the worker of a queue: one look-up checks them all."""
-
+from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.limits import WAIT_MS_MAX
 
 OVERHEAD_BYTES: Final = 128
 """The size of a frame beside its body: a flood of empty frames is not free."""
@@ -346,47 +295,3 @@ class InFlight:
             tickets = [ticket for ticket, call in room.calls.items() if condition(call)]
             removed += [call for ticket in tickets if (call := room.pop(ticket)) is not None]
         return removed
-
-
-# --- the errors for requests that are not taken in, or not finished, at the router and at a worker's own door ------------
-
-RETRY_S: Final = 0.2
-"""When to try again after a refusal: a worker restarts in about half a second, an overload passes in a tenth."""
-
-
-def unavailable(shard: int) -> ShardUnavailableError:
-    """Return the error for a shard without a live worker."""
-    return ShardUnavailableError(
-        f"shard {shard} has no live worker: it comes back by itself, try again in a moment",
-        retry_after=RETRY_S,
-        details={"refused": True, "shard": shard},
-    )
-
-
-def interrupted(shard: int) -> ShardUnavailableError:
-    """Return the error for a request that was forwarded before its worker was lost."""
-    return ShardUnavailableError(
-        f"the worker of shard {shard} was lost before it answered: whether it did the work is unknown",
-        retry_after=RETRY_S,
-        details={"shard": shard},
-    )
-
-
-def moved(shard: int) -> ShardUnavailableError:
-    """Return the error for a request that names an epoch of the shard that is not the present one, at a worker's own door."""
-    return ShardUnavailableError(
-        f"shard {shard} is not open here in the epoch that the request names: ask the router where it is",
-        retry_after=RETRY_S,
-        details={"refused": True, "moved": True, "shard": shard},
-    )
-
-
-def overloaded(worker: str, in_flight: InFlight, client: bytes, opcode: int) -> OverloadedError:
-    """Return the error for a full worker: its bound of open requests, or the client's share of that, is reached."""
-    why = f"{worker} has {len(in_flight)} open requests of {in_flight.size_bytes} bytes"
-    return too_busy(why, in_flight.retry_ms(client, opcode) / 1000)
-
-
-def too_busy(why: str, retry_after: float = RETRY_S) -> OverloadedError:
-    """Return the error for a bound that is reached."""
-    return OverloadedError(f"{why}: try again in {retry_after:g} s", retry_after=retry_after, details={"refused": True})

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from fila_admission.in_flight import OF_WORKERS
+from fila_admission.requests import OF_WORKERS
 from fila_proto_zmq.codec import decode_command, encode_command
 from fila_proto_zmq.commands import BY_OPCODE, Command, CreateQueue, Enqueue, QueueOptions, Receive, Reserve, Subscribe
 from fila_proto_zmq.errors import FilaError

@@ -30,7 +30,8 @@ from fila_worker.core.store import UnfitStoreError
 from fila_worker.lua import compile_hooks
 from fila_worker.process.backup_cuts import BackupCuts
 from fila_worker.process.departures import Departures
-from fila_worker.process.shard_process import GAP_MS, LOG_FULL_MS, ShardProcess
+from fila_worker.process.pauses import GAP_MS
+from fila_worker.process.shard_process import LOG_FULL_MS, ShardProcess
 from fila_worker.process.slots import Opener, Slot
 from fila_worker.replication.replicated import MustEnd, ReplicatedShards, replicated_shards
 from fila_worker.settings import WorkerSettings

@@ -1,4 +1,4 @@
-"""``/connections`` and ``/audit``: the clients and the administrative acts that the router of this host lists."""
+"""``/connections``: the clients of the router of this host."""
 
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -6,12 +6,12 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster import AuditEntry, ConnectionInfo
+from fila_cluster import ConnectionInfo
 from fila_cluster.figures import counted
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
 from fila_cluster.ops.dashboard.shell.frame import frame, may_govern
 from fila_cluster.ops.dashboard.shell.live import Look, confirm, keep_live, succeeds
-from fila_cluster.ops.dashboard.widgets.paged_table import MONO, PagedTable, TableColumn, ago, origin, short_time, wrapped
+from fila_cluster.ops.dashboard.widgets.paged_table import MONO, PagedTable, TableColumn, ago, origin, wrapped
 
 CLIENTS_SHOWN: Final = 2000
 """More are not asked for."""
@@ -22,7 +22,7 @@ _ACTIONS: Final = """
 <q-tooltip>Close its session</q-tooltip></q-btn>
 """
 
-_CLIENT_COLUMNS: Final = (
+_COLUMNS: Final = (
     TableColumn("client", "Client", slot=MONO),
     TableColumn("key", "API key"),
     TableColumn("address", "Address", slot=MONO),
@@ -36,7 +36,7 @@ _CLIENT_COLUMNS: Final = (
 )
 
 
-def register_connections(visits: Visits) -> None:
+def register(visits: Visits) -> None:
     """Add the page."""
 
     @ui.page("/connections")
@@ -58,7 +58,7 @@ class _Connections:
             self._count = ui.label().classes("fila-quiet").props("data-testid=connection-count")
         self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
         self._table = PagedTable(
-            _CLIENT_COLUMNS,
+            _COLUMNS,
             key="client",
             sort_by="unsettled",
             descending=True,
@@ -74,7 +74,7 @@ class _Connections:
         more += " of this host's router: the other hosts have their own" if self._context.hosts() is not None else ""
         self._count.text = f"{counted(len(found), 'client')}{more}; the dashboard's own are among them"
         now = datetime.now(UTC)
-        self._table.show([_client_row(each, now) for each in found])
+        self._table.show([_row(each, now) for each in found])
 
     async def _close(self, event: GenericEventArguments) -> None:
         client = event.args["client"]
@@ -88,7 +88,7 @@ class _Connections:
             await self.look_now()
 
 
-def _client_row(connection: ConnectionInfo, now: datetime) -> dict[str, Any]:
+def _row(connection: ConnectionInfo, now: datetime) -> dict[str, Any]:
     return {
         "client": connection.client,
         "key": connection.key or None,
@@ -99,73 +99,4 @@ def _client_row(connection: ConnectionInfo, now: datetime) -> dict[str, Any]:
         "consumes": ", ".join(connection.consumes) or None,
         "subscriptions": connection.subscriptions,
         "unsettled": connection.unsettled,
-    }
-
-
-ACTS_SHOWN: Final = 1000
-
-_RESULT: Final = """<q-badge :color="props.value == 'ok' ? 'positive' : 'negative'">{{ props.value }}</q-badge>"""
-_WRAPPED: Final = wrapped("8rem")
-
-_ACT_COLUMNS: Final = (
-    TableColumn("at", "At (UTC)", short_time),
-    TableColumn("by", "API key"),
-    TableColumn("address", "From", slot=MONO),
-    TableColumn("verb", "Act"),
-    TableColumn("target", "Target", slot=_WRAPPED),
-    TableColumn("details", "Details", slot=_WRAPPED),
-    TableColumn("result", "Result", slot=_RESULT),
-    TableColumn("times", "Times", counted, is_number=True),
-)
-
-
-def register_audit(visits: Visits) -> None:
-    """Add the page."""
-
-    @ui.page("/audit")
-    def audit() -> None:
-        context = visits.context()
-        with frame(context, "Audit", "/audit"):
-            if not may_govern(context, "the audit"):
-                return
-            page = _Audit(context)
-        keep_live(context, page.look, page.trouble)
-
-
-class _Audit:
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        with ui.row().classes("w-full items-baseline gap-3"):
-            ui.label("Audit").classes("text-xl font-semibold")
-            ui.label(
-                "Administrative acts since the router started, the latest first. The log has all of them (admin.acted). "
-                "With several hosts: those that came to this host's router."
-            ).classes("fila-quiet")
-        self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
-        self._table = PagedTable(
-            _ACT_COLUMNS,
-            key="number",
-            sort_by="at",
-            descending=True,
-            mark="audit",
-            search_in=("by", "address", "verb", "target", "details", "result"),
-            empty="Nothing was done yet.",
-        )
-
-    async def look(self) -> None:
-        acts = await self._context.client.audit(ACTS_SHOWN)
-        self._table.show([_act_row(number, act) for number, act in enumerate(reversed(acts))])
-
-
-def _act_row(number: int, act: AuditEntry) -> dict[str, Any]:
-    return {
-        "number": number,
-        "at": act.at,
-        "by": act.by or None,
-        "address": origin(act.address),
-        "verb": act.verb,
-        "target": act.target or None,
-        "details": act.details,
-        "result": act.result,
-        "times": act.times,
     }

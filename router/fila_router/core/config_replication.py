@@ -20,7 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from fila_admission.in_flight import TRUST_MS, has_share, interrupted, too_busy, unavailable
+from fila_admission.in_flight import has_share
+from fila_admission.limits import TRUST_MS
+from fila_admission.refusals import interrupted, too_busy, unavailable
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body, encode_error
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError

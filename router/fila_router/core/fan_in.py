@@ -6,7 +6,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from fila_admission.in_flight import has_share, too_busy, unavailable
+from fila_admission.in_flight import has_share
+from fila_admission.refusals import too_busy, unavailable
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body, encode_body
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, RequestTimeoutError
@@ -190,12 +191,13 @@ class FanIns(RouterFeature):
         outgoing.note(outgoing.audit.end(request.session.client, request.header))
 
     def _get_metrics(self, request: ClientRequest, command: wire.GetMetrics) -> wire.Reply | None:
-        state = self.state
-        own = lambda: (state.status(), state.counters.metrics(state.table.workers.values()))  # noqa: E731
-        return self._ask_live(request, request.body, Measurements(own))
+        return self._ask_live(request, request.body, Measurements(self._own_metrics))
 
     def _get_hosts(self, request: ClientRequest, command: wire.GetHosts) -> wire.Reply | None:
         return self._ask_live(request, request.body, HostLists(self._known_hosts))
+
+    def _own_metrics(self) -> tuple[wire.ClusterStatus, wire.RouterMetrics]:
+        return self.state.status(), self.state.counters.metrics(self.state.table.workers.values())
 
     def _known_hosts(self) -> wire.HostList:
         table = self.state.table

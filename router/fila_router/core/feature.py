@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from fila_admission.in_flight import interrupted, unavailable
+from fila_admission.refusals import interrupted, unavailable
 from fila_proto_zmq.commands import ClusterStatus, Command, Pulse, Pulsed, Register, Registered, Reply
 from fila_proto_zmq.frames import Header
-from fila_router.core.answers import OutgoingFrames, ReturnAddress, RouterCounters
+from fila_router.core.answers import OutgoingFrames, ReturnAddress
+from fila_router.core.counters import RouterCounters
 from fila_router.core.limits import RouterLimits
 from fila_router.core.routing import RoutingTable
 from fila_router.core.sessions import Sessions

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fila_admission.in_flight import RoomLimits
+from fila_admission.limits import RoomLimits
 
 
 @dataclass(frozen=True, slots=True)

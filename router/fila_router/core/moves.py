@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from fila_admission.in_flight import has_share, too_busy
+from fila_admission.in_flight import has_share
+from fila_admission.refusals import too_busy
 from fila_proto_zmq.codec import decode_body
 from fila_proto_zmq.commands import AdoptShards, Done, DrainWorker, MoveShard, PrepareShard, PutDraining, ReleaseShard, Reply
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, ShardUnavailableError

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from fila_admission.acts import ACT_OPCODES, ACTS
-from fila_admission.in_flight import OF_A_QUEUE, OF_WORKERS, RETRY_S, asks_page, overloaded, relieves, too_busy, unavailable
+from fila_admission.in_flight import asks_page, relieves
 from fila_admission.permissions import pattern_of
+from fila_admission.refusals import RETRY_S, overloaded, too_busy, unavailable
+from fila_admission.requests import OF_A_QUEUE, OF_WORKERS
 from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
 from fila_proto_zmq.commands import BY_OPCODE, Command, Done, Hello, Leave, Pulse, Register, Reply, Welcome
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailableError, UnauthenticatedError

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from fila_admission.in_flight import InFlight, unavailable
+from fila_admission.in_flight import InFlight
+from fila_admission.refusals import unavailable
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq import outages
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError

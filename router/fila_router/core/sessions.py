@@ -9,7 +9,7 @@ from fila_admission.keys import Key
 from fila_proto_zmq.errors import InvalidFrameError, PermissionDeniedError, UnauthenticatedError, UnsupportedVersionError
 from fila_proto_zmq.events import ClientRefused
 from fila_proto_zmq.ids import SESSION_BYTES, TAG_BYTES, client_name, client_of
-from fila_router.core.answers import RouterCounters
+from fila_router.core.counters import RouterCounters
 from fila_router.core.limits import RouterLimits
 from fila_router.core.unread import NO_TAG, ClientConnection, RouterSession, Unread
 

@@ -14,8 +14,8 @@ from typing import Any
 import click
 import pytest
 
-from fila_admission.in_flight import OF_A_QUEUE, OF_WORKERS
 from fila_admission.permissions import kind_of
+from fila_admission.requests import OF_A_QUEUE, OF_WORKERS
 from fila_cluster import AsyncClient
 from fila_cluster.cli.root import root
 from fila_cluster.client.calls.request import Request as Ask

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fila_admission.in_flight import OF_A_QUEUE
 from fila_admission.permissions import PERMISSIONS_MAX, NeededPermission, Permission, Permissions, kind_of, need_of
+from fila_admission.requests import OF_A_QUEUE
 from fila_proto_zmq.commands import (
     COMMANDS,
     DescribeQueue,

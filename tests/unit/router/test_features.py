@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_admission.in_flight import OF_A_QUEUE, OF_WORKERS
+from fila_admission.requests import OF_A_QUEUE, OF_WORKERS
 from fila_proto_zmq.commands import BY_OPCODE, DrainWorker, GetMetrics, Hello, MoveShard, SetConfig
 from fila_router.core.config_replication import CHANGE_MS_MAX, ConfigReplication
 from fila_router.core.fan_in import METRICS_MS_MAX, FanIns

@@ -14,7 +14,7 @@ from fila_worker.core.callback_group_parts import PART, PartRecord, decode_part,
 from fila_worker.core.callback_groups.owned import PREFIXES, check_record
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID
 from fila_worker.core.keys import u64
-from fila_worker.core.manage.config import API_KEYS, decode_keys
+from fila_worker.core.manage.api_keys import API_KEYS, decode_keys
 from fila_worker.core.model.due_index import CHECKPOINT
 from fila_worker.core.model.ledger import EARLIER, decode_generations
 from fila_worker.core.model.runtime_config import EDIT, GENERATION, PARK, VERSION, decode_edit

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from fila_worker.core.due_time import Calendar
+from fila_worker.core.calendar import Calendar
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.model.state import Opening
 from fila_worker.core.settings import ShardSettings

@@ -55,16 +55,8 @@ from fila_worker.core.inspect.browse import Browses
 from fila_worker.core.inspect.views import OpenViews
 from fila_worker.core.jobs import Work
 from fila_worker.core.manage import templates
-from fila_worker.core.manage.config import (
-    ConfigCopy,
-    KeysVersion,
-    StoredApiKeys,
-    fetch_keys,
-    put_config,
-    set_config,
-    store_keys,
-    undo_config,
-)
+from fila_worker.core.manage.api_keys import KeysVersion, StoredApiKeys, fetch_keys, store_keys
+from fila_worker.core.manage.config import ConfigCopy, put_config, set_config, undo_config
 from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
 from fila_worker.core.manage.purge import Purges
 from fila_worker.core.manage.queue_commands import QueueCommands

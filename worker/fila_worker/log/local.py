@@ -1,7 +1,4 @@
-"""The log port, and the log of one machine: RocksDB's write-ahead log, into which a batch is written before it is visible.
-
-Batches are appended in order, and confirmed in order, perhaps later. The owner of a shard sends nothing that depends on a
-batch before that batch is confirmed. Turns continue meanwhile.
+"""The log of one machine: RocksDB's write-ahead log, into which a batch is written before it is visible.
 
 A written batch survives the end of any process. To survive a power cut it must be synced, too, which takes a disk 0.2 to 10
 ms. :class:`GroupLog` syncs in a thread: the batches that follow during a sync are synced together by the next one (group
@@ -14,37 +11,9 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import perf_counter_ns
-from typing import Final, Protocol
+from typing import Final
 
 from fila_proto_zmq.errors import StorageError
-
-
-class Log(Protocol):
-    """The log of one opening of a shard's store. Its batches have the numbers 1, 2, 3 …"""
-
-    appended: int
-    """The number of the last batch."""
-
-    @property
-    def confirmed(self) -> int:
-        """The last batch that is durable, with all before it."""
-
-    @property
-    def failure(self) -> StorageError | None:
-        """Why some batch will never be confirmed: the shard must be dropped. None: each will be."""
-
-    @property
-    def unconfirmed_bytes(self) -> int:
-        """The size of the batches that are not confirmed."""
-
-    def append(self, size: int, *, sync: bool) -> None:
-        """Append the next batch, of ``size`` bytes. Does not wait. ``sync``: it must survive a power cut in any case."""
-
-    def push(self) -> bool:
-        """Confirm all batches, now or soon. Call it after a turn's last batch. Return whether all are confirmed."""
-
-    def close(self) -> None:
-        """Confirm what can be confirmed, and end."""
 
 
 class PlainLog:

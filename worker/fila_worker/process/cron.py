@@ -13,7 +13,7 @@ from cronsim import CronSim, CronSimError
 
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import CRON_BYTES_MAX, TIME_ZONE_BYTES_MAX
-from fila_worker.core.due_time import DueTimes
+from fila_worker.core.calendar import DueTimes
 
 _YEAR_MAX = 9000
 """Dates end in the year 9999."""

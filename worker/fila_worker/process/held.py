@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from fila_admission.in_flight import unavailable
+from fila_admission.refusals import unavailable
 from fila_proto_zmq.commands import ConfigTaken, Done
 from fila_proto_zmq.errors import FilaError
 from fila_worker.core.effects import Answer, Effect

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from fila_admission.in_flight import moved
+from fila_admission.refusals import moved
 from fila_proto_zmq.commands import HostCopy, ShardOutage
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError, StorageError
 from fila_proto_zmq.names import check_queue_name, shard_of

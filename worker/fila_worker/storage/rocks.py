@@ -15,7 +15,8 @@ from rocksdict import Rdict, WriteBatch
 
 from fila_proto_zmq.errors import StorageError
 from fila_worker.core.store import Families, Family, Pin, StoreBatch
-from fila_worker.log.local import GroupLog, Log, PlainLog
+from fila_worker.log.local import GroupLog, PlainLog
+from fila_worker.log.port import Log
 from fila_worker.storage.database import Database, failure
 from fila_worker.storage.options import SharedMemory, database_options, family_options
 

@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from fila_admission.acts import ACT_OPCODES, DONE, Audit
-from fila_admission.in_flight import OF_A_QUEUE, TRUST_MS, InFlight, RoomLimits, asks_page, interrupted, overloaded, too_busy
+from fila_admission.in_flight import InFlight, asks_page
 from fila_admission.keys import Key, KeyRing
+from fila_admission.limits import TRUST_MS, RoomLimits
+from fila_admission.refusals import interrupted, overloaded, too_busy
+from fila_admission.requests import OF_A_QUEUE
 from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
 from fila_proto_zmq.commands import WORKER_BANNER, ApiKey, Hello, PutKeys, Subscribe, Welcome, WorkerBanner
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnauthenticatedError, UnsupportedVersionError

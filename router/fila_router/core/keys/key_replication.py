@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from fila_admission.in_flight import RETRY_S, interrupted, too_busy
 from fila_admission.keys import Key
+from fila_admission.refusals import RETRY_S, interrupted, too_busy
 from fila_proto_zmq.codec import decode_body, encode_body
 from fila_proto_zmq.commands import ApiKey, Command, Done, FetchKeys, Reply, StoredKeys, StoreKeys
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedError, RequestTimeoutError, ShardUnavailableError

@@ -12,7 +12,7 @@ window. Left out: the debt of a bucket, from a message that cost more than its b
 
 from typing import Final
 
-from fila_admission.in_flight import TRUST_MS
+from fila_admission.limits import TRUST_MS
 from fila_proto_zmq.commands import BankLease, Pulse, Pulsed, Tokens
 from fila_router.core.feature import Registration, RouterFeature, RouterState
 from fila_router.core.routing import CLUSTER_SHARD

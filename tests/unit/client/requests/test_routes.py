@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_admission.in_flight import interrupted, moved, unavailable
+from fila_admission.refusals import interrupted, moved, unavailable
 from fila_cluster.client.protocol.session import GREETING_LOOK_S
 from fila_cluster.client.requests.connection import PLACEMENT_S
 from fila_cluster.client.requests.open_calls import SWEEP_S_MIN

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_admission.in_flight import TRUST_MS
+from fila_admission.limits import TRUST_MS
 from fila_proto_zmq.commands import BankLease, Pulse, Pulsed, Tokens, TokenWant
 from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.tokens.token_grants import ALONE, Holding

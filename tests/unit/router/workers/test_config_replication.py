@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from fila_admission.in_flight import TRUST_MS
+from fila_admission.limits import TRUST_MS
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import (

@@ -3,7 +3,7 @@
 import pytest
 
 from fila_proto_zmq.commands import ApiKey, Done, FetchKeys, StoredKeys, StoreKeys
-from fila_worker.core.manage.config import API_KEYS
+from fila_worker.core.manage.api_keys import API_KEYS
 from fila_worker.core.store import DamageError
 from tests.support.shard.shard import ShardHarness
 

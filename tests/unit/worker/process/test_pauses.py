@@ -9,7 +9,8 @@ from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.recovery import recover
 from fila_worker.core.settings import ShardSettings
 from fila_worker.lua import compile_hooks
-from fila_worker.process.shard_process import CATCH_UP_MS, GAP_MS, Pauses, ShardProcess
+from fila_worker.process.pauses import CATCH_UP_MS, GAP_MS, Pauses
+from fila_worker.process.shard_process import ShardProcess
 from fila_worker.process.slots import Slot
 from fila_worker.storage.memory import MemoryStore
 

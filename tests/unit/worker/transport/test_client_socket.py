@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fila_admission.in_flight import TRUST_MS
+from fila_admission.limits import TRUST_MS
 from fila_process.files import SOCKET_PATH_BYTES_MAX
 from fila_proto_zmq.commands import (
     WORKER_BANNER,

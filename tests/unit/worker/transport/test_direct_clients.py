@@ -4,8 +4,9 @@ from contextlib import suppress
 
 import pytest
 
-from fila_admission.in_flight import CALL_MS_MAX, TRUST_MS
+from fila_admission.in_flight import CALL_MS_MAX
 from fila_admission.keys import ALGORITHM, KeyRing, digest_of
+from fila_admission.limits import TRUST_MS
 from fila_proto_zmq.commands import (
     DELIVERY,
     WORKER_BANNER,

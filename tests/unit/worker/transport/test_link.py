@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fila_admission.in_flight import TRUST_MS
+from fila_admission.limits import TRUST_MS
 from fila_proto_zmq.codec import encode_error, encode_reply
 from fila_proto_zmq.commands import Done, GetQueueStats, Leave, ListQueues, Park, Pulse, PutConfig, Register, Registered
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError

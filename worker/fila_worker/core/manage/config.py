@@ -1,13 +1,7 @@
-"""Changes of the runtime config: check, apply (a large config in pages), list and undo them; and the stored API keys.
-
-The log of shard 0 has the API keys of a cluster with several routers. Routers change them, and all of them follow. The shard
-only keeps them, with a version, in one record: they are few, and are seldom read.
-"""
+"""Changes of the runtime config: check, apply (a large config in pages), list and undo them."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final
-
-import msgspec
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import (
@@ -15,13 +9,10 @@ from fila_proto_zmq.commands import (
     ConfigEdit,
     ConfigHistory,
     ConfigValues,
-    Done,
     ListConfig,
     ListConfigHistory,
     PutConfig,
     SetConfig,
-    StoredKeys,
-    StoreKeys,
     UndoConfig,
 )
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidConfigError
@@ -29,7 +20,6 @@ from fila_proto_zmq.events import ConfigDeleted, ConfigSet, TemplateDeleted, Tem
 from fila_proto_zmq.limits import CONFIG_EDITS_LISTED_MAX
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.runtime_config import Changes
-from fila_worker.core.store import DamageError
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import ClientCall
@@ -252,57 +242,3 @@ class ConfigCopy(Component):
         drop_draft(self.state)
         self.state.to_be_registered = True
         return None
-
-
-API_KEYS: Final = b"api keys"
-
-encode_keys: Final = msgspec.msgpack.Encoder().encode
-decode_keys: Final = msgspec.msgpack.Decoder(StoredKeys).decode
-
-
-class KeysVersion:
-    """The version of the kept API keys; 0: none."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-
-def store_keys(state: "State", command: StoreKeys) -> Done:
-    """Keep the API keys of the next version. Raise :class:`InvalidArgumentError` for another version."""
-    version = state.part(KeysVersion)
-    if command.version != version.number + 1:
-        raise InvalidArgumentError(
-            f"version {command.version} of the API keys does not follow version {version.number}: fetch that one first",
-            details={"version": version.number},
-        )
-    version.number = command.version
-    state.batch.put(API_KEYS, encode_keys(StoredKeys(command.version, command.keys)), state.store.families.state)
-    state.to_be_synced = True
-    return Done()
-
-
-def fetch_keys(state: "State") -> StoredKeys:
-    """Return the API keys. Raise :class:`DamageError`."""
-    state.settle_writes()
-    data = state.store.get(API_KEYS, state.store.families.state)
-    return StoredKeys() if data is None else _read(data)
-
-
-def _read(data: bytes) -> StoredKeys:
-    try:
-        return decode_keys(data)
-    except msgspec.MsgspecError as cause:
-        raise DamageError(f"the record of the API keys can't be read: {cause}") from cause
-
-
-class StoredApiKeys(Component):
-    """The API keys in the log of shard 0."""
-
-    def __init__(self, state: "State") -> None:
-        super().__init__(state)
-        state.keep(KeysVersion())
-
-    def recover(self, now_ms: int) -> Steps:
-        """Read which version is kept."""
-        self.state.part(KeysVersion).number = fetch_keys(self.state).version
-        yield

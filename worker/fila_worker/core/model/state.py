@@ -18,8 +18,9 @@ from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.ids import sequence, shard_of_id
 from fila_proto_zmq.names import shard_of
+from fila_worker.core.calendar import Calendar, NoCalendar
 from fila_worker.core.callback_group_parts import BatchParts, MemberOutcome
-from fila_worker.core.due_time import AT_ONCE, Calendar, DueTime, NoCalendar
+from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.effects import ClientCall, Effect, Post
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.jobs import Jobs

@@ -20,7 +20,8 @@ from sortedcontainers import SortedDict
 from fila_proto_zmq.commands import Enqueue, Fault
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import SCHEDULE_INTERVAL_MS_MAX, SCHEDULE_INTERVAL_MS_MIN, SCHEDULE_JITTER_MS_MAX
-from fila_worker.core.due_time import Calendar, DueTime, DueTimes
+from fila_worker.core.calendar import Calendar, DueTimes
+from fila_worker.core.due_time import DueTime
 from fila_worker.core.keys import range_of
 
 if TYPE_CHECKING:
