@@ -96,7 +96,8 @@ def _field(field: Option, text: str) -> ui.input | ui.select:
         made: ui.input | ui.select = ui.select(list(field.choices), label=title_of(field), value=text)
     else:
         made = ui.input(title_of(field), value=text, placeholder=field.default)
-    made.props(f'dense outlined stack-label hint="{field.help}" data-testid=option-{field.name}').classes("w-full")
+    made.props("dense outlined stack-label hide-bottom-space")  # the last one: a hint may have several lines
+    made.props(f'hint="{field.help}" data-testid=option-{field.name}').classes("w-full")
     return made
 
 
