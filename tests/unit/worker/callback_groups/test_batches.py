@@ -31,7 +31,8 @@ from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.callback_group_parts import PartPlace
 from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.settings import Limits, ShardSettings
-from tests.support.shard.batched import DONE, ELSEWHERE, HERE, ID, THERE, TOKEN, Batched
+from tests.support.external.power_cut import UnsyncedStore, cut_power
+from tests.support.shard.batched import DONE, ELSEWHERE, HERE, ID, SHARD_OF, THERE, TOKEN, Batched
 from tests.support.shard.shard import limited
 
 
@@ -78,6 +79,35 @@ def test_an_empty_batch_has_its_callback_at_once(batched: Batched) -> None:
     batched.seal()
     assert batched.counts() == [(0, 0, 0, 0)]
     assert batched.nothing_is_left()
+
+
+def test_a_part_that_a_power_cut_undoes_after_its_seal_is_sealed_again() -> None:
+    batched = Batched(stores={SHARD_OF[THERE]: UnsyncedStore()})
+    batched.open()
+    batched.add(HERE, b"a")
+    batched.add(THERE, b"lost")
+    batched.seal()
+    cut_power(batched.of(THERE))
+    batched.settle_all(HERE)
+    assert batched.callbacks() == []
+    batched.pass_time(Limits().batch_check_ms)
+    assert batched.counts() == [(1, 1, 0, 0)]
+    assert batched.nothing_is_left()
+
+
+def test_an_unfinished_part_is_sealed_again_once_in_a_while(batched: Batched) -> None:
+    batched.open()
+    batched.add(THERE, b"a")
+    batched.seal()
+    for _ in range(3):
+        batched.seen.clear()
+        batched.pass_time(Limits().batch_check_ms - 1)
+        assert not [each for each in batched.seen if isinstance(each, SealParts)]
+        batched.pass_time(1)
+        assert len([each for each in batched.seen if isinstance(each, SealParts)]) == 1
+    assert batched.callbacks() == []
+    batched.settle_all(THERE)
+    assert batched.counts() == [(1, 1, 0, 0)]
 
 
 @pytest.mark.parametrize("queue", [HERE, THERE])

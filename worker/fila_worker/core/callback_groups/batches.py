@@ -52,7 +52,7 @@ from fila_proto_zmq.names import BATCH_TOKEN_BYTES, batch_id, shard_of
 from fila_proto_zmq.record import headers_length, open_envelope, seal_envelope
 from fila_worker.core.callback_group_parts import PartPlace, sealed_error
 from fila_worker.core.callback_groups.owned import BatchName, OwnedBatch, OwnedBatches, callback_key, decode_callback
-from fila_worker.core.due_time import AT_ONCE
+from fila_worker.core.due_time import AT_ONCE, NEVER
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert, quotas
 from fila_worker.core.enqueue.enqueue import id_high, known_queue
@@ -347,6 +347,7 @@ class Batches(Component):
         self._ask(now_ms)
         for owned in self._owned.too_old(now_ms):
             _forget(self.state, owned, now_ms)
+        self._owned.seal_again(now_ms)
         if not self.state.outbox.rests(now_ms):
             self._report(now_ms)
             self._seal(now_ms)
@@ -358,7 +359,8 @@ class Batches(Component):
         if self._owned.complete or (self._has_more(now_ms) and not self.state.outbox.rests(now_ms)):
             return AT_ONCE
         waits = self._parts.asks or self._parts.complete or self._owned.sealing
-        return min(now_ms + self._repeat_ms if waits else self._parts.check_ms, self._parts.check_ms, self._owned.check_ms)
+        repeated_ms = now_ms + self._repeat_ms if waits else NEVER
+        return min(repeated_ms, self._parts.check_ms, self._owned.check_ms, self._owned.seal_again_ms)
 
     def _due(self, now_ms: int) -> Iterator[PartPlace]:
         """Yield the parts whose final counts are to be reported now."""
@@ -396,7 +398,7 @@ class Batches(Component):
         for name in self._owned.sealing:
             owned = self._owned.batches[name]
             if owned.sent_ms is None or owned.sent_ms + self._repeat_ms <= now_ms:
-                owned.sent_ms = now_ms
+                self._owned.seals_sent(owned, now_ms)
                 names += [(*name, queue) for queue in owned.to_be_sealed]
                 if len(names) >= self.state.settings.limits.batch_parts_at_once:
                     break

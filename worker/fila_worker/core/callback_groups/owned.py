@@ -110,6 +110,8 @@ class OwnedBatches:
         """Sealed batches with parts that have not confirmed the seal."""
         self.check_ms = NEVER
         """When the first open batch may be too old, Unix ms."""
+        self.seal_again_ms = NEVER
+        """When the first confirmed seal is to be repeated, Unix ms."""
         self._of_queue: Counter[str] = Counter()
         self._callback_bytes = 0
 
@@ -192,6 +194,27 @@ class OwnedBatches:
         else:
             self.complete[owned.name] = None
         self._timer.by(AT_ONCE)
+
+    def seals_sent(self, owned: OwnedBatch, now_ms: int) -> None:
+        """Note that the seals of a batch were sent."""
+        owned.sent_ms = now_ms
+        self.seal_again_ms = min(self.seal_again_ms, now_ms + self._limits.batch_check_ms)
+
+    def seal_again(self, now_ms: int) -> None:
+        """Seal again the parts that were sealed long ago and are not done. All batches are searched.
+
+        Without ``fsync``, a power cut may undo a part with its seal, on a shard that had confirmed it.
+        """
+        if now_ms < self.seal_again_ms:
+            return
+        self.seal_again_ms = NEVER
+        for owned in self.batches.values():
+            if owned.sent_ms is not None and owned.name not in self.sealing and owned.parts:
+                due_ms = owned.sent_ms + self._limits.batch_check_ms
+                if due_ms <= now_ms:
+                    self._begin_sealing(owned)
+                else:
+                    self.seal_again_ms = min(self.seal_again_ms, due_ms)
 
     def add_report(self, owned: OwnedBatch, report: PartReport, batch: "StoreBatch") -> bool:
         """Take in the counts of a sealed part. Return whether they are here for good, so that its shard may forget them."""
