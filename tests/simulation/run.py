@@ -207,7 +207,11 @@ class Run:
         missing = checkers.unknown_leases(self)
         world.run_until(world.now_us + LOOK_AGAIN_US)
         checkers.serves(self)
-        checkers.report_unknown(self, missing & checkers.unknown_leases(self))
+        missing &= checkers.unknown_leases(self)
+        if missing:  # a heartbeat without an answer, and the next one, may take a timeout each
+            world.run_until(world.now_us + round(2e6 * self.options.timeout_s))
+            missing &= checkers.unknown_leases(self)
+        checkers.report_unknown(self, missing)
 
     def _audit(self) -> None:
         """Everybody leaves; an auditor looks at everything, takes all of it, and looks again after everything was killed."""

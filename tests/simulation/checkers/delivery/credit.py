@@ -38,7 +38,7 @@ def _known(consumption: object) -> set[int]:
 
 
 def report_unknown(run: "Run", missing: set[Missing]) -> None:
-    """They were missing twice, seconds apart."""
+    """They were missing at each look, seconds apart."""
     for client, shard, lease in sorted(missing):
         run.history.fail(
             "credit",
