@@ -30,6 +30,7 @@ COUNT_EVERY_S: Final = 1.0
 
 def main() -> None:
     """Run the process; exit with one line about an error, if any."""
+    logs.write_whole_lines()
     settings = msgspec.json.decode(sys.argv.pop(), type=ProcessSettings)  # popped: they are not the application's
     to_supervisor = socket.socket(fileno=settings.fd)
     to_supervisor.set_inheritable(False)  # programs that handlers start outlive this process, and must not keep it open

@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Any, Final, TextIO
 
 import structlog
@@ -12,6 +13,14 @@ from opentelemetry import metrics, trace
 from structlog.typing import EventDict, Processor
 
 FIRST: Final = ("timestamp", "level", "event", "process", "pid", "message_id", "queue", "handler")
+
+
+def write_whole_lines() -> None:
+    """Write each line of the standard streams by one call: processes share them. With ``PYTHONUNBUFFERED``, Python writes a
+    line's end by a second call, and another process's line can come between."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def set_up_logs(process: str, *, for_people: bool, pid: int, stream: TextIO | None = None) -> None:

@@ -79,6 +79,25 @@ def test_a_drain_finishes_what_is_in_hand_and_gives_back_the_rest(
     assert "printed by a handler" in working.log
 
 
+def test_lines_of_processes_are_never_mixed(shop: Path, shared_cluster: Cluster, client: Client, queue: str) -> None:
+    """A pipe of packets gives back what one call wrote."""
+    packets, end = os.pipe2(os.O_DIRECT)
+    arguments = command("--endpoint", shared_cluster.endpoint, "work", "shop:app")
+    env = environment(SHOP_QUEUE=queue, PYTHONUNBUFFERED="1")
+    with subprocess.Popen(arguments, cwd=shop, env=env, stdout=subprocess.PIPE, stderr=end) as working:
+        os.close(end)
+        try:
+            client.enqueue(queue, b"a")
+            written = [os.read(packets, 1 << 16)]
+            while b"printed by a handler" not in written[-1]:
+                written.append(os.read(packets, 1 << 16))
+            assert all(lines.endswith(b"\n") for lines in written), written
+        finally:
+            working.terminate()
+            working.wait(PATIENCE_S)
+            os.close(packets)
+
+
 def test_a_second_signal_gives_back_what_is_in_hand(working: WorkingApp, client: Client, queue: str) -> None:
     client.enqueue(queue, b"hold")
     working.tells("first hold")
