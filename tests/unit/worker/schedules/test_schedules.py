@@ -224,6 +224,23 @@ def test_a_clock_that_is_set_back_repeats_no_due_time(harness: ShardHarness) -> 
     assert due_headers(harness) == ["2023-11-14T22:15:00Z"]
 
 
+def test_other_due_times_repeat_none_after_the_clock_was_set_back(harness: ShardHarness) -> None:
+    put(harness, cron="* * * * *")
+    harness.pass_time(MINUTE_MS)
+    harness.now_ms -= MINUTE_MS
+    assert put(harness, cron="* * * * *", jitter_ms=1).next_due_ms == START_MS + 2 * MINUTE_MS
+    harness.pass_time(MINUTE_MS + 1)
+    assert due_headers(harness) == ["2023-11-14T22:14:00Z"]
+
+
+def test_a_schedule_that_is_deleted_and_put_again_is_a_new_one_whatever_the_clock(harness: ShardHarness) -> None:
+    put(harness, cron="* * * * *")
+    harness.pass_time(MINUTE_MS)
+    harness.now_ms -= MINUTE_MS
+    harness.ask(DeleteSchedule(), NAME)
+    assert put(harness, cron="* * * * *").next_due_ms == START_MS + MINUTE_MS
+
+
 @pytest.mark.parametrize("commits", range(1, 9))
 def test_a_crash_at_any_commit_of_the_due_moment(commits: int) -> None:
     harness = opened()

@@ -71,7 +71,7 @@ def put_schedule(state: "State", call: "ClientCall", command: PutSchedule) -> Sc
     _check_room(state, table, old, record.size_bytes)
     progress = replace(old.progress) if old is not None else ScheduleProgress(now_ms)
     if not goes_on:
-        progress.handled_ms, progress.in_a_row = now_ms, 0
+        progress.handled_ms, progress.in_a_row = max(progress.handled_ms, now_ms), 0  # the clock may have been set back
     if old is not None and not (goes_on and old.record.queue == record.queue):
         progress.under_way_ms, progress.fault = 0, None  # not waited for: the other queue may stay full
     batch, family = state.batch, state.store.families.state
