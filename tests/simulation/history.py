@@ -15,7 +15,7 @@ from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import Record, open_envelope, unpack_record
 from tests.simulation.world.processes import BACKS, FRONTS
-from tests.simulation.world.sockets import Connection
+from tests.simulation.world.sockets import Connection, DealerSocket
 from tests.simulation.world.world import World
 
 
@@ -306,10 +306,10 @@ class History:
 
     # --- the wire -----------------------------------------------------------------------------------------------------
 
-    def tap(self, connection: Connection, to_router: bool, parts: list[bytes]) -> None:
-        """See a frame that is sent."""
-        if connection.router.endpoint in BACKS and to_router and len(parts) == 4 and parts[0]:
-            self._from_worker(parts, connection.dealer.owner)
+    def tap(self, dealer: DealerSocket, parts: list[bytes]) -> None:
+        """See a frame that is sent, or dropped because its router is away."""
+        if dealer.endpoint in BACKS and len(parts) == 4 and parts[0]:
+            self._from_worker(parts, dealer.owner)
 
     def direct_tap(self, identity: bytes, frame: list[bytes]) -> None:
         """See a frame that a worker sends straight to a client."""

@@ -83,7 +83,7 @@ class Network:
         self.connections: dict[int, Connection] = {}
         """Those that carry frames."""
         self.taps: list[Any] = []
-        """Who sees every frame: ``tap(connection, to_router, parts)``, when it is sent."""
+        """Who sees every frame to a ROUTER: ``tap(dealer, parts)``, when it is sent, or dropped."""
         self.arrivals: list[Any] = []
         """Who sees what reaches a DEALER: ``seen(connection, parts)``."""
         self.refusing_until_us: dict[str, int] = {}
@@ -111,6 +111,11 @@ class Network:
 
     def latency(self) -> int:
         return self._least_us + int(self._span_us * self._draw())
+
+    def see(self, dealer: "DealerSocket", parts: list[bytes]) -> None:
+        """Show a frame that a DEALER sends to those who watch."""
+        for tap in self.taps:
+            tap(dealer, parts)
 
     def cut(self, connection: "Connection", *, kept: float = 0.5, notice_us: tuple[int, int] = (0, 200_000)) -> None:
         """Break a connection: of what is under way some arrives, and each end notices when it does."""
@@ -155,9 +160,8 @@ class Connection:
 
     def send(self, parts: list[bytes], to_router: bool) -> None:
         """Put a frame on its way. If the connection is broken, and its sender does not know, it is lost."""
-        network = self.network
-        for tap in network.taps:
-            tap(self, to_router, parts)
+        if to_router:
+            self.network.see(self.dealer, parts)
         if not self.alive:
             return
         if not to_router and self.dealer.stalled:
@@ -290,6 +294,7 @@ class DealerSocket(Socket):
         plain = [part if type(part) is bytes else bytes(part) for part in parts]
         if self.connection is None:
             if self._drops:
+                self.network.see(self, plain)
                 raise zmq.Again
             self.outbox.append(plain)
         else:
