@@ -89,7 +89,7 @@ def _updates(history: History, queue: str) -> list[Done]:
 
 
 def _clock_slack_us(history: History) -> float:
-    return float("inf") if history.clock_steps else 100_000
+    return float("inf") if history.clock_steps or history.clocks_differ else 100_000
 
 
 def _incomplete(history: History, sent: Sent, letter: Grant, before: list[Grant]) -> str:
