@@ -1,6 +1,7 @@
 """What became of each message: none is lost, none that was acked returns, none is stored or given out twice that may not be."""
 
 from collections import defaultdict
+from typing import Any
 
 from tests.simulation.history import Done, Grant, Handed, History, Sent
 
@@ -47,11 +48,19 @@ def _may_be_gone(history: History, sent: Sent, calls: list[Done], grants: list[G
     if history.is_excused(sent.token):
         return True
     options = history.queues.get(sent.queue, {})
-    if options.get("delivery") == "at_most_once" and history.had_a_death(sent.call.started_us, history.audit_us):
-        return True  # it is removed when it is delivered, and the delivery may not have left the process
-    if options.get("dead_letter") == "discard" and (grants or "ttl" in sent.options or "default_ttl" in options):
+    discards = options.get("dead_letter") == "discard"
+    ends_unseen = options.get("delivery") == "at_most_once" or (discards and _is_capped(history, sent, options))
+    if ends_unseen and history.had_a_death(sent.call.started_us, history.audit_us):
+        return True  # its delivery, or its last one, is over when it is made, and it may not have left the process
+    if discards and (grants or "ttl" in sent.options or "default_ttl" in options):
         return True
     return history.was_swept(sent)
+
+
+def _is_capped(history: History, sent: Sent, options: dict[str, Any]) -> bool:
+    """Whether a message may be delivered a number of times only."""
+    updates = (call.said for call in history.calls if call.kind == "update_queue" and call.queue == sent.queue)
+    return any(each.get("max_attempts") is not None for each in (sent.options, options, *updates))
 
 
 def check_returned(history: History) -> None:
