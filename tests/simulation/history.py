@@ -210,7 +210,11 @@ class History:
 
     def had_a_death(self, since_us: int, until_us: int) -> bool:
         """Whether a worker died between two moments: then what it had committed may not have been sent."""
-        return any(name != "router" and since_us <= at_us <= until_us for name, at_us in self.deaths)
+        return any(since_us <= at_us <= until_us for at_us in self.worker_deaths())
+
+    def worker_deaths(self) -> list[int]:
+        """When workers died. Routers, of which each host may have one, keep nothing that was committed."""
+        return [at_us for name, at_us in self.deaths if not name.startswith("router")]
 
     def was_gone(self, token: str) -> bool:
         """Whether somebody may have taken it out by other means than a settlement."""

@@ -178,7 +178,7 @@ def _is_plain(history: History, grant: Grant) -> bool:
 
 def _cuts(history: History, queue: str, times: list[int]) -> set[int]:
     """The numbers of the rounds with which windows begin anew, because something else may have happened since the one before."""
-    spans = [(at_us, at_us) for name, at_us in history.deaths if name != "router"]
+    spans = [(at_us, at_us) for at_us in history.worker_deaths()]
     spans += [
         (call.started_us, call.ended_us if call.ok and call.ended_us is not None else 1 << 60)
         for call in history.calls
