@@ -8,9 +8,12 @@
 
 A queue may have more messages ready than one frame carries: then it is asked for the rest. If there are messages, a retryable
 error is ignored; any other error (no such queue) is raised, and the messages of the other queues are given back.
+
+If the client is closed meanwhile, its goodbye gives back all that is leased, so the caller gets none of it.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
@@ -35,6 +38,10 @@ class ReceiveSession(Protocol):
     @property
     def now(self) -> float:
         """Monotonic seconds."""
+
+    @property
+    def farewell(self) -> FilaError | None:
+        """The error of all calls since the client has said goodbye; None if it has not."""
 
     def ask_for(
         self,
@@ -131,6 +138,9 @@ class Receiving(Pending["list[Delivery]"]):
 
     def _conclude(self) -> None:
         messages = self._messages()
+        if (farewell := self._asking.farewell) is not None:
+            self._keep_what_is_gone(messages, farewell)
+            return
         lasting = next((error for error in self._errors.values() if not error.retryable), None) if self._errors else None
         if lasting is not None and all(delivery._lease.id != NO_LEASE for delivery in messages):
             self._asking.release(messages)
@@ -144,6 +154,13 @@ class Receiving(Pending["list[Delivery]"]):
             self._ask_all()
         else:
             self.finish(messages)
+
+    def _keep_what_is_gone(self, messages: "Sequence[Delivery]", farewell: FilaError) -> None:
+        """Hand over only what was delivered at most once; the rest is given back by the goodbye of its client."""
+        for delivery in messages:
+            delivery._settled = True
+        gone = [delivery for delivery in messages if delivery._lease.id == NO_LEASE]
+        self.finish(gone, None if gone else copy(farewell))
 
     def _messages(self) -> "list[Delivery]":
         lists = self._got.values()

@@ -315,6 +315,11 @@ class ClientSession:
         """The time of the last call."""
         return self._now
 
+    @property
+    def farewell(self) -> FilaError | None:
+        """The error of :meth:`goodbye`; None if it was not called."""
+        return self._calls.farewell
+
     def ask_for(
         self,
         queue: str,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fila_cluster.client.protocol.lease import NO_LEASE
 from fila_cluster.client.protocol.settling import ACK
 from fila_cluster.errors import (
     FilaError,
@@ -442,6 +443,25 @@ def test_a_receive_from_several_queues_does_not_ask_again_after_a_goodbye(peer):
     assert [type(sent.command) for sent in peer.sent()] == [Goodbye] * 2
     with pytest.raises(FilaError, match="closed"):
         receiving.outcome()
+
+
+def test_an_answer_that_crosses_the_goodbye_is_handed_to_nobody_because_its_messages_go_back(peer):
+    receiving = peer.session.receive({"a": 1, "b": 1}, 0, peer.now)
+    first, second = peer.sent()
+    peer.reply(first, Delivered(0, [batch(7)]))
+    peer.session.goodbye(peer.now, CLOSED)
+    peer.reply(second, Delivered(0, [batch(8)]))
+    with pytest.raises(FilaError, match="closed"):
+        receiving.outcome()
+
+
+def test_what_a_receive_got_at_most_once_is_handed_over_after_the_goodbye_because_it_is_gone(peer):
+    receiving = peer.session.receive({"a": 1, "b": 1}, 0, peer.now)
+    first, second = peer.sent()
+    peer.session.goodbye(peer.now, CLOSED)
+    peer.reply(first, Delivered(0, [batch(7)]))
+    peer.reply(second, Delivered(0, [batch(NO_LEASE)]))
+    assert [delivery._lease.id for delivery in receiving.outcome()] == [NO_LEASE]
 
 
 def test_a_producer_needs_no_goodbye(peer):
