@@ -274,6 +274,7 @@ class ReceivingPrograms(EnqueuingPrograms):
             tokens = [token_in(delivery.headers, delivery.payload) for delivery in deliveries]
             record.said["tokens"] = tokens  # some may be acked, none is known to be
             task = asyncio.ensure_future(self.client.ack(deliveries))
+        task.add_done_callback(_look_at)  # its client may die before the program does
         await asyncio.sleep(after_s)
         task.cancel()
         try:
@@ -349,3 +350,8 @@ class ReceivingPrograms(EnqueuingPrograms):
         sent.call = record
         if record.ok:
             sent.id = record.value
+
+
+def _look_at(task: "asyncio.Future[Any]") -> None:
+    if not task.cancelled():
+        task.exception()
