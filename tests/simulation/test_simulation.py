@@ -45,6 +45,7 @@ BUGS = {
     "lost_letter": Caught("dead letters", 100, "verbs,consume"),
     "late_timeout": Caught("in time", 300, "away", 10_028),
     "counted_deferral": Caught("lives", 60),
+    "any_incarnation": Caught("given back", 60, "consume,kill_router", 10_030),
     "broken_sequence": Caught("sent order", 60, "piped", 10_020),
     "unheard_revocation": Caught("keys", 300, "guest,direct", 10_058),
     "deaf_routers": Caught("keys", 20, "guest,hosts,routers", 10_096),

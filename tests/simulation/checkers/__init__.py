@@ -53,6 +53,7 @@ def audited(run: "Run") -> None:
     fate.check_returned(history)
     fate.check_stored_once(history)
     fate.check_at_most_once(history)
+    fate.check_given_back(history)
     fate.check_settlements(history)
     lives.check(history)
     order.check_line(history)

@@ -140,6 +140,28 @@ def check_at_most_once(history: History) -> None:
             history.fail("at most once", f"{token} was given to programs {len(several)} times: {several[:2]}")
 
 
+def check_given_back(history: History) -> None:
+    """A message that went back uncounted, because it had reached no program, reaches none under that delivery later.
+
+    Not where its client cannot know yet: the key of the client was revoked.
+    """
+    if history.saw("redrive") or history.saw("reserve"):
+        return  # these hand it out anew without a count
+    by_message = history.grants_by_message()
+    for each in history.handed:
+        shard = history.shard_of(each.queue)
+        held = history.grant_of(shard, each.lease, each.index)
+        if held is None or each.client in history.keys or history.is_excused(each.token):
+            continue
+        for grant in by_message[each.token, each.id]:
+            later = grant.shard == shard and grant.lease > each.lease and grant.queue == each.queue
+            if later and grant.at_us < each.at_us and grant.attempts == held.attempts:
+                history.fail(
+                    "given back", f"{each.client} has {_shown(held)}, but it had gone back uncounted: {_shown(grant)}"
+                )
+                break
+
+
 def check_settlements(history: History) -> None:
     """A settlement that was confirmed was by whoever had the message: nobody had it since."""
     grants = history.grants_by_token()

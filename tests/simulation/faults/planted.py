@@ -11,6 +11,7 @@ import msgspec
 
 from fila_admission.keys import KeyRing
 from fila_admission.permissions import KINDS, Permissions
+from fila_cluster.client.protocol.consuming import Consumption
 from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.ids import sequence
@@ -251,6 +252,21 @@ def late_timeout(stack: ExitStack) -> None:
     replace(stack, PendingCall, "ends_at", lambda real: property(lambda call: real.fget(call) + 1.0))
 
 
+def any_incarnation(stack: ExitStack) -> None:
+    """A client takes in pushes of each incarnation."""
+
+    def make(real: Any) -> Any:
+        def pushed(consumption: Any, queue: str, delivered: Any) -> None:
+            subscription = consumption.subscriptions.get(delivered.subscription)
+            if subscription is not None:
+                delivered.incarnation = subscription.incarnation
+            real(consumption, queue, delivered)
+
+        return pushed
+
+    replace(stack, Consumption, "pushed", make)
+
+
 def broken_sequence(stack: ExitStack) -> None:
     """A chunk of a producer's messages is stored also if the chunk before it is not."""
 
@@ -370,7 +386,7 @@ BUGS: dict[str, Plant] = {
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
-        broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
+        any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
         hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept,
         *HOST_BUGS,
     )
