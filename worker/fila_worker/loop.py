@@ -68,6 +68,9 @@ class Wakeup:
 IDLE_MS: Final = PULSE_MS
 """The longest sleep."""
 
+BEAT_MS: Final = 100
+"""How often to see whether the next heartbeat is due."""
+
 LOOK_MS: Final = 1000
 """How often free disk space and CPU time are measured."""
 
@@ -211,7 +214,9 @@ class WorkerLoop:
         self._links = RouterLinks(settings, host, self._clients, self._client_socket.endpoints, SteadyClock().now_ms)
         self._deferrals = Deferrals(self._links)
         host.add(self._deferrals, clock.now_ms())
-        self._look_again_ms = 0
+        self._attend_again_ms = self._look_again_ms = 0
+        self._started = False
+        """Whether the shards were opened. Before that, RocksDB may replay its logs for as long as the disk takes."""
         self._apart = selectors.DefaultSelector()
         """The descriptors to watch while the client socket may not be served."""
         self._unread = selectors.DefaultSelector()
@@ -239,27 +244,32 @@ class WorkerLoop:
         self._wakeup.close()
 
     def _serve(self) -> None:
-        stopping = started = False
-        turned_ms = self._clock.now_ms()
-        while not stopping:
-            now_ms = self._clock.now_ms()
-            started = started or not self._host.slots.opening
-            if started:  # before that, RocksDB may replay its logs for as long as the disk takes
-                self._heartbeat.beat()
-            if now_ms >= self._look_again_ms:
-                self._look(now_ms)
+        now_ms = turned_ms = self._clock.now_ms()
+        while True:
+            if now_ms >= self._attend_again_ms:
+                self._attend(now_ms)
             readable = self._wait(now_ms, self._sleep_ms(now_ms))
             now_ms, before_ms = self._clock.now_ms(), turned_ms
             turned_ms = now_ms
             if now_ms - before_ms > GAP_MS:
                 readable = self._wait(now_ms, 0)  # what came during the pause
-            if now_ms - before_ms > PAUSE_MS:
-                self._host.paused(now_ms - before_ms)
-            self._turn(now_ms)
-            stopping = self._stop.requested(readable)
+                if now_ms - before_ms > PAUSE_MS:
+                    self._host.paused(now_ms - before_ms)
+            now_ms += self._turn(now_ms)
+            if readable and self._stop.requested(readable):
+                return
+
+    def _attend(self, now_ms: int) -> None:
+        """Do what need not be done in each turn."""
+        self._attend_again_ms = now_ms + BEAT_MS
+        self._started = self._started or not self._host.slots.opening
+        if self._started:
+            self._heartbeat.beat()
+        if now_ms >= self._look_again_ms:
+            self._look_again_ms = now_ms + LOOK_MS
+            self._look(now_ms)
 
     def _look(self, now_ms: int) -> None:
-        self._look_again_ms = now_ms + LOOK_MS
         self._host.metrics.measured(shutil.disk_usage(self._data_dir).free, time.process_time_ns() // 1_000_000, now_ms)
         self._client_socket.tick(now_ms)
         if self._replicated is not None and self._finds_routers:
@@ -272,12 +282,12 @@ class WorkerLoop:
 
     def _sleep_ms(self, now_ms: int) -> int:
         """Return how long the worker may sleep."""
-        if not self._host.log_is_full and (
-            self._links.has_more or (self._client_socket.has_more and self._clients.trusted(now_ms))
-        ):
+        longest_ms = IDLE_MS
+        if self._host.log_is_full:
+            longest_ms = LOG_FULL_MS
+        elif self._links.has_more or (self._client_socket.has_more and self._clients.trusted(now_ms)):
             return 0
         due = self._host.next_due(now_ms)
-        longest_ms = LOG_FULL_MS if self._host.log_is_full else IDLE_MS
         return longest_ms if due is None else min(due, longest_ms)
 
     def _wait(self, now_ms: int, timeout_ms: int) -> list[int]:
@@ -292,7 +302,8 @@ class WorkerLoop:
         self._links.woken(readable)
         return readable
 
-    def _turn(self, now_ms: int) -> None:
+    def _turn(self, now_ms: int) -> int:
+        """Read frames, do a turn, and send frames. Return how long it took, ms."""
         started_ns = time.perf_counter_ns()
         host, links, client_socket = self._host, self._links, self._client_socket
         host.begin_turn(now_ms)
@@ -327,7 +338,9 @@ class WorkerLoop:
         if host.notes:
             notes, host.notes = host.notes, []
             self._journal.tell(notes)
-        host.metrics.turn_ns.observe(time.perf_counter_ns() - started_ns)
+        took_ns = time.perf_counter_ns() - started_ns
+        host.metrics.turn_ns.observe(took_ns)
+        return took_ns // 1_000_000
 
     def _has_left(self, now_ms: int) -> bool:
         answered = self._links.left(now_ms) and not self._host.holds_effects

@@ -331,7 +331,7 @@ def in_place_of_the_kernel(
         },
         fila_worker.transport.link: {"zmq": zmq, "os": SimpleNamespace(getpid=lambda: 1000 + world.current.lives)},
         fila_worker.transport.router_links: {"psutil": _Psutil},
-        fila_worker.transport.client_socket: {"socket": sockets, "selectors": sockets},
+        fila_worker.transport.client_socket: {"socket": sockets, "select": sockets},
         fila_cluster.client.io.wire: {"socket": sockets},
         fila_worker.process.slots: {"secrets": SimpleNamespace(randbits=entropy.getrandbits)},
         fila_cluster.client.io.link: {"zmq": zmq},

@@ -6,6 +6,7 @@ some byte on, in both directions, and each end notices in its own time; a name a
 """
 
 import errno
+import select
 import socket as real
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from tests.simulation.world.sockets import Network, StopDescriptor
 CAPACITY_BYTES = 3000
 """What a connection takes in one direction before it is read: little, so that writers have to wait."""
 
-READ, WRITE = 1, 2
+READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
 class Tap:
@@ -318,8 +319,15 @@ def _is_readable(source: Any, process: Any) -> bool:
     return bool(process.stop_wanted if isinstance(source, StopDescriptor) else source.signalled)
 
 
+class Epoll(Selector):
+    """A selector with the methods of :class:`select.epoll`."""
+
+    def poll(self, timeout: float) -> list[tuple[Any, int]]:
+        return [(key.fd, events) for key, events in self.select(timeout)]
+
+
 class FakeSockets:
-    """Stands in for the modules ``socket`` and ``selectors``."""
+    """Stands in for the modules ``socket``, ``selectors`` and ``select``."""
 
     EVENT_READ, EVENT_WRITE = READ, WRITE
 
@@ -331,6 +339,9 @@ class FakeSockets:
 
     def DefaultSelector(self) -> Selector:  # noqa: N802
         return Selector(self._network, self._network.world.current)
+
+    def epoll(self) -> "Epoll":
+        return Epoll(self._network, self._network.world.current)
 
     def getaddrinfo(self, host: str, port: int, **_: Any) -> list[Any]:
         return [(real.AF_INET, None, None, "", (host, port))]

@@ -45,8 +45,8 @@ from fila_worker.core.callback_groups.batches import Batches
 from fila_worker.core.deliver.delivery import BankRequests, Deliveries, IdleTokens
 from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
-from fila_worker.core.due_time import AT_ONCE, NEVER
-from fila_worker.core.effects import ClientCall, Effect, answer
+from fila_worker.core.due_time import AT_ONCE, NEVER, Agenda
+from fila_worker.core.effects import Answer, ClientCall, Effect
 from fila_worker.core.enqueue.enqueue import Enqueues
 from fila_worker.core.explain.explain import Explanations
 from fila_worker.core.hooks import HookCompiler
@@ -137,6 +137,9 @@ class Shard(State):
         self.components = tuple(component(self) for component in COMPONENTS)
         timed = [each for each in self.components if type(each).tick is not Component.tick]
         self._timed = [(each.timer, each.tick, each.patient) for each in timed]
+        self._agenda = Agenda()
+        for each in timed:
+            each.timer.enter(self._agenda)
         self._turn_ms = 0
         self._disk_space = DiskSpace(settings.limits.waste_bytes_min)
         self._stalled = False
@@ -149,12 +152,16 @@ class Shard(State):
         verb = VERBS.get(type(command))
         self.consumers.touch(call.client, call.now_ms)
         queue = self.queues.get(call.queue)
-        if queue is not None:
+        if queue is not None and not queue.usual:
             self.touch(queue, call.now_ms)
         try:
             if verb is None:
                 raise InvalidFrameError(f"{type(command).__name__} is not for a shard")
-            self.pursue(call, command, verb(self, call, command))
+            outcome = verb(self, call, command)
+            if type(outcome) is GeneratorType:
+                self.pursue(call, command, outcome)
+            else:
+                self.conclude(call, command, outcome)  # type: ignore[arg-type]  # not work
         except StorageError:
             raise  # not a refusal: the turn's changes may not be on disk
         except FilaError as error:
@@ -181,15 +188,15 @@ class Shard(State):
 
     def conclude(self, call: ClientCall, command: Command, outcome: Reply | FilaError | None) -> None:
         """Add the answer or the error of a command to the turn's effects. None: it is answered elsewhere."""
+        if outcome is None:
+            return
         if isinstance(outcome, FilaError):
             if type(outcome) is QueueNotFoundError:
                 outcome = templates.with_hint(self, call.queue, outcome)
             meter.note_refusal(self, self.queues.get(call.queue), command, outcome)
-        elif outcome is None:
-            return
         elif type(outcome) is Enqueued and outcome.faults:
             meter.note_faults(self.queues.get(call.queue), outcome)
-        self.effects.append(answer(call, command, outcome))
+        self.effects.append(Answer(call, command.opcode, outcome))
 
     # --- messages of the cluster --------------------------------------------------------------------------------------
 
@@ -285,20 +292,22 @@ class Shard(State):
         """
         if now_ms < self._turn_ms:  # the clock was set back, so all due times are in doubt
             for timer, _, _ in self._timed:
-                timer.due_ms = AT_ONCE
+                timer.by(AT_ONCE)
         self._turn_ms = now_ms
         return self.commit(ticked=self._act(now_ms))
 
     def _act(self, now_ms: int) -> bool:
         """Call the components that are due. Return whether any was."""
+        if self._agenda.due_ms > now_ms:
+            return False
         ticked = False
         for timer, tick, patient in self._timed:
             if timer.due_ms <= now_ms and not (patient and self.behind):
                 ticked = True
                 timer.due_ms = NEVER
                 due_ms = tick(now_ms)
-                if due_ms is not None and due_ms < timer.due_ms:
-                    timer.due_ms = due_ms
+                timer.by(due_ms)
+        self._agenda.due_ms = min([timer.due_ms for timer, _, _ in self._timed])
         return ticked
 
     def commit(self, *, ticked: bool = True) -> list[Effect]:
@@ -329,5 +338,7 @@ class Shard(State):
 
     def next_due(self, now_ms: int) -> int | None:
         """Return the milliseconds until :meth:`turn` has work to do; None: not before a command comes."""
-        due_ms = min([timer.due_ms for timer in (self._awaited_behind if self.behind else self._awaited)])
+        due_ms = self._agenda.due_ms
+        if due_ms <= now_ms:  # perhaps of a component that causes no turn at this moment
+            due_ms = min([timer.due_ms for timer in (self._awaited_behind if self.behind else self._awaited)])
         return None if due_ms == NEVER else max(0, due_ms - now_ms)

@@ -224,7 +224,7 @@ class BackupCuts(ProcessFeature):
     def _look_soon(self) -> None:
         """Set the timer after a request."""
         if self._backup is not None:
-            self.timer.due_ms = AT_ONCE if self._cutting else self._until_ms
+            self.timer.by(AT_ONCE if self._cutting else self._until_ms)
 
     def turn(self, now_ms: int) -> int | None:
         """Cut a shard if one is to be cut, as of its last commit, or end a backup that was not renewed."""

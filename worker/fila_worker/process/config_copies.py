@@ -253,9 +253,9 @@ class ConfigCopies(ProcessFeature):
     def _wait_for_turn(self) -> None:
         """Set the due time. Pages need a turn soon; the rest can wait for any turn."""
         if self.pages:
-            self.timer.due_ms = AT_ONCE
+            self.timer.by(AT_ONCE)
         elif self.page_read or self._to_be_leveled:
-            self.timer.due_ms = IN_PASSING
+            self.timer.by(IN_PASSING)
 
     def _send_page(self, now_ms: int) -> None:
         pages = self.pages

@@ -68,7 +68,7 @@ class Departures(ProcessFeature):
         """Name the data directory, and look for arrivals from the first turn on."""
         super().attach(process, now_ms)
         process.home = self._residence.home
-        self.timer.due_ms = AT_ONCE
+        self.timer.by(AT_ONCE)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -78,14 +78,14 @@ class Departures(ProcessFeature):
         if store is not None and not store.flushing and store.buffered_bytes > BUFFERED_BYTES_MAX:
             store.flush()
         self._flushing[command.shard] = call, command
-        self.timer.due_ms = AT_ONCE
+        self.timer.by(AT_ONCE)
 
     def _release(self, call: ClientCall, command: ReleaseShard) -> None:
         """Take in no more requests for a shard, and close it soon. The answer comes then. Raise the error that refuses it."""
         self._open_shard(command.shard)
         self.process.slots[command.shard].leaving = True
         self._leaving[command.shard] = _Departure(call, command, call.now_ms + WORK_MS_MAX)
-        self.timer.due_ms = AT_ONCE
+        self.timer.by(AT_ONCE)
 
     def _open_shard(self, index: int) -> Shard:
         slot = self.process.slots.get(index)

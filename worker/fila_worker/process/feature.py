@@ -12,7 +12,7 @@ skips features that are not due, so each of them costs an idle turn one comparis
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from fila_worker.core.due_time import AT_ONCE, DueTime
+from fila_worker.core.due_time import AT_ONCE, NEVER, Agenda, DueTime
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command, Reply
@@ -79,6 +79,7 @@ class Features:
         """Of all features. If several have the same kind, the first of them counts."""
         self.timed: list[tuple[DueTime, Callable[[int], int | None]]] = []
         """Called in a turn, each at its time."""
+        self._agenda = Agenda()
         self.beginning: list[Callable[[int], None]] = []
         """Called at the beginning of each turn."""
         self.posted: list[Callable[[Post], bool]] = []
@@ -96,12 +97,30 @@ class Features:
         self.messages = {**feature.messages, **self.messages}
         if kind.turn is not ProcessFeature.turn:
             self.timed.append((feature.timer, feature.turn))
+            feature.timer.enter(self._agenda)
         if kind.begin_turn is not ProcessFeature.begin_turn:
             self.beginning.append(feature.begin_turn)
         if kind.on_post is not ProcessFeature.on_post:
             self.posted.append(feature.on_post)
 
+    def turn(self, now_ms: int) -> None:
+        """Call the features that are due."""
+        if self._agenda.due_ms > now_ms:
+            return
+        for timer, turn in self.timed:
+            if timer.due_ms <= now_ms:
+                timer.due_ms = NEVER
+                timer.by(turn(now_ms))
+        self._agenda.due_ms = min([timer.due_ms for timer, _ in self.timed])
+
+    def next_due(self) -> int:
+        """Return a time before which no feature causes a turn, Unix ms."""
+        due_ms = self._agenda.due_ms
+        if due_ms == IN_PASSING:
+            return min([timer.due_ms for timer, _ in self.timed if timer.due_ms != IN_PASSING], default=NEVER)
+        return due_ms
+
     def call_all(self) -> None:
         """Call each feature in the next turn: the clock was set back, so all due times are in doubt."""
         for timer, _ in self.timed:
-            timer.due_ms = AT_ONCE
+            timer.by(AT_ONCE)

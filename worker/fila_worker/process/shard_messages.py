@@ -51,7 +51,7 @@ class ShardMessages(ProcessFeature):
         stays = isinstance(command, BETWEEN_SHARDS) and command.to_shard in self.process.shards
         if stays or isinstance(command, Park):  # parks are for the other shards here, and for all other workers
             self.between.append(command)
-            self.timer.due_ms = AT_ONCE
+            self.timer.by(AT_ONCE)
         return stays
 
     def turn(self, now_ms: int) -> int | None:

@@ -38,7 +38,7 @@ from fila_worker.core.shard import Shard
 from fila_worker.process.cluster_lists import ClusterLists
 from fila_worker.process.config_copies import ConfigCopies
 from fila_worker.process.failures import ShardFailures
-from fila_worker.process.feature import IN_PASSING, Features, ProcessFeature
+from fila_worker.process.feature import Features, ProcessFeature
 from fila_worker.process.held import HeldForAll
 from fila_worker.process.pauses import GAP_MS, Pauses
 from fila_worker.process.process_metrics import ProcessMetrics
@@ -340,10 +340,7 @@ class ShardProcess:
         """
         if drained and self._pauses.forgiving:
             self._catch_up(now_ms)
-        for timer, turn in self.features.timed:
-            if timer.due_ms <= now_ms:
-                timer.due_ms = NEVER
-                timer.by(turn(now_ms))
+        self.features.turn(now_ms)
         effects: list[Effect] = []
         for slot in self.slots.values():
             if slot.shard is not None:
@@ -415,10 +412,7 @@ class ShardProcess:
 
     def next_due(self, now_ms: int) -> int | None:
         """Return the milliseconds until a turn has something to do without a frame; None: never."""
-        due_ms = NEVER
-        for timer, _ in self.features.timed:
-            if IN_PASSING < timer.due_ms < due_ms:
-                due_ms = timer.due_ms
+        due_ms = self.features.next_due()
         soonest = None if due_ms == NEVER else max(0, due_ms - now_ms)
         for slot in self.slots.values():
             shard = None if slot.pauses else slot.shard

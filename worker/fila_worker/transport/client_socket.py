@@ -6,7 +6,7 @@ wakes an I/O thread on each side, and does not show how much a client has read; 
 
 import errno
 import os
-import selectors
+import select
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -37,13 +37,11 @@ NOT_BODY_BYTES_MAX: Final = HEADER_BYTES + 2 + QUEUE_NAME_BYTES_MAX + len(DEAD_L
 
 _IPC: Final = "ipc://"
 _ANY: Final = frozenset({"0.0.0.0", "::"})
-_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_ELSEWHERE: Final = object()
-"""The data in the selector of descriptors that others have added."""
+_READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
 class _Wire:
-    """One connection's socket. ``events``: those of the selector; ``queued``: it is among those to be read."""
+    """One connection's socket. ``events``: those that are waited for; ``queued``: it is among those to be read."""
 
     __slots__ = ("connection", "events", "kept_bytes", "queued", "reader", "socket", "writer")
 
@@ -70,7 +68,9 @@ class ClientSocket:
         self._host = host
         self._limits = clients.limits
         self._frame_bytes_max = max_payload_bytes + FRAME_BYTES_MAX + ENVELOPE_OVERHEAD_BYTES + NOT_BODY_BYTES_MAX
-        self._selector = selectors.DefaultSelector()
+        self._epoll = select.epoll()
+        self._watched: dict[int, _Wire | socket.socket] = {}
+        """The connections and listening sockets by descriptor. Other descriptors are those that others have added."""
         self._wires: dict[bytes, _Wire] = {}
         self._callers: set[socket.socket] = set()
         """Listening sockets at which a client has called."""
@@ -94,27 +94,27 @@ class ClientSocket:
 
     def watch(self, descriptor: int) -> None:
         """Add a descriptor that wakes the worker while it waits here: one system call covers all descriptors."""
-        self._selector.register(descriptor, _READ, _ELSEWHERE)
+        self._epoll.register(descriptor, _READ)
 
     def watch_no_more(self, descriptor: int) -> None:
         """Remove a descriptor that was added."""
-        self._selector.unregister(descriptor)
+        self._epoll.unregister(descriptor)
 
     def wait(self, timeout_ms: int) -> list[int]:
         """Sleep until something comes. Return the readable watched descriptors; :meth:`receive` reads the rest."""
         elsewhere = []
-        for key, events in self._selector.select(timeout_ms / 1000):
-            wire = key.data
-            if wire is _ELSEWHERE:
-                elsewhere.append(key.fd)
-            elif wire is None:
-                self._callers.add(key.fileobj)  # type: ignore[arg-type]  # a socket was registered
+        for descriptor, events in self._epoll.poll(timeout_ms / 1000):
+            watched = self._watched.get(descriptor)
+            if type(watched) is _Wire:
+                if events != _READ:  # it may be written, or has ended: then both ways find out
+                    self._dirty[watched] = None
+                if events != _WRITE and not watched.queued:
+                    watched.queued = True
+                    self._ready.append(watched)
+            elif watched is None:
+                elsewhere.append(descriptor)
             else:
-                if events & _WRITE:
-                    self._dirty[wire] = None
-                if events & _READ and not wire.queued:
-                    wire.queued = True
-                    self._ready.append(wire)
+                self._callers.add(watched)  # type: ignore[arg-type]  # the others are listening sockets
         return elsewhere
 
     # --- listening ----------------------------------------------------------------------------------------------------
@@ -125,7 +125,8 @@ class ClientSocket:
         self._listening.append(listening)
         listening.listen(256)
         listening.setblocking(False)
-        self._selector.register(listening, _READ)
+        self._epoll.register(listening, _READ)
+        self._watched[listening.fileno()] = listening
         if shown:
             self.endpoints.append(shown)
 
@@ -146,7 +147,8 @@ class ClientSocket:
         prepare(sock)
         wire = _Wire(sock, connection, FrameReader(self._limits.greeting_bytes_max))
         self._wires[connection.name] = wire
-        self._selector.register(sock, _READ, wire)
+        self._epoll.register(sock, _READ)
+        self._watched[sock.fileno()] = wire
         self._dirty[wire] = None
 
     # --- in -----------------------------------------------------------------------------------------------------------
@@ -260,7 +262,7 @@ class ClientSocket:
         events = (_WRITE if unread else 0) | (_READ if unread <= self._limits.unread_paused else 0)
         if events != wire.events:
             wire.events = events
-            self._selector.modify(wire.socket, events, wire)
+            self._epoll.modify(wire.socket, events)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
@@ -286,6 +288,8 @@ class ClientSocket:
         self._forget(wire)
 
     def _close_some(self) -> None:
+        if not self._clients.closing:
+            return
         for connection in self._clients.take_to_close():
             wire = self._wires.get(connection.name)
             if wire is not None:
@@ -302,7 +306,8 @@ class ClientSocket:
         wire.connection.open = False
         with suppress(ValueError):
             self._ready.remove(wire)
-        self._selector.unregister(wire.socket)
+        del self._watched[wire.socket.fileno()]
+        self._epoll.unregister(wire.socket)
         wire.socket.close()
 
     def close(self) -> None:
@@ -311,11 +316,12 @@ class ClientSocket:
         for wire in list(self._wires.values()):
             self._lose(wire)
         self._stop_listening()
-        self._selector.close()
+        self._epoll.close()
 
     def _stop_listening(self) -> None:
         for listening in self._listening:
-            self._selector.unregister(listening)
+            del self._watched[listening.fileno()]
+            self._epoll.unregister(listening)
             listening.close()
         self._listening.clear()
 
@@ -327,7 +333,7 @@ class ClientSocket:
         assert self._kept_bytes == sum(wire.kept_bytes for wire in wires)
         assert all(wire.connection.unread == wire.writer.size_bytes for wire in wires)
         assert all(wire.queued and wire.connection.open for wire in self._ready)
-        assert all(self._selector.get_key(wire.socket).events == wire.events for wire in wires)
+        assert all(self._watched[wire.socket.fileno()] is wire for wire in wires)
         self._clients.check()
 
 

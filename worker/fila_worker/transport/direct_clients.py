@@ -141,7 +141,8 @@ class DirectClients:
         self._trusted_until_ms = 0
         self._retired_ms: int | None = None
         self._swept_ms = 0
-        self._to_close: list[DirectConnection] = []
+        self.closing: list[DirectConnection] = []
+        """The connections that :class:`ClientSocket` has to close."""
         host.last_frame_ms = self._heard
 
     # --- confirmation by the router --------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ class DirectClients:
     def close(self, connection: DirectConnection) -> None:
         """Close a connection. :class:`ClientSocket` closes the descriptor."""
         self.closed(connection)
-        self._to_close.append(connection)
+        self.closing.append(connection)
 
     def closed(self, connection: DirectConnection) -> None:
         """Note that a connection is gone. The answers to its open requests are dropped; its client asks again."""
@@ -247,7 +248,7 @@ class DirectClients:
 
     def take_to_close(self) -> list[DirectConnection]:
         """Return the connections to close, once."""
-        closing, self._to_close = self._to_close, []
+        closing, self.closing = self.closing, []
         return closing
 
     @property
@@ -326,7 +327,7 @@ class DirectClients:
     def _close_after_answer(self, connection: DirectConnection) -> None:
         """Close a connection after an attempt to send the last answer."""
         self._end(connection)
-        self._to_close.append(connection)
+        self.closing.append(connection)
 
     def _refuse(self, connection: DirectConnection, header: bytes, key: bytes, error: FilaError) -> None:
         readable = len(header) == HEADER_BYTES and header[:2] == _HELLO[:2]

@@ -165,7 +165,8 @@ def test_refused_messages_are_counted_by_code_whether_all_of_a_batch_or_some():
     assert isinstance(reply, Enqueued)
     assert len(reply.faults) == 2
     assert metrics_of(shard).rejected == {"PAYLOAD_TOO_LARGE": 2}
-    shard.shard.free_disk_bytes, shard.shard.settings = 0, ShardSettings(min_free_disk_bytes=1)
+    shard.shard.settings = ShardSettings(min_free_disk_bytes=1)
+    shard.shard.free_disk_bytes = 0
     assert refused(shard, Enqueue([good] * 5)) == "OVERLOADED"
     assert metrics_of(shard).rejected == {"PAYLOAD_TOO_LARGE": 2, "OVERLOADED": 5}
     assert report_of(shard).refused == {"OVERLOADED": 1}

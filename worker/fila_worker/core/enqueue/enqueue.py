@@ -54,6 +54,13 @@ if TYPE_CHECKING:
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
 
+_DEFAULT = Enqueue([])
+_USUAL = (
+    _DEFAULT.delay_ms, _DEFAULT.due_ms, _DEFAULT.lease_ms, _DEFAULT.throttle_keys, _DEFAULT.cost_milli, _DEFAULT.ttl_ms,
+    _DEFAULT.dedup_id, _DEFAULT.dedup_window_ms, _DEFAULT.max_attempts, _DEFAULT.dedup_last, _DEFAULT.batch,
+)  # fmt: skip
+"""What a usual message has in the columns that may concern some rule: the defaults."""
+
 RECORD_BYTES = FIXED_BYTES + ENTRY_BYTES
 """The memory of a plain record beside its envelope."""
 from_bytes = int.from_bytes
@@ -66,6 +73,45 @@ LANE_COST = 6
 
 def enqueue(state: "State", call: "ClientCall", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. An invalid message gets a fault and no id. The others are stored."""
+    queue = state.queues.get(call.queue)
+    if queue is not None and queue.usual and _concerns_nothing(state, queue, command):
+        return _take_in_usual(state, call, queue, command)
+    return _enqueue_unusual(state, call, command)
+
+
+def _concerns_nothing(state: "State", queue: "Queue", command: Enqueue) -> bool:
+    """Return whether usual messages for a usual queue meet no rule, so that they only have to be stored."""
+    own = (
+        command.delay_ms, command.due_ms, command.lease_ms, command.throttle_keys, command.cost_milli, command.ttl_ms,
+        command.dedup_id, command.dedup_window_ms, command.max_attempts, command.dedup_last, command.batch,
+    )  # fmt: skip
+    return (
+        own == _USUAL
+        and not state.jobs.open
+        and not state.disk_is_full
+        and queue.refused is None
+        and 0 < len(command.envelopes) <= state.settings.limits.enqueue_step_messages
+        and ((command.priority == 0 and command.weight == 0) or _is_within_bounds(state, queue, command))
+        and not (state.has_queue_limits and not quotas.has_room_for_all(state, queue, command))
+    )
+
+
+def _take_in_usual(state: "State", call: "ClientCall", queue: "Queue", command: Enqueue) -> Enqueued:
+    """Store usual messages of a usual queue."""
+    if command.after is not None:
+        state.part(Sequences).go_on(call, command.after)
+    counters, lanes, now_ms = state.counters, queue.lanes, call.now_ms
+    high, first, count = id_high(state, now_ms), counters.sequence + 1, len(command.envelopes)
+    faults = _accept(state, queue, command, repeat((), count), counters, high, now_ms)
+    if faults:
+        _note_visit(state, call, queue, faults, count, now_ms)
+    state.jobs.left -= MESSAGE_COST * count + LANE_COST * (queue.lanes - lanes)
+    if queue.demands:
+        state.mark_runnable(queue)
+    return Enqueued(high, VARIANT | first, counters.sequence + 1 - first, faults)
+
+
+def _enqueue_unusual(state: "State", call: "ClientCall", command: Enqueue) -> "Enqueued | Work | None":
     queue = known_queue(state, call.queue)
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
         raise InvalidFrameError(
@@ -429,10 +475,17 @@ def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
     """Return whether all of these plain messages are due at once, meet no limit, and are within bounds."""
     if command.cost_milli != COST_MILLI_DEFAULT or queue.options.default_ttl_ms:
         return False
+    if not _is_within_bounds(state, queue, command):
+        return False
+    return not state.has_queue_limits or quotas.has_room_for_all(state, queue, command)
+
+
+def _is_within_bounds(state: "State", queue: "Queue", command: Enqueue) -> bool:
+    """Return whether weights and priorities are within their bounds. If so, remember the priorities."""
     if not (_within(command.weight, -WEIGHT_MAX, WEIGHT_MAX) and _within(command.priority, PRIORITY_MIN, PRIORITY_MAX)):
         return False
     _note_priorities(state, queue, command.priority)
-    return not state.has_queue_limits or quotas.has_room_for_all(state, queue, command)
+    return True
 
 
 def _within(column: IntColumn, least: int, most: int) -> bool:

@@ -161,3 +161,4 @@ def bind_dead_letters(queue: Queue, dead_letters: Queue) -> None:
     """Send the dead letters of ``queue`` to ``dead_letters``."""
     queue.dead_letters = dead_letters
     dead_letters.source = queue
+    dead_letters.judge()

@@ -43,6 +43,7 @@ def remove(state: "State", queue: "Queue", *, idle: bool = False) -> None:
         if doomed.hooks is not None:
             doomed.hooks.hooks.close()
             doomed.hooks = None
+        doomed.judge()
         state.runnable.pop(doomed.id, None)
         state.queues.leave(doomed)
         state.jobs.start_own(clear(state, doomed))

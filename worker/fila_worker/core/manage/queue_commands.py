@@ -104,6 +104,7 @@ def make_queue(state: "State", name: str, options: QueueOptions, now_ms: int, te
     hooks = compiled(state, name, options)
     queue = add_queue(state, name, options, now_ms)
     queue.hooks = hooks
+    queue.judge()
     settle_dead_letters(state, queue)
     _start_idling(state, queue, now_ms)
     state.notes.append(QueueCreated(name, state.index, template))
@@ -137,6 +138,7 @@ def update_queue(state: "State", call: "ClientCall", command: UpdateQueue) -> "D
     if queue.hooks is not None and hooks is not queue.hooks:
         queue.hooks.hooks.close()
     queue.options, queue.hooks = options, hooks
+    queue.judge()
     settle_dead_letters(state, queue)
     state.define_queue(queue)
     if "idle_expiry_ms" in given:

@@ -343,7 +343,7 @@ class LeaseBook:
         """Add an entry to ``due`` for a lease whose expiry came closer."""
         expires_ms = lease.next_expiry()
         heappush(self.due, (expires_ms, lease.id))
-        self.expiry.due_ms = min(self.expiry.due_ms, expires_ms)
+        self.expiry.by(expires_ms)
 
     def pop_expired(self, now_ms: int) -> Lease | None:
         """Return a lease with expired members; None: no lease has any."""

@@ -182,7 +182,7 @@ class Ledger:
         self._next_entry += 1
         self._counts_written += len(self.changed)
         if (self.changed or self.changed_queues) and self.fold_due:
-            self.timer.due_ms = AT_ONCE
+            self.timer.by(AT_ONCE)
         self.changed.clear()
         self.changed_queues.clear()
 

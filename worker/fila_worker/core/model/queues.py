@@ -30,6 +30,9 @@ USED_SAVE_MS: Final = 1000
 DEMANDS_SURVEYED: Final = 64
 """The demands that are read to estimate how many messages are wanted."""
 
+NAMESPACE_MARK: Final = "/"
+"""In a queue's name: the limits of a namespace may concern it."""
+
 AT_MOST_ONCE: Final = "at_most_once"
 DISCARD: Final = "discard"
 OWN: Final = "dlq"
@@ -126,6 +129,7 @@ class Queue:
         "subscribers",
         "unanswered",
         "used_ms",
+        "usual",
         "warm",
     )  # fmt: skip
 
@@ -156,9 +160,7 @@ class Queue:
         """Whether it collects dead letters of other queues."""
         self.served = self.served_ms = 0
         """The number of messages that its consumers took last, and when they last asked."""
-        self.meter = Meter()
-        self.delivery_rate = DeliveryRate()
-        """The rate of its deliveries."""
+        self.meter, self.delivery_rate = Meter(), DeliveryRate()
         self.unanswered = 0
         """The number of throttles for which the bank was asked for this queue and has not answered."""
         self.priorities: set[int] | None = {0}
@@ -182,11 +184,19 @@ class Queue:
         self.enqueued = self.delivered = self.acked = self.nacked = self.expired = self.dead_lettered = 0
         self.refused: RefusedLine | None = None
         """The line of senders that it refused because it was full, if there are any."""
+        self.judge()
 
     @property
     def is_dead_letter(self) -> bool:
         """Whether this is the dead letter queue of another."""
         return self.source is not None
+
+    def judge(self) -> None:
+        """Note whether nothing about the queue concerns an enqueue of usual messages (``usual``). Call it after a change of
+        the options, the hooks, ``gone`` or ``source``."""
+        hooked = self.hooks is not None and self.hooks.hooks.has_on_enqueue
+        timed = self.options.default_ttl_ms or self.options.idle_expiry_ms is not None
+        self.usual = not (hooked or timed or self.gone or self.source is not None or NAMESPACE_MARK in self.name)
 
     @property
     def open(self) -> bool:

@@ -92,8 +92,9 @@ class State:
             limit is not None for limit in (settings.max_queue_messages, settings.max_queue_bytes, settings.max_key_messages)
         )
         """Whether the messages or bytes of a queue or a key are limited."""
-        self.free_disk_bytes: int | None = None
-        """As measured by the owner of the shard; None: not measured."""
+        self.disk_is_full = False
+        """Whether the disk has less room than must stay free."""
+        self.free_disk_bytes = None
         self.behind = False
         """Whether earlier frames may be unread, because the shard's owner was away. No lease ends meanwhile."""
         self.queues = QueueTable()
@@ -134,9 +135,14 @@ class State:
         raise NotImplementedError
 
     @property
-    def disk_is_full(self) -> bool:
-        """Whether the disk has less room than must stay free."""
-        return self.free_disk_bytes is not None and self.free_disk_bytes < self.settings.min_free_disk_bytes
+    def free_disk_bytes(self) -> int | None:
+        """As measured by the owner of the shard; None: not measured."""
+        return self._free_disk_bytes
+
+    @free_disk_bytes.setter
+    def free_disk_bytes(self, size_bytes: int | None) -> None:
+        self._free_disk_bytes = size_bytes
+        self.disk_is_full = size_bytes is not None and size_bytes < self.settings.min_free_disk_bytes
 
     def settle_writes(self) -> None:
         """Commit the writes so far, so that reads see them."""
@@ -329,7 +335,7 @@ class State:
         """Note that a queue may have messages to deliver."""
         if queue.demands and queue.open and len(queue.ring):
             self.runnable[queue.id] = queue
-            self.delivery.due_ms = AT_ONCE
+            self.delivery.by(AT_ONCE)
 
     def end_members(self, queue: Queue, tokens: Iterable[bytes], outcome: MemberOutcome) -> None:
         """Count messages of a queue that are done in their batches, which have these tokens."""

@@ -239,7 +239,7 @@ class TokenClient:
     def _unsettled(self, throttle: LaneTokens) -> None:
         """Settle a throttle at the end of the turn."""
         self._changed[throttle] = None
-        self.bank.due_ms = AT_ONCE
+        self.bank.by(AT_ONCE)
 
     def _follow_later(self, keys: "Iterable[str | None]") -> None:
         """Visit the throttles of keys with a change later. None: all throttles."""

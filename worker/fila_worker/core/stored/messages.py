@@ -102,6 +102,7 @@ def _recover_queues(state: "State", now_ms: int) -> Steps:
         state.queues.enter(queue)
         queue.used_ms = max(queue.used_ms, min(now_ms, queue.used_ms + USED_SAVE_MS))
         queue.hooks = _recompiled(state, queue)
+        queue.judge()
         yield  # hooks take half a millisecond to compile
     state.queues.last_id = int.from_bytes(state.store.get(LAST_QUEUE_ID, state.store.families.state) or b"", "big")
     state.counters.earlier = stored_generations(state.store)
