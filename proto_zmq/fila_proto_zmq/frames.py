@@ -38,6 +38,9 @@ ERROR: Final = 2
 _MAGIC: Final = b"FC"
 _LAYOUT: Final = Struct(">2sBBHIQ")
 HEADER_BYTES: Final = _LAYOUT.size
+EPOCH_AT: Final = 6
+REQUEST_AT: Final = 10
+"""Where the epoch and the request id begin. All before the latter is the same in each request of a kind to a shard."""
 
 
 class Header(NamedTuple):

@@ -64,9 +64,10 @@ class FrameWriter:
         """How much of the first was sent."""
         self.size_bytes = 0
 
-    def send(self, socket: Sends, frames: Iterable[Sequence[bytes]]) -> None:
+    def send(self, socket: Sends, frames: Sequence[Sequence[bytes]]) -> None:
         """Send what is left of earlier frames, then these, as far as ``socket`` takes it. Raises the socket's errors."""
-        self._add(frames)
+        if frames:
+            self._add(frames)
         unsent = self._unsent
         try:
             while unsent:

@@ -61,7 +61,7 @@ def test_work_in_passing_is_looked_at_in_each_turn_and_causes_none() -> None:
     calls: list[str] = []
     feature = Counted("one", calls, IN_PASSING)
     host = ShardProcess([], 1, NOW_MS, features=[feature])
-    feature.timer.due_ms = IN_PASSING
+    feature.timer.by(IN_PASSING)
     for _ in range(3):
         assert host.next_due(NOW_MS) is None
         host.turn(NOW_MS)

@@ -1,11 +1,15 @@
 """The effects of a turn: frames that leave the process only after the batch that they depend on is committed."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from fila_proto_zmq.codec import encode_command, encode_delivery, encode_error, encode_reply
-from fila_proto_zmq.commands import Command, Delivered, Reply
+from fila_proto_zmq.codec import encode_body, encode_command, encode_delivery, encode_error, encode_reply
+from fila_proto_zmq.commands import Command, Delivered, Enqueue, Reply
 from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.frames import REPLY, REQUEST_AT, pack_header
+
+STORED: Final = pack_header(Enqueue.opcode, flags=REPLY)[:REQUEST_AT]
+"""The header of a reply to an enqueue, up to the request."""
 
 ANY_LINK: Final = -1
 """For what did not come by the link to a router."""
@@ -43,6 +47,28 @@ class Answer:
 
 
 @dataclass(slots=True)
+class DirectReply:
+    """The reply to a usual enqueue, which came on a client's connection, ``way``, and goes back there. None: not carried out
+    yet."""
+
+    way: Any
+    request: bytes
+    """The header of the request."""
+    key: bytes
+    reply: Reply | None = None
+
+    @property
+    def client(self) -> bytes:
+        """The client to send it to."""
+        client: bytes = self.way.client
+        return client
+
+    def frames(self) -> list[bytes]:
+        """Return header, routing key and body."""
+        return [STORED + self.request[REQUEST_AT:], self.key, encode_body(self.reply)]
+
+
+@dataclass(slots=True)
 class Push:
     """Leased messages for a subscription. ``link``: the one of its last heartbeat."""
 
@@ -72,7 +98,7 @@ class Post:
         return encode_command(self.command, 0)
 
 
-Effect = Answer | Push | Post
+Effect = Answer | DirectReply | Push | Post
 
 
 def answer(call: ClientCall, command: Command | type[Command], reply: Reply | FilaError) -> Answer:

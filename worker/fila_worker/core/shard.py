@@ -47,7 +47,7 @@ from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
 from fila_worker.core.due_time import AT_ONCE, NEVER, Agenda
 from fila_worker.core.effects import Answer, ClientCall, Effect
-from fila_worker.core.enqueue.enqueue import Enqueues
+from fila_worker.core.enqueue.enqueue import Enqueues, enqueue_usual
 from fila_worker.core.explain.explain import Explanations
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.inspect.backlog import Backlog
@@ -166,6 +166,18 @@ class Shard(State):
             raise  # not a refusal: the turn's changes may not be on disk
         except FilaError as error:
             self.conclude(call, command, error)
+
+    def take_in_usual(self, call: ClientCall, command: Enqueue) -> Enqueued | None:
+        """Carry out a usual enqueue, and return its reply; None: it is not usual, and nothing is done.
+
+        The caller sends the reply with the effects of this turn.
+        """
+        reply = enqueue_usual(self, call, command)
+        if reply is not None:
+            self.consumers.touch(call.client, call.now_ms)
+            if reply.faults:
+                meter.note_faults(self.queues.get(call.queue), reply)
+        return reply
 
     def queue_by_template(self, name: str, now_ms: int) -> Queue:
         """Make and return a missing queue. Raise :class:`QueueNotFoundError` if its name matches no template."""

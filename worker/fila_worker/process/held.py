@@ -60,9 +60,11 @@ class HeldEffects:
         """Return whether some wait for so long that clients can't be expected to have acted by them in time."""
         return bool(self._entries) and now_ms - self._entries[0].since_ms > LOG_SLOW_MS
 
-    def clear(self) -> None:
-        """Drop all: the shard has failed, and the router answers for it."""
+    def clear(self) -> list[Effect]:
+        """Drop all, because the shard has failed, and return it."""
+        dropped = [effect for entry in self._entries for effect in entry.effects]
         self._entries.clear()
+        return dropped
 
 
 class HeldForAll:

@@ -11,17 +11,18 @@ There are no sockets and no clock here, so a test, or an application that embeds
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from fila_admission.refusals import moved, too_busy, unavailable
 from fila_admission.requests import OF_WORKERS
 from fila_proto_zmq import outages
-from fila_proto_zmq.codec import decode_command
+from fila_proto_zmq.codec import decode_body, decode_command
 from fila_proto_zmq.commands import (
     BeginBackup,
     Command,
     CutBackup,
     Done,
+    Enqueue,
     Explain,
     KeepBackup,
     PrepareShard,
@@ -30,9 +31,9 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import Event, ShardOpened
-from fila_proto_zmq.frames import check_version, epoch_tag, unpack_header
+from fila_proto_zmq.frames import REQUEST_AT, check_version, epoch_tag, unpack_header
 from fila_worker.core.due_time import NEVER
-from fila_worker.core.effects import ANY_LINK, Answer, ClientCall, Effect, Post, answer
+from fila_worker.core.effects import ANY_LINK, Answer, ClientCall, DirectReply, Effect, Post, answer
 from fila_worker.core.explain.explain import explain_without_log
 from fila_worker.core.shard import Shard
 from fila_worker.process.cluster_lists import ClusterLists
@@ -95,6 +96,8 @@ class ShardProcess:
         """Whether no router of another host is reached. The loop sets it."""
         self.failed: list[int] = []
         """Shards whose memory was dropped. The owner answers their direct requests, and clears the list."""
+        self.unanswered: list[tuple[int, DirectReply]] = []
+        """Replies to usual enqueues that were dropped with the memory of a shard. The owner answers these requests, too."""
         self.dropped = False
         """Whether a shard's memory was dropped; the owner frees the memory and resets this."""
         self.recovered = False
@@ -149,16 +152,48 @@ class ShardProcess:
         try:
             if slot.outage is not None:
                 raise outages.unavailable(slot.outage)
-            if (
-                slot.leaving
-                or slot.fence > max(self._taken)
-                or slot.shard is None
-                or header.epoch != epoch_tag(slot.shard.epoch)
-            ):
+            if not self.is_open_to(slot, header.epoch):
                 raise moved(slot.index)
             self._apply(slot, call, decode_command(header, body), frame)
         except FilaError as error:
             self.held.at_once.append(Answer(call, header.opcode, error))
+
+    def is_open_to(self, slot: Slot, epoch: int) -> bool:
+        """Return whether a client's direct requests that name an epoch of a shard may be carried out."""
+        return not (
+            slot.leaving or slot.fence > max(self._taken) or slot.shard is None or epoch != epoch_tag(slot.shard.epoch)
+        )
+
+    def take_in_usual(self, slot: Slot, shard: Shard, way: Any, queue: str, frame: Frame, now_ms: int) -> bool:
+        """Carry out a usual enqueue that came on a client's connection, ``way``, and that :meth:`accept_direct` would accept
+        for this opening of the shard. Return False, and do nothing, unless it is one.
+
+        Its reply is a :class:`DirectReply`: nothing else has to know that the request is open. So it must leave with this
+        turn, and while the log has something to confirm, requests take the general way, which counts the open ones.
+        """
+        if slot.shard is not shard or slot.leaving or slot.watches_log or self._suspects.files:
+            return False
+        client, header, key, body = frame
+        try:
+            command = decode_body(Enqueue, body)
+        except InvalidFrameError:
+            return False
+        call = ClientCall(client, int.from_bytes(header[REQUEST_AT:], "big"), queue, now_ms, ANY_LINK)
+        answer = DirectReply(way, header, key)
+        slot.frames.append(frame)
+        slot.answers.append(answer)
+        try:
+            answer.reply = shard.take_in_usual(call, command)
+        except Exception as error:
+            if not isinstance(error, FilaError) or isinstance(error, StorageError):
+                slot.frames[:] = [frame]  # this command is to blame
+                self.failures.fail(slot, error, now_ms)
+                return True
+        if answer.reply is None:  # with an error, too: the general way finds the same
+            slot.frames.pop()
+            slot.answers.pop()
+            return False
+        return True
 
     def _carry_out(self, call: ClientCall, command: Command, frame: Frame) -> None:
         kind = type(command)
@@ -265,15 +300,20 @@ class ShardProcess:
         self.shards.pop(slot.index, None)
         self.offers += 1
         slot.fence = self.offers
-        self.failed.append(slot.index)
+        self._note_failed(slot)
         self.dropped = True
 
     def remove(self, slot: Slot) -> None:
         """Remove a shard that was closed for good. The caller increases ``offers`` once the store is free."""
         self.slots.remove(slot)
         del self.shards[slot.index]
-        self.failed.append(slot.index)
+        self._note_failed(slot)
         self.dropped = True
+
+    def _note_failed(self, slot: Slot) -> None:
+        self.failed.append(slot.index)
+        self.unanswered += [(slot.index, reply) for reply in slot.unanswered]
+        slot.unanswered.clear()
 
     def add_link(self) -> None:
         """Note that there is one router more."""

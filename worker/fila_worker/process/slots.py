@@ -12,7 +12,7 @@ from fila_proto_zmq.commands import HostCopy, ShardOutage
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError, StorageError
 from fila_proto_zmq.names import check_queue_name, shard_of
 from fila_proto_zmq.outages import OPENING, QUARANTINED, WAITING
-from fila_worker.core.effects import Effect
+from fila_worker.core.effects import DirectReply, Effect
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.recovery import recover_in_steps
 from fila_worker.core.settings import ShardSettings
@@ -82,6 +82,8 @@ class Slot:
         """The frames carried out since the last commit."""
         self.answers: list[Effect] = []
         """Answers of the process for this shard. They are sent with the effects of the shard's next commit."""
+        self.unanswered: list[DirectReply] = []
+        """Those of them, and of the held effects, that were dropped with the shard's memory. The process answers them."""
         self.held = HeldEffects()
         self.watches_log = True
         """Whether to look at the log in each turn. False: at the end of the last turn all was confirmed, nothing held."""
@@ -237,8 +239,9 @@ class Slot:
         self.shard = self._recovery = self._recovered = None
         self.since_ms = 0
         self.frames.clear()
+        dropped = [*self.held.clear(), *self.answers]
+        self.unanswered += [effect for effect in dropped if isinstance(effect, DirectReply)]
         self.answers.clear()
-        self.held.clear()
 
     def forgive(self) -> None:
         """Clear the failures, because a command was to blame."""

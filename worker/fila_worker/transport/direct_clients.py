@@ -11,7 +11,7 @@ before it takes frames from clients.
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,15 +22,16 @@ from fila_admission.limits import TRUST_MS, RoomLimits
 from fila_admission.refusals import interrupted, overloaded, too_busy
 from fila_admission.requests import OF_A_QUEUE
 from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
-from fila_proto_zmq.commands import WORKER_BANNER, ApiKey, Hello, PutKeys, Subscribe, Welcome, WorkerBanner
+from fila_proto_zmq.commands import WORKER_BANNER, ApiKey, Enqueue, Hello, PutKeys, Subscribe, Welcome, WorkerBanner
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnauthenticatedError, UnsupportedVersionError
-from fila_proto_zmq.frames import HEADER_BYTES, VERSIONS, pack_header, unpack_header
+from fila_proto_zmq.frames import EPOCH_AT, HEADER_BYTES, REQUEST_AT, VERSIONS, pack_header, unpack_header
 from fila_proto_zmq.ids import SESSION_BYTES, client_name, client_of
 from fila_proto_zmq.version import VERSION
-from fila_worker.core.effects import Answer, Push
+from fila_worker.core.effects import Answer, DirectReply, Push
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Effect
+    from fila_worker.core.shard import Shard
     from fila_worker.process.shard_process import ShardProcess
     from fila_worker.process.slots import Frame, Slot
 
@@ -86,6 +87,18 @@ DOOR_BYTES: Final = 16
 _HELLO: Final = pack_header(Hello.opcode)[:6]
 
 
+ROUTES_MAX: Final = 64
+"""Routes that are kept for one connection. With more, all are found again."""
+
+
+class Route(NamedTuple):
+    """Where the usual enqueues for a queue go: found once, with a general request, for an opening of the queue's shard."""
+
+    queue: str
+    slot: "Slot"
+    shard: "Shard"
+
+
 @dataclass(slots=True, eq=False)
 class DirectConnection:
     """A connection of a client. ``client``: its identity once it has greeted.
@@ -100,6 +113,8 @@ class DirectConnection:
     client: bytes = b""
     key: Key | None = None
     """Its API key, if the cluster has authentication."""
+    routes: dict[bytes, Route] = field(default_factory=dict)
+    """The routes of enqueues, by the header up to the request, and the routing key."""
     pushing: set[int] = field(default_factory=set)
     outgoing: list[list[bytes]] = field(default_factory=list)
     unread: int = 0
@@ -138,6 +153,8 @@ class DirectClients:
         self.audit = Audit(limits.acts_max)
         """Administrative acts that came here."""
         self._made = 0
+        self._latest: DirectConnection | None = None
+        """Whose frame came last."""
         self._trusted_until_ms = 0
         self._retired_ms: int | None = None
         self._swept_ms = 0
@@ -164,6 +181,8 @@ class DirectClients:
         if self._keys is not None:
             latest = max(each.stored for each in self._keys_of.values())
             shared = [(link, put.keys) for link, put in self._keys_of.items() if put.stored == latest]
+            for connection in self.connections.values():
+                connection.routes.clear()
             self._keys.replace(_joined([*shared, *((link, put.own) for link, put in self._keys_of.items())]))
             self._knows_keys = True
 
@@ -262,8 +281,15 @@ class DirectClients:
         """Process one frame: the process carries it out, or it is refused. Invalid frames close the connection."""
         self.frames += 1
         connection.heard_ms = now_ms
-        self.connections[connection.name] = self.connections.pop(connection.name)  # the idlest stays in front
+        if connection is not self._latest:
+            self._latest = connection
+            self.connections[connection.name] = self.connections.pop(connection.name)  # the idlest stays in front
         client = connection.client
+        route = connection.routes.get(header[:REQUEST_AT] + key)
+        if route is not None and (connection.key is None or not connection.key.end_in_time(now_ms)):
+            queue, slot, shard = route
+            if self._host.take_in_usual(slot, shard, connection, queue, [client, header, key, body], now_ms):
+                return
         if not client or header[:6] == _HELLO:
             self._greet(connection, header, body, now_ms)
             return
@@ -287,7 +313,16 @@ class DirectClients:
             self.audit.read(client, header, body)
         if header[3] == Subscribe.opcode:
             connection.pushing.add(slot.index)
+        elif header[3] == Enqueue.opcode:
+            self._learn_route(connection, header[:REQUEST_AT] + key, queue, slot)
         self._host.accept_direct([client, header, key, body], queue, slot, now_ms)
+
+    def _learn_route(self, connection: DirectConnection, head: bytes, queue: str, slot: "Slot") -> None:
+        """Keep the way of later enqueues of this kind, if they may be carried out as things are."""
+        if slot.shard is not None and self._host.is_open_to(slot, int.from_bytes(head[EPOCH_AT:REQUEST_AT], "big")):
+            if len(connection.routes) >= ROUTES_MAX:
+                connection.routes.clear()
+            connection.routes[head] = Route(queue, slot, slot.shard)
 
     def _admit(self, connection: DirectConnection, slot: "Slot", header: bytes, key: bytes, body: Any, now_ms: int) -> bool:
         """Note a request that is about to be carried out; False: it is already open on this connection."""
@@ -321,6 +356,7 @@ class DirectClients:
             if earlier is not None:
                 self.close(earlier)
         connection.client, connection.key = client, api_key
+        connection.routes.clear()
         self._by_client[client] = connection
         connection.outgoing.append(encode_reply(Hello.opcode, int.from_bytes(header[10:], "big"), self._welcome))
 
@@ -363,6 +399,8 @@ class DirectClients:
 
         An answer whose connection is gone is dropped: the client asks again, on another connection.
         """
+        if type(effect) is DirectReply:
+            return self._send_reply(effect)
         client = effect.client
         connection = self._by_client.get(client)
         if isinstance(effect, Answer):
@@ -381,19 +419,33 @@ class DirectClients:
         connection.outgoing.append(effect.frames())
         return connection
 
+    def _send_reply(self, effect: DirectReply) -> DirectConnection:
+        connection: DirectConnection = effect.way
+        if not connection.open:
+            return _NOWHERE
+        self.frames += 1
+        if connection.key is not None and connection.key.ended:
+            self._refuse(connection, effect.request, effect.key, _key_ended(connection.key))
+        else:
+            connection.outgoing.append(effect.frames())
+        return connection
+
     def _withhold(self, connection: DirectConnection, effect: "Answer | Push") -> DirectConnection:
         """Send a refusal instead of an answer, and nothing instead of a push: the client's API key is not valid any more."""
         assert connection.key is not None
         if isinstance(effect, Answer):
-            refusal = UnauthenticatedError(
-                f"the API key {connection.key.name!r} has ended: ask an administrator for another one"
-            )
+            refusal = _key_ended(connection.key)
             connection.outgoing.append(encode_error(effect.opcode, effect.call.request, refusal, effect.call.queue))
         return connection
 
     def interrupt(self, shards: "frozenset[int]") -> list[DirectConnection]:
         """Answer the open requests for shards that have failed. Return the connections that have something to send."""
         changed = []
+        dropped, self._host.unanswered = self._host.unanswered, []
+        for shard, reply in dropped:
+            if reply.way.open:
+                self._refuse(reply.way, reply.request, reply.key, interrupted(shard))
+                changed.append(reply.way)
         for client, header, key, shard, *_ in self._in_flight.take(shards):
             connection, error = self._by_client.get(client), interrupted(shard)
             self._end_act(client, header, error.code)
@@ -432,6 +484,10 @@ class DirectClients:
                 self.close(connection)
         for key in self._keys or ():
             key.end_in_time(now_ms)
+
+
+def _key_ended(key: Key) -> UnauthenticatedError:
+    return UnauthenticatedError(f"the API key {key.name!r} has ended: ask an administrator for another one")
 
 
 _NOWHERE: Final = DirectConnection(b"", 0, open=False)

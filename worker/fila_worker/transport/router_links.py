@@ -14,7 +14,7 @@ import psutil
 
 from fila_proto_zmq.commands import BankLease, ChangesConfig, Park, Pulse, Tokens
 from fila_proto_zmq.errors import FilaError
-from fila_worker.core.effects import ANY_LINK, Answer, Effect, Post
+from fila_worker.core.effects import ANY_LINK, Answer, DirectReply, Effect, Post
 from fila_worker.log.leadership import Proof
 from fila_worker.process.config_copies import CONFIG_OWNER
 from fila_worker.process.shard_process import ShardProcess
@@ -243,6 +243,8 @@ class RouterLinks:
             if isinstance(effect.command, Tokens):
                 return [] if self._bank is None else [self._bank]
             return self.all if isinstance(effect.command, Park) else [self._primary(now_ms)]
+        if isinstance(effect, DirectReply):
+            return []  # its client is not at a router
         number = effect.call.link if isinstance(effect, Answer) else effect.link
         return self.all if number == ANY_LINK else [self.all[number]]
 

@@ -129,6 +129,11 @@ def enqueue(count: int = 1) -> Enqueue:
     return Enqueue([ENVELOPE] * count)
 
 
+def delayed() -> Enqueue:
+    """An enqueue that is not usual, so that it counts as open until its turn ends."""
+    return Enqueue([ENVELOPE], delay_ms=60_000)
+
+
 def read(frame: list[bytes]) -> Got:
     header = unpack_header(frame[0])
     if header.opcode == WORKER_BANNER:

@@ -62,7 +62,7 @@ from fila_worker.transport.direct_clients import (
     limits_here,
 )
 from tests.support.shard.shard_process import NAMES
-from tests.unit.worker.transport.socket_peers import DOOR, OTHER, QUEUE, SECRET, Got, SocketPeers, enqueue
+from tests.unit.worker.transport.socket_peers import DOOR, OTHER, QUEUE, SECRET, Got, SocketPeers, delayed, enqueue
 
 
 @pytest.fixture
@@ -364,12 +364,12 @@ def refused_after(peers: SocketPeers, command: Command, count: int) -> FilaError
 @pytest.mark.parametrize(
     ("limits", "command", "count"),
     [
-        (ClientSocketLimits(calls_max=4), enqueue(), 2),
+        (ClientSocketLimits(calls_max=4), delayed(), 2),
         (ClientSocketLimits(relieving_calls_max=4), Heartbeat(), 2),
         (ClientSocketLimits(waits_max=4), Receive(1, 60_000), 2),
         (ClientSocketLimits(client_waits_max=3), Receive(1, 60_000), 3),
         (ClientSocketLimits(client_pages_max=2), Browse(1), 2),
-        (ClientSocketLimits(in_flight_bytes_max=1200), enqueue(), 4),
+        (ClientSocketLimits(in_flight_bytes_max=1200), delayed(), 4),
     ],
     ids=["calls", "relief", "waits", "waits of a client", "pages of a client", "bytes"],
 )
@@ -385,7 +385,7 @@ def test_each_room_is_bounded(limits: ClientSocketLimits, command: Command, coun
 def test_a_full_room_has_room_for_another_client_and_after_the_turn() -> None:
     peers = SocketPeers(ClientSocketLimits(calls_max=4))
     peers.create()
-    refused_after(peers, enqueue(), 2)
+    refused_after(peers, delayed(), 2)
     assert isinstance(peers.ask(peers.connect(OTHER), enqueue()), Enqueued)
     assert isinstance(peers.ask(peers.connect(), enqueue()), Enqueued)
 

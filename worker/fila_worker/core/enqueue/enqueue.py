@@ -73,14 +73,20 @@ LANE_COST = 6
 
 def enqueue(state: "State", call: "ClientCall", command: Enqueue) -> "Enqueued | Work | None":
     """Store a batch of messages. An invalid message gets a fault and no id. The others are stored."""
+    return enqueue_usual(state, call, command) or _enqueue_unusual(state, call, command)
+
+
+def enqueue_usual(state: "State", call: "ClientCall", command: Enqueue) -> Enqueued | None:
+    """Store a batch of usual messages in a usual queue. None: something may concern them, so :func:`enqueue` has to look."""
     queue = state.queues.get(call.queue)
     if queue is not None and queue.usual and _concerns_nothing(state, queue, command):
         return _take_in_usual(state, call, queue, command)
-    return _enqueue_unusual(state, call, command)
+    return None
 
 
 def _concerns_nothing(state: "State", queue: "Queue", command: Enqueue) -> bool:
     """Return whether usual messages for a usual queue meet no rule, so that they only have to be stored."""
+    count = len(command.envelopes)
     own = (
         command.delay_ms, command.due_ms, command.lease_ms, command.throttle_keys, command.cost_milli, command.ttl_ms,
         command.dedup_id, command.dedup_window_ms, command.max_attempts, command.dedup_last, command.batch,
@@ -90,7 +96,8 @@ def _concerns_nothing(state: "State", queue: "Queue", command: Enqueue) -> bool:
         and not state.jobs.open
         and not state.disk_is_full
         and queue.refused is None
-        and 0 < len(command.envelopes) <= state.settings.limits.enqueue_step_messages
+        and 0 < count <= state.settings.limits.enqueue_step_messages
+        and (type(command.fairness_key) is str or len(command.fairness_key) == count)
         and ((command.priority == 0 and command.weight == 0) or _is_within_bounds(state, queue, command))
         and not (state.has_queue_limits and not quotas.has_room_for_all(state, queue, command))
     )
@@ -482,15 +489,19 @@ def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
 
 def _is_within_bounds(state: "State", queue: "Queue", command: Enqueue) -> bool:
     """Return whether weights and priorities are within their bounds. If so, remember the priorities."""
-    if not (_within(command.weight, -WEIGHT_MAX, WEIGHT_MAX) and _within(command.priority, PRIORITY_MIN, PRIORITY_MAX)):
+    count = len(command.envelopes)
+    if not (
+        _within(command.weight, -WEIGHT_MAX, WEIGHT_MAX, count)
+        and _within(command.priority, PRIORITY_MIN, PRIORITY_MAX, count)
+    ):
         return False
     _note_priorities(state, queue, command.priority)
     return True
 
 
-def _within(column: IntColumn, least: int, most: int) -> bool:
+def _within(column: IntColumn, least: int, most: int, count: int) -> bool:
     if isinstance(column, list):
-        return not column or (min(column) >= least and max(column) <= most)
+        return len(column) == count and (not column or (min(column) >= least and max(column) <= most))
     return least <= column <= most
 
 
