@@ -66,9 +66,20 @@ class FrameWriter:
 
     def send(self, socket: Sends, frames: Sequence[Sequence[bytes]]) -> None:
         """Send what is left of earlier frames, then these, as far as ``socket`` takes it. Raises the socket's errors."""
+        unsent = self._unsent
+        if len(frames) == 1 and not unsent and len(frames[0][2]) < BLOCK_BYTES:  # as a rule
+            header, key, body = frames[0]
+            data = b"".join((pack_lengths(key, body), header, key, body))
+            try:
+                count = socket.send(data)
+            except BlockingIOError:
+                count = 0
+            if count < len(data):
+                self._append(data)
+                self._took(count)
+            return
         if frames:
             self._add(frames)
-        unsent = self._unsent
         try:
             while unsent:
                 if len(unsent) == 1 and not self._offset:

@@ -19,8 +19,8 @@ NAMES = {shard: next(name for name in map("q{}".format, range(99)) if shard_of(n
 CLIENT = b"\x01client"
 
 
-def recovered(index: int) -> Shard:
-    return recover(MemoryStore(), ShardSettings(), compile_hooks, index=index, shards=SHARDS_TOTAL, now_ms=0)
+def recovered(index: int, settings: ShardSettings | None = None) -> Shard:
+    return recover(MemoryStore(), settings or ShardSettings(), compile_hooks, index=index, shards=SHARDS_TOTAL, now_ms=0)
 
 
 class HostHarness:

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fila_proto_zmq.codec import encode_body, encode_command, encode_delivery, encode_error, encode_reply
-from fila_proto_zmq.commands import Command, Delivered, Enqueue, Reply
+from fila_proto_zmq.commands import Command, Delivered, Enqueue, Reply, Settle
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import REPLY, REQUEST_AT, pack_header
 
-STORED: Final = pack_header(Enqueue.opcode, flags=REPLY)[:REQUEST_AT]
-"""The header of a reply to an enqueue, up to the request."""
+USUAL: Final[dict[int, type[Enqueue | Settle]]] = {Enqueue.opcode: Enqueue, Settle.opcode: Settle}
+"""The commands of usual requests, by opcode."""
+_HEADS: Final = {opcode: pack_header(opcode, flags=REPLY)[:REQUEST_AT] for opcode in USUAL}
+"""The headers of their replies, up to the request."""
 
 ANY_LINK: Final = -1
 """For what did not come by the link to a router."""
@@ -48,7 +50,7 @@ class Answer:
 
 @dataclass(slots=True)
 class DirectReply:
-    """The reply to a usual enqueue, which came on a client's connection, ``way``, and goes back there. None: not carried out
+    """The reply to a usual request, which came on a client's connection, ``way``, and goes back there. None: not carried out
     yet."""
 
     way: Any
@@ -65,7 +67,7 @@ class DirectReply:
 
     def frames(self) -> list[bytes]:
         """Return header, routing key and body."""
-        return [STORED + self.request[REQUEST_AT:], self.key, encode_body(self.reply)]
+        return [_HEADS[self.request[3]] + self.request[REQUEST_AT:], self.key, encode_body(self.reply)]
 
 
 @dataclass(slots=True)

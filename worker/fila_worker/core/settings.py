@@ -38,6 +38,8 @@ class Limits:
     """The most lanes in a step of a fold: a purge changes many lanes in one turn, which later steps make up for."""
 
     # lanes and queues
+    usual: bool = True
+    """Whether usual requests take the short way. Without it they take the general one, with the same outcome."""
     returns_max: int = 10_000
     """Clients of full queues whose date to come again is remembered, some 200 bytes each."""
     sequences_max: int = 10_000

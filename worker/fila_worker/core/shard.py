@@ -35,6 +35,8 @@ from fila_proto_zmq.commands import (
     PutTemplate,
     Reply,
     SetConfig,
+    Settle,
+    Settled,
     StoreKeys,
     UndoConfig,
 )
@@ -70,7 +72,7 @@ from fila_worker.core.model.queues import Queue
 from fila_worker.core.model.state import Opening, State
 from fila_worker.core.schedules.schedules import Schedules
 from fila_worker.core.settings import ShardSettings
-from fila_worker.core.settle.settle import Settlements
+from fila_worker.core.settle.settle import Settlements, settle_usual
 from fila_worker.core.settle.transfers import Transfers
 from fila_worker.core.store import DiskSpace, Store
 from fila_worker.core.stored.messages import LedgerFolds, StoredMessages
@@ -167,16 +169,18 @@ class Shard(State):
         except FilaError as error:
             self.conclude(call, command, error)
 
-    def take_in_usual(self, call: ClientCall, command: Enqueue) -> Enqueued | None:
-        """Carry out a usual enqueue, and return its reply; None: it is not usual, and nothing is done.
+    def take_in_usual(self, call: ClientCall, command: Enqueue | Settle) -> Reply | None:
+        """Carry out a usual request, and return its reply; None: it is not usual, and nothing is done.
 
         The caller sends the reply with the effects of this turn.
         """
-        reply = enqueue_usual(self, call, command)
+        reply: Enqueued | Settled | None
+        if isinstance(command, Settle):
+            reply = settle_usual(self, call, command)
+        elif (reply := enqueue_usual(self, call, command)) is not None and reply.faults:
+            meter.note_faults(self.queues.get(call.queue), reply)
         if reply is not None:
             self.consumers.touch(call.client, call.now_ms)
-            if reply.faults:
-                meter.note_faults(self.queues.get(call.queue), reply)
         return reply
 
     def queue_by_template(self, name: str, now_ms: int) -> Queue:

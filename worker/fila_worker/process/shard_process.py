@@ -22,7 +22,6 @@ from fila_proto_zmq.commands import (
     Command,
     CutBackup,
     Done,
-    Enqueue,
     Explain,
     KeepBackup,
     PrepareShard,
@@ -33,7 +32,7 @@ from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameE
 from fila_proto_zmq.events import Event, ShardOpened
 from fila_proto_zmq.frames import REQUEST_AT, check_version, epoch_tag, unpack_header
 from fila_worker.core.due_time import NEVER
-from fila_worker.core.effects import ANY_LINK, Answer, ClientCall, DirectReply, Effect, Post, answer
+from fila_worker.core.effects import ANY_LINK, USUAL, Answer, ClientCall, DirectReply, Effect, Post, answer
 from fila_worker.core.explain.explain import explain_without_log
 from fila_worker.core.shard import Shard
 from fila_worker.process.cluster_lists import ClusterLists
@@ -97,7 +96,7 @@ class ShardProcess:
         self.failed: list[int] = []
         """Shards whose memory was dropped. The owner answers their direct requests, and clears the list."""
         self.unanswered: list[tuple[int, DirectReply]] = []
-        """Replies to usual enqueues that were dropped with the memory of a shard. The owner answers these requests, too."""
+        """Replies to usual requests that were dropped with the memory of a shard. The owner answers these requests, too."""
         self.dropped = False
         """Whether a shard's memory was dropped; the owner frees the memory and resets this."""
         self.recovered = False
@@ -110,6 +109,8 @@ class ShardProcess:
         self.log_is_full = False
         """Whether so much is unconfirmed that no frames are read at this moment."""
         self._pauses, self._turn_ms = Pauses(), now_ms
+        self._calm = False
+        """Whether the next turn has nothing to begin, if it comes soon."""
         self.last_frame_ms: Callable[[bytes], int] = lambda client: 0
         """Returns when the last frame of a client came to the client socket, Unix ms; 0: it is not connected there."""
         self.failures = failures or ShardFailures()
@@ -165,7 +166,7 @@ class ShardProcess:
         )
 
     def take_in_usual(self, slot: Slot, shard: Shard, way: Any, queue: str, frame: Frame, now_ms: int) -> bool:
-        """Carry out a usual enqueue that came on a client's connection, ``way``, and that :meth:`accept_direct` would accept
+        """Carry out a usual request that came on a client's connection, ``way``, and that :meth:`accept_direct` would accept
         for this opening of the shard. Return False, and do nothing, unless it is one.
 
         Its reply is a :class:`DirectReply`: nothing else has to know that the request is open. So it must leave with this
@@ -175,7 +176,7 @@ class ShardProcess:
             return False
         client, header, key, body = frame
         try:
-            command = decode_body(Enqueue, body)
+            command = decode_body(USUAL[header[3]], body)
         except InvalidFrameError:
             return False
         call = ClientCall(client, int.from_bytes(header[REQUEST_AT:], "big"), queue, now_ms, ANY_LINK)
@@ -341,6 +342,8 @@ class ShardProcess:
     def begin_turn(self, now_ms: int) -> None:
         """Begin a turn, before its frames are accepted. Find out whether the process was paused before it."""
         gap_ms, self._turn_ms = now_ms - self._turn_ms, now_ms
+        if self._calm and 0 <= gap_ms <= GAP_MS:
+            return
         if gap_ms > GAP_MS or self._pauses.forgiving:
             self._pauses.begin_turn(now_ms, gap_ms)
         elif gap_ms < 0:  # the clock was set back, so all due times are in doubt
@@ -382,6 +385,7 @@ class ShardProcess:
             self._catch_up(now_ms)
         self.features.turn(now_ms)
         effects: list[Effect] = []
+        self._calm = not (self._pauses.forgiving or self.log_is_full or self.features.beginning)
         for slot in self.slots.values():
             if slot.shard is not None:
                 if slot.watches_log:
@@ -390,6 +394,8 @@ class ShardProcess:
                     self.end_turn(slot, now_ms, effects)
             elif slot.opening:
                 self._step(slot, now_ms)
+            if slot.watches_log or slot.shard is None or slot.shard.behind:
+                self._calm = False
         if self.held.entries:
             effects += self.held.release(self.shards.values())
         if self.held.answers or self.held.at_once:

@@ -177,7 +177,7 @@ class ClientSocket:
         arrived, frames, size, drained, more = self._clients.arrived, 0, 0, False, False
         try:
             while connection.open and not more:
-                parts = reader.take()
+                parts = reader.take() if reader.left else None
                 if parts is not None:
                     frames += 1
                     size += len(parts[2])

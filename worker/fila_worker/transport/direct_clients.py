@@ -22,12 +22,12 @@ from fila_admission.limits import TRUST_MS, RoomLimits
 from fila_admission.refusals import interrupted, overloaded, too_busy
 from fila_admission.requests import OF_A_QUEUE
 from fila_proto_zmq.codec import decode_command, encode_body, encode_error, encode_reply
-from fila_proto_zmq.commands import WORKER_BANNER, ApiKey, Enqueue, Hello, PutKeys, Subscribe, Welcome, WorkerBanner
+from fila_proto_zmq.commands import WORKER_BANNER, ApiKey, Hello, PutKeys, Subscribe, Welcome, WorkerBanner
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnauthenticatedError, UnsupportedVersionError
 from fila_proto_zmq.frames import EPOCH_AT, HEADER_BYTES, REQUEST_AT, VERSIONS, pack_header, unpack_header
 from fila_proto_zmq.ids import SESSION_BYTES, client_name, client_of
 from fila_proto_zmq.version import VERSION
-from fila_worker.core.effects import Answer, DirectReply, Push
+from fila_worker.core.effects import USUAL, Answer, DirectReply, Push
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Effect
@@ -92,7 +92,7 @@ ROUTES_MAX: Final = 64
 
 
 class Route(NamedTuple):
-    """Where the usual enqueues for a queue go: found once, with a general request, for an opening of the queue's shard."""
+    """Where usual requests for a queue go: found once, with a general request, for an opening of the queue's shard."""
 
     queue: str
     slot: "Slot"
@@ -114,7 +114,7 @@ class DirectConnection:
     key: Key | None = None
     """Its API key, if the cluster has authentication."""
     routes: dict[bytes, Route] = field(default_factory=dict)
-    """The routes of enqueues, by the header up to the request, and the routing key."""
+    """The routes of usual requests, by the header up to the request, and the routing key."""
     pushing: set[int] = field(default_factory=set)
     outgoing: list[list[bytes]] = field(default_factory=list)
     unread: int = 0
@@ -313,7 +313,7 @@ class DirectClients:
             self.audit.read(client, header, body)
         if header[3] == Subscribe.opcode:
             connection.pushing.add(slot.index)
-        elif header[3] == Enqueue.opcode:
+        elif header[3] in USUAL:
             self._learn_route(connection, header[:REQUEST_AT] + key, queue, slot)
         self._host.accept_direct([client, header, key, body], queue, slot, now_ms)
 

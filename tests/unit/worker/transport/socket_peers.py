@@ -22,6 +22,7 @@ from fila_proto_zmq.frames import ERROR, epoch_tag, pack_header, unpack_header
 from fila_proto_zmq.ids import client_of
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import seal_envelope
+from fila_worker.core.settings import ShardSettings
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.process.slots import Slot
 from fila_worker.transport.direct_clients import ClientSocketLimits, DirectClients, DirectConnection
@@ -44,9 +45,9 @@ class Got(NamedTuple):
 class SocketPeers:
     """A host of the shards 0, 2 and 3 of four, and the connections of its clients."""
 
-    def __init__(self, limits: ClientSocketLimits | None = None) -> None:
+    def __init__(self, limits: ClientSocketLimits | None = None, settings: ShardSettings | None = None) -> None:
         self.now_ms = 1_000_000
-        self.host = ShardProcess([Slot.of(recovered(index)) for index in HERE], SHARDS_TOTAL)
+        self.host = ShardProcess([Slot.of(recovered(index, settings)) for index in HERE], SHARDS_TOTAL)
         self.clients = DirectClients(self.host, DOOR, 15_000, 1 << 24, SHARDS_TOTAL, limits or ClientSocketLimits())
         self.clients.trust(self.now_ms)
         self.requests = 100

@@ -98,7 +98,7 @@ def _concerns_nothing(state: "State", queue: "Queue", command: Enqueue) -> bool:
         and queue.refused is None
         and 0 < count <= state.settings.limits.enqueue_step_messages
         and (type(command.fairness_key) is str or len(command.fairness_key) == count)
-        and ((command.priority == 0 and command.weight == 0) or _is_within_bounds(state, queue, command))
+        and ((command.priority == 0 and command.weight == 0) or _is_within_bounds(command))
         and not (state.has_queue_limits and not quotas.has_room_for_all(state, queue, command))
     )
 
@@ -107,6 +107,8 @@ def _take_in_usual(state: "State", call: "ClientCall", queue: "Queue", command: 
     """Store usual messages of a usual queue."""
     if command.after is not None:
         state.part(Sequences).go_on(call, command.after)
+    if command.priority != 0:
+        _note_priorities(state, queue, command.priority)
     counters, lanes, now_ms = state.counters, queue.lanes, call.now_ms
     high, first, count = id_high(state, now_ms), counters.sequence + 1, len(command.envelopes)
     faults = _accept(state, queue, command, repeat((), count), counters, high, now_ms)
@@ -482,21 +484,18 @@ def _is_usual(state: "State", queue: "Queue", command: Enqueue) -> bool:
     """Return whether all of these plain messages are due at once, meet no limit, and are within bounds."""
     if command.cost_milli != COST_MILLI_DEFAULT or queue.options.default_ttl_ms:
         return False
-    if not _is_within_bounds(state, queue, command):
+    if not _is_within_bounds(command):
         return False
+    _note_priorities(state, queue, command.priority)
     return not state.has_queue_limits or quotas.has_room_for_all(state, queue, command)
 
 
-def _is_within_bounds(state: "State", queue: "Queue", command: Enqueue) -> bool:
-    """Return whether weights and priorities are within their bounds. If so, remember the priorities."""
+def _is_within_bounds(command: Enqueue) -> bool:
+    """Return whether weights and priorities are within their bounds."""
     count = len(command.envelopes)
-    if not (
-        _within(command.weight, -WEIGHT_MAX, WEIGHT_MAX, count)
-        and _within(command.priority, PRIORITY_MIN, PRIORITY_MAX, count)
-    ):
-        return False
-    _note_priorities(state, queue, command.priority)
-    return True
+    return _within(command.weight, -WEIGHT_MAX, WEIGHT_MAX, count) and _within(
+        command.priority, PRIORITY_MIN, PRIORITY_MAX, count
+    )
 
 
 def _within(column: IntColumn, least: int, most: int, count: int) -> bool:

@@ -87,7 +87,7 @@ class Queue:
     """
 
     __slots__ = (
-        "_priorities_max",
+        "_limits",
         "acked",
         "appointed",
         "created_ms",
@@ -165,7 +165,7 @@ class Queue:
         """The number of throttles for which the bank was asked for this queue and has not answered."""
         self.priorities: set[int] | None = {0}
         """The priorities that its messages ever had; None: too many to remember."""
-        self._priorities_max = limits.priorities_max
+        self._limits = limits
         self.strangers = False
         """Whether it has, or has had, messages that another shard than the queue's accepted."""
         self.size_bytes = 0
@@ -192,11 +192,12 @@ class Queue:
         return self.source is not None
 
     def judge(self) -> None:
-        """Note whether nothing about the queue concerns an enqueue of usual messages (``usual``). Call it after a change of
-        the options, the hooks, ``gone`` or ``source``."""
+        """Note whether nothing about the queue concerns usual requests (``usual``): enqueues with default columns, and acks of
+        one lease. Call it after a change of the options, the hooks, ``gone`` or ``source``."""
         hooked = self.hooks is not None and self.hooks.hooks.has_on_enqueue
         timed = self.options.default_ttl_ms or self.options.idle_expiry_ms is not None
-        self.usual = not (hooked or timed or self.gone or self.source is not None or NAMESPACE_MARK in self.name)
+        concerned = hooked or timed or self.gone or self.source is not None or NAMESPACE_MARK in self.name
+        self.usual = self._limits.usual and not concerned
 
     @property
     def open(self) -> bool:
@@ -223,7 +224,7 @@ class Queue:
         if self.priorities is None or priorities <= self.priorities:
             return False
         known = self.priorities | priorities
-        self.priorities = known if len(known) <= self._priorities_max else None
+        self.priorities = known if len(known) <= self._limits.priorities_max else None
         return True
 
     def grow(self, size_bytes: int) -> None:

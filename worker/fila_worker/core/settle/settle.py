@@ -77,6 +77,24 @@ def settle(state: "State", call: "ClientCall", command: Settle) -> "Settled | Wo
     return Settled(faults)
 
 
+def settle_usual(state: "State", call: "ClientCall", command: Settle) -> Settled | None:
+    """Ack a few deliveries. None, with nothing done: :func:`settle` has to look."""
+    queue = state.queues.get(call.queue)
+    if (
+        queue is None
+        or not queue.usual
+        or command.verb != Verb.ACK
+        or len(command.fences) != 1
+        or len(command.fences[0][1]) > 1
+    ):
+        return None
+    state.jobs.left -= FENCE_COST
+    faults: Faults = []
+    for lease, indexes in _fenced(state, call, queue, command.fences, faults):
+        ack(state, queue, lease, indexes, call.now_ms)
+    return Settled(faults)
+
+
 def _has_many(state: "State", client: bytes, fences: Fences) -> bool:
     """Return whether several leases have many messages together. (Those of one lease were also delivered in one turn.)"""
     consumer = state.consumers.by_client.get(client)
