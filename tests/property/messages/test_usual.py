@@ -24,7 +24,7 @@ from fila_worker.core.recovery import recover
 from fila_worker.core.settings import Limits, ShardSettings
 from fila_worker.core.store import Families
 from fila_worker.lua import compile_hooks
-from fila_worker.process.shard_process import ShardProcess
+from fila_worker.process.direct_requests import DirectRequests
 from tests.support.shard.shard_process import NAMES, SHARDS_TOTAL
 from tests.unit.worker.transport.socket_peers import OTHER, QUEUE, SECRET, SocketPeers
 
@@ -198,12 +198,12 @@ def test_limits_of_a_queue_hold_on_the_short_way(limit: dict[str, int]) -> None:
 def test_usual_requests_take_the_short_way() -> None:
     taken: list[bool] = []
     with pytest.MonkeyPatch.context() as patch:
-        real = ShardProcess.take_in_usual
+        real = DirectRequests.accept_usual
 
-        def take_in_usual(*arguments: Any) -> bool:
+        def accept_usual(*arguments: Any) -> bool:
             taken.append(real(*arguments))
             return taken[-1]
 
-        patch.setattr(ShardProcess, "take_in_usual", take_in_usual)
+        patch.setattr(DirectRequests, "accept_usual", accept_usual)
         compare([plain, "turn", (Verb.ACK, 0, []), Enqueue([seal_envelope(b"n")] * 3, ["a", "b", "c"], after=0)], {})
     assert taken == [True, False, True, False, True, False], "in turn with the side that has no short way"

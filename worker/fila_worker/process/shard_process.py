@@ -11,12 +11,12 @@ There are no sockets and no clock here, so a test, or an application that embeds
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from fila_admission.refusals import moved, too_busy, unavailable
+from fila_admission.refusals import too_busy, unavailable
 from fila_admission.requests import OF_WORKERS
 from fila_proto_zmq import outages
-from fila_proto_zmq.codec import decode_body, decode_command
+from fila_proto_zmq.codec import decode_command
 from fila_proto_zmq.commands import (
     BeginBackup,
     Command,
@@ -30,13 +30,14 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameError, StorageError
 from fila_proto_zmq.events import Event, ShardOpened
-from fila_proto_zmq.frames import REQUEST_AT, check_version, epoch_tag, unpack_header
+from fila_proto_zmq.frames import check_version, unpack_header
 from fila_worker.core.due_time import NEVER
-from fila_worker.core.effects import ANY_LINK, USUAL, Answer, ClientCall, DirectReply, Effect, Post, answer
+from fila_worker.core.effects import ANY_LINK, Answer, ClientCall, DirectReply, Effect, Post, answer
 from fila_worker.core.explain.explain import explain_without_log
 from fila_worker.core.shard import Shard
 from fila_worker.process.cluster_lists import ClusterLists
 from fila_worker.process.config_copies import ConfigCopies
+from fila_worker.process.direct_requests import DirectRequests
 from fila_worker.process.failures import ShardFailures
 from fila_worker.process.feature import Features, ProcessFeature
 from fila_worker.process.held import HeldForAll
@@ -116,6 +117,7 @@ class ShardProcess:
         self.failures = failures or ShardFailures()
         self.failures.process = self
         self._suspects = self.failures.suspects
+        self.direct = DirectRequests(self)
         self.metrics, self.config = ProcessMetrics(name, now_ms), ConfigCopies()
         self.features = Features()
         for feature in (*features, self.metrics, self.config, ShardMessages(), ClusterLists()):
@@ -145,57 +147,6 @@ class ShardProcess:
             if client or header.request:  # else it is one of the commands without an answer
                 self.held.at_once.append(Answer(call, header.opcode, error))
 
-    def accept_direct(self, frame: Frame, queue: str, slot: Slot, now_ms: int) -> None:
-        """Carry out one frame of a client that came without the router: it names the epoch of its shard."""
-        client, raw_header, _, body = frame
-        header = unpack_header(raw_header)
-        call = ClientCall(client, header.request, queue, now_ms, ANY_LINK)
-        try:
-            if slot.outage is not None:
-                raise outages.unavailable(slot.outage)
-            if not self.is_open_to(slot, header.epoch):
-                raise moved(slot.index)
-            self._apply(slot, call, decode_command(header, body), frame)
-        except FilaError as error:
-            self.held.at_once.append(Answer(call, header.opcode, error))
-
-    def is_open_to(self, slot: Slot, epoch: int) -> bool:
-        """Return whether a client's direct requests that name an epoch of a shard may be carried out."""
-        return not (
-            slot.leaving or slot.fence > max(self._taken) or slot.shard is None or epoch != epoch_tag(slot.shard.epoch)
-        )
-
-    def take_in_usual(self, slot: Slot, shard: Shard, way: Any, queue: str, frame: Frame, now_ms: int) -> bool:
-        """Carry out a usual request that came on a client's connection, ``way``, and that :meth:`accept_direct` would accept
-        for this opening of the shard. Return False, and do nothing, unless it is one.
-
-        Its reply is a :class:`DirectReply`: nothing else has to know that the request is open. So it must leave with this
-        turn, and while the log has something to confirm, requests take the general way, which counts the open ones.
-        """
-        if slot.shard is not shard or slot.leaving or slot.watches_log or self._suspects.files:
-            return False
-        client, header, key, body = frame
-        try:
-            command = decode_body(USUAL[header[3]], body)
-        except InvalidFrameError:
-            return False
-        call = ClientCall(client, int.from_bytes(header[REQUEST_AT:], "big"), queue, now_ms, ANY_LINK)
-        answer = DirectReply(way, header, key)
-        slot.frames.append(frame)
-        slot.answers.append(answer)
-        try:
-            answer.reply = shard.take_in_usual(call, command)
-        except Exception as error:
-            if not isinstance(error, FilaError) or isinstance(error, StorageError):
-                slot.frames[:] = [frame]  # this command is to blame
-                self.failures.fail(slot, error, now_ms)
-                return True
-        if answer.reply is None:  # with an error, too: the general way finds the same
-            slot.frames.pop()
-            slot.answers.pop()
-            return False
-        return True
-
     def _carry_out(self, call: ClientCall, command: Command, frame: Frame) -> None:
         kind = type(command)
         if call.client and command.opcode >= OF_WORKERS:
@@ -203,7 +154,7 @@ class ShardProcess:
         if (carry_out := self.features.commands.get(kind)) is not None:
             outcome = carry_out(call, command)
             if isinstance(outcome, Slot):
-                self._apply(outcome, call, command, frame)
+                self.take(outcome, call, command, frame)
             elif outcome is not None:
                 self.held.answers.append(answer(call, command, outcome))
         elif (take_in := self.features.messages.get(kind)) is not None:
@@ -213,9 +164,10 @@ class ShardProcess:
         elif kind in WITHOUT_FEATURE:
             raise InvalidArgumentError(WITHOUT_FEATURE[kind])
         else:
-            self._apply(self.slots.find(call.queue), call, command, frame)
+            self.take(self.slots.find(call.queue), call, command, frame)
 
-    def _apply(self, slot: Slot, call: ClientCall, command: Command, frame: Frame) -> None:
+    def take(self, slot: Slot, call: ClientCall, command: Command, frame: Frame) -> None:
+        """Carry out a command, unless its shard cannot do that now."""
         if slot.fence and call.link != ANY_LINK and slot.fence > self._taken[call.link]:
             return  # it was for an earlier opening of the shard, and the router has answered it
         if slot.leaving:
@@ -316,6 +268,10 @@ class ShardProcess:
         self.unanswered += [(slot.index, reply) for reply in slot.unanswered]
         slot.unanswered.clear()
 
+    def has_taken(self, offer: int) -> bool:
+        """Return whether a router has taken an offer, or a later one."""
+        return offer <= max(self._taken)
+
     def add_link(self) -> None:
         """Note that there is one router more."""
         self._taken.append(0)
@@ -364,7 +320,7 @@ class ShardProcess:
         """Return whether to read nothing for the moment, because the log of a shard has too much to confirm.
 
         The process waits for a log that is only slower than the load. A log that confirms nothing must not stop the other
-        shards: soon its shard refuses requests (:meth:`_apply`), and frames are read again.
+        shards: soon its shard refuses requests (:meth:`take`), and frames are read again.
         """
         slot.look_at_log(now_ms)
         return slot.log_full_ms is not None and slot.log_full_ms < LOG_FULL_MS

@@ -142,7 +142,7 @@ class DirectClients:
         """Open connections by name, those without a frame for longest first."""
         self.frames = 0
         """Frames in both directions."""
-        self._host = host
+        self._host, self._requests = host, host.direct
         self._welcome = Welcome(VERSIONS[0], VERSION, shards, consumer_timeout_ms, max_payload_bytes)
         self._by_client: dict[bytes, DirectConnection] = {}
         self._keys = KeyRing() if auth else None
@@ -288,7 +288,7 @@ class DirectClients:
         route = connection.routes.get(header[:REQUEST_AT] + key)
         if route is not None and (connection.key is None or not connection.key.end_in_time(now_ms)):
             queue, slot, shard = route
-            if self._host.take_in_usual(slot, shard, connection, queue, [client, header, key, body], now_ms):
+            if self._requests.accept_usual(slot, shard, connection, queue, [client, header, key, body], now_ms):
                 return
         if not client or header[:6] == _HELLO:
             self._greet(connection, header, body, now_ms)
@@ -315,11 +315,11 @@ class DirectClients:
             connection.pushing.add(slot.index)
         elif header[3] in USUAL:
             self._learn_route(connection, header[:REQUEST_AT] + key, queue, slot)
-        self._host.accept_direct([client, header, key, body], queue, slot, now_ms)
+        self._requests.accept([client, header, key, body], queue, slot, now_ms)
 
     def _learn_route(self, connection: DirectConnection, head: bytes, queue: str, slot: "Slot") -> None:
         """Keep the way of later enqueues of this kind, if they may be carried out as things are."""
-        if slot.shard is not None and self._host.is_open_to(slot, int.from_bytes(head[EPOCH_AT:REQUEST_AT], "big")):
+        if slot.shard is not None and self._requests.is_open(slot, int.from_bytes(head[EPOCH_AT:REQUEST_AT], "big")):
             if len(connection.routes) >= ROUTES_MAX:
                 connection.routes.clear()
             connection.routes[head] = Route(queue, slot, slot.shard)
