@@ -51,6 +51,7 @@ TASKS: dict[str, dict[type, str]] = {
     "backlog": {Client: "browse cancel purge_queue redrive why", MessageView: "", Explanation: "", Reason: ""},
     "schedules": {Client: "put_schedule get_schedule list_schedules delete_schedule", Schedule: ""},
     "config": {Client: "set_config get_config list_config delete_config config_history undo_config"},
+    "throttles": {Client: "set_throttle list_throttles delete_throttle"},
     "cluster": {Client: "cluster_status hosts audit connections close_connection"},
     "commands": {Client: "request", Request: ""},
 }
@@ -192,7 +193,7 @@ def _signature(title: str, given: list[inspect.Parameter], meanings: dict[str, s
         if each.kind is each.KEYWORD_ONLY and each.name in meanings and "*" not in shown:
             shown.append("*")
         if each.name in meanings:
-            shown.append(each.name if each.default is each.empty else f"{each.name}={each.default!r}")
+            shown.append(each.name if each.default is each.empty else f"{each.name}={_value(each)}")
     if any(each.name not in meanings for each in given):
         shown.append("**options")
     arrow = "" if returned in {inspect.Signature.empty, None} else f" -> {_annotation(returned)}"
@@ -241,7 +242,11 @@ def _text(doc: str | None) -> Iterator[str]:
 
 
 def _default(each: inspect.Parameter) -> str:
-    return "" if each.default is each.empty else f"`{each.default!r}`"
+    return "" if each.default is each.empty else f"`{_value(each)}`"
+
+
+def _value(each: inspect.Parameter) -> str:
+    return "..." if each.default is ... else repr(each.default)
 
 
 def _type(annotation: Any) -> str:

@@ -57,6 +57,7 @@ COMMANDS = {
     "demo": {"demo": "Show in some seconds what the broker does."},
     "bench": {"bench": "Measure the cluster: rates, latencies, a histogram."},
     "config": {"config": "Read and change the runtime config."},
+    "throttle": {"throttle": "Limit throttle keys: rates, bursts, concurrency."},
     "auth": {"auth": "Make and revoke API keys."},
     "connections": {
         "audit": "Show who did what: the latest administrative acts.",

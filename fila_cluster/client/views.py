@@ -40,13 +40,20 @@ class KeyStats:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleStats:
-    """One token bucket that messages of a queue draw on: ``rate`` in tokens a second, ``tokens`` by the shard's last
-    count."""
+    """A throttle key's limits, None where it has none, and what waits for it."""
 
     key: str
-    rate: float
-    burst: float
-    tokens: float
+    rate: float | None
+    """Tokens a second."""
+    burst: float | None
+    tokens: float | None
+    """What its bucket holds, by the broker's last count."""
+    concurrency: int | None = None
+    """Messages that may be leased together."""
+    waiting: int = 0
+    """Messages that a consumer could have, but for this key or another one of theirs; of very many some are not counted."""
+    rate_min: float | None = None
+    """The least to which deferrals lower the rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +251,13 @@ def queue_stats(reply: commands.QueueStats) -> QueueStats:
         expired=reply.expired,
         dead_lettered=reply.dead_lettered,
         keys=[KeyStats(**_fields(key)) for key in reply.keys],
-        throttles=[ThrottleStats(**_fields(throttle)) for throttle in reply.throttles],
+        throttles=throttles(reply.throttles),
     )
+
+
+def throttles(stats: list[commands.ThrottleStats]) -> list[ThrottleStats]:
+    """Return throttle keys."""
+    return [ThrottleStats(**_fields(each)) for each in stats]
 
 
 def cluster_status(reply: commands.ClusterStatus) -> ClusterStatus:

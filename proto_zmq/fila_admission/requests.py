@@ -12,7 +12,7 @@ OF_WORKERS: Final = 80
 _WITHOUT_QUEUE: Final = (
     wire.Hello, wire.GetPlacement, wire.ListQueues, wire.ListSchedules, wire.GetClusterStatus, wire.GetHosts, wire.GetMetrics,
     wire.ListActs, wire.ListConnections, wire.CloseConnection, wire.SetConfig, wire.GetConfig, wire.ListConfig,
-    wire.ListConfigHistory, wire.UndoConfig, wire.PutTemplate, wire.GetTemplate, wire.ListTemplates, wire.DeleteTemplate,
+    wire.ListConfigHistory, wire.UndoConfig, wire.ListThrottles, wire.PutTemplate, wire.GetTemplate, wire.ListTemplates, wire.DeleteTemplate,
     wire.CreateKey, wire.ListKeys, wire.RevokeKey, wire.GrantKey, wire.GetOwnKey, wire.BeginBackup, wire.CutBackup,
     wire.KeepBackup, wire.MoveShard, wire.DrainWorker,
 )  # fmt: skip

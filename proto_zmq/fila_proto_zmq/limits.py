@@ -142,6 +142,9 @@ LIST_QUEUES_MAX: Final = 4000
 LIST_SCHEDULES_MAX: Final = 1000
 """Schedules on one page of a list, some 300 bytes each."""
 
+LIST_THROTTLES_MAX: Final = 1000
+"""Throttle keys on one page of a list: each is looked up on each shard."""
+
 SCHEDULE_INTERVAL_MS_MIN: Final = 1000
 """A second: what comes more often is a rate, not a schedule."""
 

@@ -5,6 +5,8 @@ Most keys are free text, for hooks to read. These set limits:
 ====================================================  ===============================================================
 ``throttle:<key>:rate``                               tokens a second that come into the bucket of a throttle key
 ``throttle:<key>:burst``                              tokens that it can hold (default: the rate, at least 1)
+``throttle:<key>:concurrency``                        messages with the throttle key that may be leased together
+``throttle:<key>:rate_min``                           the least to which deferrals lower the rate
 ``throttle.<key>``                                    both in one, ``rate,burst``
 ``namespace:<namespace>:max_enqueues_per_minute``     how many messages the queues of a namespace take in together
 ====================================================  ===============================================================
@@ -55,7 +57,9 @@ PER_MINUTE_MIN: Final = Decimal("0.06")
 
 NUMBER_CHARACTERS_MAX: Final = 64
 
-_COLON, _DOT, _RATE, _BURST = "throttle:", "throttle.", ":rate", ":burst"
+_COLON, _DOT, _RATE, _BURST, _CONCURRENCY = "throttle:", "throttle.", ":rate", ":burst", ":concurrency"
+THROTTLE_LIMITS: Final = ("rate", "burst", "concurrency", "rate_min")
+"""The limits that a throttle key may have, in the order in which they are shown."""
 _NAMESPACE, _PER_MINUTE = "namespace:", ":max_enqueues_per_minute"
 _QUOTA: Final = "\0"
 TEMPLATE: Final = "fila:template:"
@@ -123,6 +127,24 @@ def is_template(key: str) -> bool:
 def read(key: str, config: Config) -> str | None:
     """Return the value of ``key``, in either spelling; None if it has no value."""
     return _composed(key[len(_DOT) :], config) if key.startswith(_DOT) else config.get(key)
+
+
+def throttle_entry(throttle_key: str, limit: str) -> str:
+    """Return the key of one of the :data:`THROTTLE_LIMITS` of a throttle key."""
+    return f"{_COLON}{throttle_key}:{limit}"
+
+
+def throttle_entries(throttle_key: str) -> list[str]:
+    """Return the keys of all limits of a throttle key."""
+    return [throttle_entry(throttle_key, limit) for limit in THROTTLE_LIMITS]
+
+
+def throttle_key_of(key: str) -> str | None:
+    """Return the throttle key of which a stored key is a limit; None: it is something else."""
+    for limit in THROTTLE_LIMITS:
+        if (name := _between(_COLON, key, f":{limit}")) is not None:
+            return name
+    return None
 
 
 def share_values(key: str, other: str) -> bool:
@@ -213,6 +235,18 @@ def limit_of(throttle_key: str, config: Config) -> Limit | None:
     return Limit(rate_milli, 1000 * (max(rate_milli, 1000) if burst_milli is None else burst_milli))
 
 
+def concurrency_of(throttle_key: str, config: Config) -> int | None:
+    """Return how many messages with a throttle key may be leased together; None: any number."""
+    places_milli = _milli(config.get(throttle_entry(throttle_key, "concurrency")))
+    return None if places_milli is None else places_milli // 1000
+
+
+def rate_min_of(throttle_key: str, config: Config) -> float | None:
+    """Return the least to which deferrals lower the rate of a throttle key, in tokens a second; None: they do not."""
+    rate_min_milli = _milli(config.get(throttle_entry(throttle_key, "rate_min")))
+    return None if rate_min_milli is None else rate_min_milli / 1000
+
+
 def namespace_limit(namespace: str, config: Config) -> Limit | None:
     """Return the limit of a namespace's enqueues."""
     per_minute_milli = _milli(config.get(_NAMESPACE + namespace + _PER_MINUTE))
@@ -281,14 +315,15 @@ def _check_key(key: str) -> None:
     if key.startswith(_DOT):
         _check_throttle_key(key, key[len(_DOT) :])
     elif key.startswith(_COLON):
-        _check_throttle_key(key, _bucket_of(key))
+        _check_throttle_key(key, throttle_key_of(key))
     elif (namespace := _between(_NAMESPACE, key, _PER_MINUTE)) is not None and not _NAMESPACE_NAME.fullmatch(namespace):
         raise InvalidConfigError(f"config key {key!r}: {namespace!r} can't be a namespace, those are made of [A-Za-z0-9._-]")
 
 
 def _check_throttle_key(key: str, throttle_key: str | None) -> None:
     if not throttle_key:
-        raise InvalidConfigError(f"config key {key!r}: use throttle:KEY:rate, throttle:KEY:burst or throttle.KEY")
+        limits = ", ".join(throttle_entries("KEY"))
+        raise InvalidConfigError(f"config key {key!r}: use {limits} or throttle.KEY")
     _check_length("a throttle key", throttle_key, THROTTLE_KEY_BYTES_MAX)
 
 
@@ -301,6 +336,8 @@ def _checked(key: str, value: str) -> str:
     if len(text) > NUMBER_CHARACTERS_MAX or not _NUMBER.fullmatch(text):
         raise InvalidConfigError(f"{key!r} = {_shown(value)}: that is no finite number, give one such as 10 or 0.5")
     number = Decimal(text)
+    if key.endswith(_CONCURRENCY) and number != number.to_integral_value():
+        raise InvalidConfigError(f"{key!r} = {_shown(value)}: use a whole number from 0 to {NUMBER_MAX}")
     least = NUMBER_MIN if namespace is None else PER_MINUTE_MIN
     if not (least <= number <= NUMBER_MAX or (number == 0 and namespace is None)):
         zero = "0 or " if namespace is None else ""

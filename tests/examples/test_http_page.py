@@ -60,6 +60,7 @@ def test_its_commands_answer_as_it_says(cluster: Cluster, run: Callable[..., str
     found = blocks("http.md")
     with cluster.client() as client:
         client.create_queue("orders")
+        client.set_throttle("openai", rate=50, burst=100)
         for block, following in zip(found, [*found[1:], None], strict=True):
             if block.language != "sh":
                 continue

@@ -179,6 +179,8 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     CORE + "manage.config.LISTED_AT_ONCE": (1, 400),
     "fila_proto_zmq.runtime_config.PAGE_KEYS_MAX": (1, 2, 500),
     "fila_cluster.client.protocol.settling.NACKED_MAX": (1, 2),
+    CORE + "manage.throttles.LIST_THROTTLES_MAX": (1, 1000),
+    "fila_proto_zmq.commands.config.LIST_THROTTLES_MAX": (1, 1000),
 }
 """Constants of modules."""
 

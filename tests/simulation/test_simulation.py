@@ -40,6 +40,7 @@ BUGS = {
     "unbounded_buffer": Caught("memory", 60, "large"),
     "late_dedup_entry": Caught("dedup", 60, "dedup"),
     "token_counted_twice": Caught("throttles", 300, "throttles", 10_025),
+    "last_page": Caught("listed", 60, "limits", 10_008),
     "endless_turn": Caught("fairness", 60, "crowd", 10_008),
     "early_burial": Caught("dead letters", 60, "max_attempts,verbs", 10_018),
     "lost_letter": Caught("dead letters", 100, "verbs,consume"),

@@ -9,7 +9,7 @@ import click
 from fila_cluster.cli.shared.invocation import Invocation, print_json
 from fila_cluster.cli.shared.jsonl import view_fields
 from fila_cluster.cli.shared.parameters import given, queue_options
-from fila_cluster.cli.shared.tables import cut, flagged, table
+from fila_cluster.cli.shared.tables import cut, flagged, table, throttle_table
 from fila_cluster.client.calls.queues import ListingQueues
 from fila_cluster.client.views import queue_infos
 from fila_cluster.errors import FilaError, RequestTimeoutError, ShardUnavailableError
@@ -127,7 +127,7 @@ def inspect(invocation: Invocation, name: str) -> None:
     with invocation.connect() as client:
         stats = client.queue_stats(name)
     title = flagged(f"{stats.name} is paused", good=False) if stats.paused else stats.name
-    throttles = ("", _throttles(stats)) if stats.throttles else ()
+    throttles = ("", throttle_table(stats.throttles)) if stats.throttles else ()
     keys = ("", _keys(stats)) if stats.keys else ()
     hidden = len(stats.keys) - KEYS_SHOWN
     more = [f"… and {hidden:,} more keys; --json shows all"] if hidden > 0 else []
@@ -164,13 +164,6 @@ def _keys(stats: "QueueStats") -> "Table":
         counts = (key.weight, key.pending, key.in_flight, key.delayed, key.delivered)
         paused = flagged("paused", good=False) if key.paused else ""
         rows.add_row(key.fairness_key, *map(counted, counts), f"{key.deficit:g}", paused)
-    return rows
-
-
-def _throttles(stats: "QueueStats") -> "Table":
-    rows = table("throttle key", "#tokens/s", "#burst", "#tokens now")
-    for throttle in stats.throttles:
-        rows.add_row(throttle.key, f"{throttle.rate:g}", f"{throttle.burst:g}", f"{throttle.tokens:g}")
     return rows
 
 

@@ -1,7 +1,14 @@
 """The look of tables: no frames, numbers to the right, only long texts wrapped."""
 
+from typing import TYPE_CHECKING
+
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fila_cluster import ThrottleStats
 
 
 def table(*columns: str) -> Table:
@@ -22,3 +29,12 @@ def cut(text: str, most: int) -> str:
 def flagged(text: str, *, good: bool) -> Text:
     """Return a state, green or red where there are colours."""
     return Text(text, style="green" if good else "bold red")
+
+
+def throttle_table(throttles: "Iterable[ThrottleStats]") -> Table:
+    """Return the table of throttle keys."""
+    rows = table("throttle key", "#tokens/s", "#burst", "#tokens now", "#concurrency", "#waiting")
+    for each in throttles:
+        numbers = (each.rate, each.burst, each.tokens, each.concurrency)
+        rows.add_row(each.key, *("–" if number is None else f"{number:.10g}" for number in numbers), f"{each.waiting:,}")
+    return rows

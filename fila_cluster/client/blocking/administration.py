@@ -5,6 +5,7 @@
 The questions and the meaning of their answers are in :mod:`fila_cluster.client.calls` and :mod:`fila_cluster.client.views`.
 """
 
+from types import EllipsisType
 from typing import Any, Literal, TypeVar, Unpack
 
 from fila_cluster.client import checks, views
@@ -13,6 +14,7 @@ from fila_cluster.client.calls.request import Request, Steps
 from fila_proto_zmq import commands
 from fila_proto_zmq.limits import ACTS_LISTED_MAX
 from fila_proto_zmq.names import check_new_queue_name, check_pattern
+from fila_proto_zmq.runtime_config import THROTTLE_LIMITS
 
 T = TypeVar("T")
 
@@ -272,6 +274,57 @@ class Administration:
         """
         number = checks.whole_number("version", version, 1, 2**63 - 1)
         self.request(commands.UndoConfig(number, bool(force)))
+
+    # --- throttles ----------------------------------------------------------------------------------------------------
+
+    def set_throttle(
+        self,
+        key: str,
+        *,
+        rate: float | EllipsisType | None = ...,
+        burst: float | EllipsisType | None = ...,
+        concurrency: int | EllipsisType | None = ...,
+        rate_min: float | EllipsisType | None = ...,
+    ) -> None:
+        """Set limits of a throttle key for the whole cluster: the given ones; the others stay.
+
+        They are the keys ``throttle:<key>:rate`` and so on of the runtime config, set one after another. A limit that is None
+        is deleted.
+
+        Args:
+            key: The throttle key.
+            rate: Tokens that come into its bucket a second.
+            burst: Tokens that the bucket can hold. Without it: the rate, at least 1.
+            concurrency: Messages with this key that may be leased together.
+            rate_min: The least to which deferrals lower the rate, tokens a second.
+
+        Raises:
+            InvalidConfigError: The key or a value is not acceptable. No limit was changed.
+        """
+        # The burst first: a bucket begins with its rate, and is full then.
+        given = {"burst": burst, "rate": rate, "concurrency": concurrency, "rate_min": rate_min}
+        for change in cluster.throttle_changes(key, given):
+            self.request(change)
+
+    def list_throttles(self, prefix: str = "") -> list[views.ThrottleStats]:
+        """Return the throttle keys that have limits, by name, with what waits for them in the whole cluster.
+
+        Args:
+            prefix: The first characters of the throttle keys.
+        """
+        return views.throttles(self._walk(cluster.listed_throttles(prefix)))
+
+    def delete_throttle(self, key: str) -> bool:
+        """Delete all limits of a throttle key; return whether it had any. The messages that wait for them go on.
+
+        Args:
+            key: The throttle key.
+        """
+        existed = False
+        for change in cluster.throttle_changes(key, dict.fromkeys(THROTTLE_LIMITS)):
+            made: commands.ConfigChange = self.request(change)
+            existed |= made.existed
+        return existed
 
     # --- operation ----------------------------------------------------------------------------------------------------
 

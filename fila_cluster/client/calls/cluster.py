@@ -1,14 +1,16 @@
 """Calls about the cluster as a whole: its status, counters and runtime config, its acts and its clients."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, cast
 
 from fila_cluster.client import checks
 from fila_cluster.client.calls.request import COUNT_MAX, AsksLater, Listing, Request
 from fila_proto_zmq import commands
+from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import CONFIG_EDITS_LISTED_MAX, CONNECTIONS_LISTED_MAX, DELAY_MS_MAX
+from fila_proto_zmq.runtime_config import changes_for, throttle_entry
 
 
 async def ask_metrics(client: AsksLater) -> commands.Metrics:
@@ -53,6 +55,30 @@ def listed_connections(limit: Any) -> Listing[commands.ConnectionView]:
         most,
         CONNECTIONS_LISTED_MAX,
     )
+
+
+def throttle_changes(key: Any, limits: Mapping[str, Any]) -> list[commands.SetConfig]:
+    """Return the changes that set the limits of a throttle key. A limit that is None is deleted, ``...`` stays as it is.
+
+    All are checked before the first one is sent. Raise :class:`InvalidConfigError` for a bad key or value.
+    """
+    name = checks.plain_text("key", key, "a throttle key")
+    changes = [
+        commands.SetConfig(throttle_entry(name, limit), None if value is None else str(value))
+        for limit, value in limits.items()
+        if value is not ...
+    ]
+    if not changes:
+        raise InvalidArgumentError(f"no limit to set for throttle key {checks.shown(key)}: pass {', '.join(limits)}")
+    for change in changes:
+        changes_for(change.key, change.value, {})
+    return changes
+
+
+def listed_throttles(prefix: Any) -> Listing[commands.ThrottleStats]:
+    """Return the steps of ``list_throttles``."""
+    text = checks.plain_text("prefix", prefix, "the first characters of the throttle keys to list")
+    return Listing(lambda last, _: commands.ListThrottles(text, last.key if last else ""), attrgetter("throttles"))
 
 
 def config_history(key: Any, limit: Any, before: Any) -> Listing[commands.ConfigEdit]:

@@ -37,6 +37,8 @@ FAMILIES: Final = (
     KeyFamily(
         "throttle:<key>:burst", "tokens", "how many it may save up; without one as many as it gets in a second, 1 at least"
     ),
+    KeyFamily("throttle:<key>:concurrency", "a whole number", "messages with the throttle key that may be leased together"),
+    KeyFamily("throttle:<key>:rate_min", "tokens a second", "the least to which deferrals lower the rate"),
     KeyFamily("throttle.<key>", "rate,burst", "both in one: another way to write and to read the same"),
     KeyFamily(
         "namespace:<ns>:max_enqueues_per_minute",
@@ -56,6 +58,10 @@ def meaning(key: str) -> str:
             return f"tokens a second for throttle key {name}"
         case "throttle", "burst":
             return f"tokens that throttle key {name} may save up"
+        case "throttle", "concurrency":
+            return f"messages with throttle key {name} that may be leased together"
+        case "throttle", "rate_min":
+            return f"the least rate of throttle key {name} after deferrals"
         case "namespace", "max_enqueues_per_minute":
             return f"messages a minute into the queues {name}/…"
     return FREE_TEXT

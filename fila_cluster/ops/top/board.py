@@ -89,7 +89,7 @@ def urgent(concerns: Sequence[Concern]) -> Text:
 
 def throttled(throttles: Sequence[ThrottleStats]) -> Text:
     """Return the token buckets of a queue's messages, the emptiest first."""
-    emptiest_first = sorted(throttles, key=lambda each: (each.tokens / each.burst if each.burst else 0.0, each.key))
+    emptiest_first = sorted(throttles, key=lambda each: ((each.tokens or 0.0) / each.burst if each.burst else 0.0, each.key))
     lines = [_bucket(each) for each in emptiest_first[:THROTTLES_SHOWN]]
     hidden = len(throttles) - len(lines)
     if hidden:
@@ -98,7 +98,10 @@ def throttled(throttles: Sequence[ThrottleStats]) -> Text:
 
 
 def _bucket(each: ThrottleStats) -> Text:
-    line = Text().append("throttle ", FAINT).append(printable(each.key)).append(f"  {each.rate:g}/s  ")
+    line = Text().append("throttle ", FAINT).append(printable(each.key))
+    if each.rate is None or each.tokens is None:
+        return line.append(f"  at most {each.concurrency} leased")
+    line.append(f"  {each.rate:g}/s  ")
     return line.append(f"{each.tokens:.1f} of {each.burst:g} tokens", BAD if each.tokens < 1 else "")
 
 

@@ -1,6 +1,9 @@
 """The runtime config."""
 
+from collections.abc import Iterable
+
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
+from fila_proto_zmq.limits import LIST_THROTTLES_MAX
 
 
 class ConfigChange(Reply):
@@ -81,3 +84,54 @@ class ListConfig(Command):
 
     opcode, reply = 72, ConfigValues
     prefix: str = ""
+
+
+class ThrottleStats(Struct):
+    """The limits of a throttle key, by the runtime config, and what waits for it."""
+
+    key: str
+    rate: float | None = None
+    """Tokens a second; None: no limit."""
+    burst: float | None = None
+    tokens: float | None = None
+    """What its bucket holds, by the shard's last count."""
+    concurrency: int | None = None
+    """Messages that may be leased together; None: no limit."""
+    waiting: int = 0
+    """Messages that a consumer could have, but for this key or another one of theirs; of very many some are not counted."""
+    rate_min: float | None = None
+
+
+class ThrottleList(Reply):
+    """Throttle keys with a limit, by name: one shard's count, or the cluster's once the router has joined them."""
+
+    throttles: list[ThrottleStats]
+    more: bool = False
+    """Whether more follow the last one."""
+
+
+class ListThrottles(Command):
+    """Ask for the throttle keys that start with ``prefix`` and have a limit. Routing key empty: all workers are asked."""
+
+    opcode, reply = 53, ThrottleList
+    prefix: str = ""
+    after: str = ""
+    """Only those after this key, the last one of the page before."""
+
+
+def joined_throttles(lists: Iterable[ThrottleList]) -> ThrottleList:
+    """Join one page of each shard, up to the first key after which one may lack something.
+
+    The least number of tokens is right: that of a shard long without a request is old.
+    """
+    lists = list(lists)
+    found: dict[str, ThrottleStats] = {}
+    for each in (each for page in lists for each in page.throttles):
+        known = found.setdefault(each.key, each)
+        if known is not each:
+            known.waiting += each.waiting
+            known.tokens = min((tokens for tokens in (known.tokens, each.tokens) if tokens is not None), default=None)
+    end = min((page.throttles[-1].key for page in lists if page.more), default=None)
+    names = sorted(key for key in found if end is None or key <= end)
+    shown = names[:LIST_THROTTLES_MAX]
+    return ThrottleList([found[key] for key in shown], len(shown) < len(found) or end is not None)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from fila_proto_zmq.commands.config import ConfigChange, SetConfig, UndoConfig
+from fila_proto_zmq.commands.config import ConfigChange, SetConfig, ThrottleStats, UndoConfig
 from fila_proto_zmq.commands.options import QueueOptions
 from fila_proto_zmq.commands.structs import Command, Reply, Struct, join_pages
 from fila_proto_zmq.limits import LIST_QUEUES_MAX
@@ -68,15 +68,6 @@ class KeyStats(Struct):
     deficit: float
     delivered: int
     paused: bool
-
-
-class ThrottleStats(Struct):
-    """One token bucket. ``rate`` in tokens a second; ``tokens`` by the shard's last count."""
-
-    key: str
-    rate: float
-    burst: float
-    tokens: float
 
 
 class QueueStats(Reply):

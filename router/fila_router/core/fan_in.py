@@ -158,6 +158,7 @@ class FanIns(RouterFeature):
         self.commands = {
             wire.ListQueues: self._list_queues,
             wire.ListSchedules: self._list_schedules,
+            wire.ListThrottles: self._list_throttles,
             wire.BeginBackup: self._back_up,
             wire.CutBackup: self._back_up,
             wire.KeepBackup: self._back_up,
@@ -183,6 +184,9 @@ class FanIns(RouterFeature):
         self._ask_all_shards(
             request, encode_body(command), JoinedPages[wire.ScheduleList](wire.ScheduleList, wire.joined_schedules)
         )
+
+    def _list_throttles(self, request: ClientRequest, command: wire.ListThrottles) -> None:
+        self._ask_all_shards(request, request.body, JoinedPages[wire.ThrottleList](wire.ThrottleList, wire.joined_throttles))
 
     def _back_up(self, request: ClientRequest, command: wire.BeginBackup | wire.CutBackup | wire.KeepBackup) -> None:
         self._ask_all_shards(request, request.body, JoinedPages[wire.BackupParts](wire.BackupParts, _joined_backup))

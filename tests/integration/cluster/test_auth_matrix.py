@@ -52,6 +52,7 @@ from fila_proto_zmq.commands import (
     ListQueues,
     ListSchedules,
     ListTemplates,
+    ListThrottles,
     MoveShard,
     OpenView,
     PutSchedule,
@@ -87,6 +88,7 @@ OF_THE_CLUSTER: list[Command] = [
     SetConfig("a", "b"), GetConfig("a"), ListConfig(), ListConfigHistory(), UndoConfig(1), ListActs(), ListConnections(),
     CloseConnection("0a1b2c3d"), BeginBackup("b"), CutBackup("b"), KeepBackup("b", 1000), MoveShard(0, "worker-0"), DrainWorker("worker-0"),
     PutTemplate("secret-*", QueueOptions()), GetTemplate("secret-*"), ListTemplates(), DeleteTemplate("secret-*"),
+    ListThrottles(),
 ]  # fmt: skip
 OF_KEYS: list[Command] = [
     CreateKey("never", ["consume:orders"]), ListKeys(), RevokeKey("admin"), GrantKey("admin", ["consume:orders"]),

@@ -139,7 +139,7 @@ class EnqueuingPrograms(NotedCalls):
             options["weight"] = random.choice([1, 2, 5])
         if has("costs") and random.random() < 0.3:
             options["cost"] = random.choice([0.3, 2.5, 7])
-        if has("throttles") and random.random() < 0.5:
+        if (has("throttles") or has("limits")) and random.random() < 0.5:
             options["throttle_keys"] = random.choice([["t0"], ["t1"], ["t0", "t1"]])
         if has("dedup") and random.random() < 0.4:
             options["dedup_id"] = f"d{random.randrange(6)}"

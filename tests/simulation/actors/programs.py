@@ -92,6 +92,21 @@ class Programs(ReceivingPrograms):
             value = f"{rate},{burst}"
             await self.call("set_config", "", lambda: self.client.set_config(key, value), key=key, value=value)
 
+    async def limits(self, random: Random, queue: str) -> None:
+        """Set or delete limits by their own calls, or list them."""
+        name = random.choice(["t0", "t1"])
+        what = random.random()
+        if what < 0.4:
+            await self.call("list_throttles", "", self.client.list_throttles, asks=6)
+        elif what < 0.55:
+            await self.call("delete_throttle", "", lambda: self.client.delete_throttle(name), asks=4, key=name)
+        else:
+            rate, burst = random.choice([(5, 5), (20, 2), (50, 1), (2, 10)])
+            await self.call(
+                "set_throttle", "", lambda: self.client.set_throttle(name, rate=rate, burst=burst), asks=2, key=name,
+                value=f"{rate},{burst}",
+            )  # fmt: skip
+
     async def config(self, random: Random, queue: str) -> None:
         key, value = f"app:{random.randrange(3)}", str(random.randrange(100))
         await self.call("set_config", "", lambda: self.client.set_config(key, value), key=key, value=value)

@@ -41,7 +41,7 @@ async def audit(programs: "Programs", history: History, queues_in_order: Callabl
         history.schedules_end_us = history.world.now_us
         for schedule in await patiently(client.list_schedules):
             await patiently(lambda name=schedule.name: client.delete_schedule(name))
-    if history.saw("set_config"):
+    if history.saw("set_config") or history.saw("set_throttle"):
         for key in await patiently(lambda: client.list_config("throttle")):
             await patiently(lambda key=key: client.delete_config(key))
     if history.saw("pause"):

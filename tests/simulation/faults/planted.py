@@ -13,6 +13,7 @@ from fila_admission.keys import KeyRing
 from fila_admission.permissions import KINDS, Permissions
 from fila_cluster.client.protocol.consuming import Consumption
 from fila_cluster.client.requests.call import PendingCall
+from fila_proto_zmq import commands as wire
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.ids import sequence
 from fila_proto_zmq.record import pack_record, unpack_record
@@ -185,6 +186,20 @@ def token_counted_twice(stack: ExitStack) -> None:
         return accrue
 
     replace(stack, Bucket, "accrue", make)
+
+
+def last_page(stack: ExitStack) -> None:
+    """A list of throttle keys ends with its first page."""
+
+    def make(real: Any) -> Any:
+        def joined(lists: Any) -> Any:
+            page = real(lists)
+            page.more = False
+            return page
+
+        return joined
+
+    replace(stack, wire, "joined_throttles", make)
 
 
 def endless_turn(stack: ExitStack) -> None:
@@ -384,7 +399,7 @@ def hasty_callback(stack: ExitStack) -> None:
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
-        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, endless_turn,
+        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, last_page, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
         hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept,

@@ -36,7 +36,17 @@ ACTIONS: dict[str, tuple[int, str]] = {
     "flood": (3, "many"), "twins": (4, "dedup"),
 }  # fmt: skip
 """What clients do: how often, and which feature it takes."""
-EXTRAS = {"crowd": 2, "cancelled": 4, "piped": 4, "move": 8, "guest": 6, "debounce": 6, "timed": 6, "together": 5}
+EXTRAS = {
+    "crowd": 2,
+    "cancelled": 4,
+    "piped": 4,
+    "move": 8,
+    "guest": 6,
+    "debounce": 6,
+    "timed": 6,
+    "together": 5,
+    "limits": 8,
+}
 """What the features of that name do, and how often at most (see :data:`options.EXTRAS`)."""
 
 

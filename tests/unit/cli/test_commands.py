@@ -184,11 +184,12 @@ def test_inspecting_shows_throttles_and_pauses(shown):
     text = shown("queue", "inspect", "orders", GetQueueStats=stats)
     assert text.startswith("orders is paused\n")
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
-    assert rows["provider"] == ["5", "10", "2.25"]
+    assert rows["provider"] == ["5", "10", "2.25", "–", "0"]
     assert rows["acme"][-1] == "paused"
     assert rows["other"][-1] == "0"
     told = shown("--json", "queue", "inspect", "orders", GetQueueStats=stats)
-    assert told["throttles"] == [{"key": "provider", "rate": 5.0, "burst": 10.0, "tokens": 2.25}]
+    none = {"concurrency": None, "waiting": 0, "rate_min": None}
+    assert told["throttles"] == [{"key": "provider", "rate": 5.0, "burst": 10.0, "tokens": 2.25, **none}]
     assert (told["paused"], told["keys"][0]["paused"]) == (True, True)
 
 
@@ -299,6 +300,23 @@ def test_deleting(asked, shown):
     assert shown("config", "delete", "k", SetConfig=ConfigChange(2, {"k": None}, True)) == "deleted k\n"
     assert shown("config", "delete", "k", SetConfig=ConfigChange(2, {}, False)) == "k had no value\n"
     assert shown("--json", "config", "delete", "k", SetConfig=ConfigChange(2, {}, False)) == {"key": "k", "deleted": False}
+
+
+def test_throttles(asked, shown, run):
+    change = ConfigChange(1, {}, True)
+    seen = asked("throttle", "set", "p", "--rate", "5", "--burst", "none", SetConfig=change)
+    assert seen == [("", SetConfig("throttle:p:burst", None)), ("", SetConfig("throttle:p:rate", "5"))]
+    assert shown("throttle", "set", "p", "--rate", "5", "--burst", "none", SetConfig=change) == "p: rate 5, burst none\n"
+    assert shown("--json", "throttle", "set", "p", "--concurrency", "2", SetConfig=change) == {"key": "p", "concurrency": "2"}
+    assert run("throttle", "set", "p", "--rate", "-1")[:1] == (1,)
+    assert run("throttle", "set", "p")[:1] == (2,)
+    listed = commands.ThrottleList([commands.ThrottleStats("p", 5.0, 10.0, 2.25, None, 1234)])
+    text = shown("throttle", "list", "--prefix", "p", ListThrottles=listed)
+    assert text.splitlines()[1].split() == ["p", "5", "10", "2.25", "–", "1,234"]
+    assert shown("--json", "throttle", "list", ListThrottles=listed)[0]["waiting"] == 1234
+    assert shown("throttle", "list", ListThrottles=commands.ThrottleList([])) == "no throttle key has a limit\n"
+    assert shown("throttle", "delete", "p", SetConfig=change) == "deleted p\n"
+    assert shown("throttle", "delete", "p", SetConfig=ConfigChange(1, {}, False)) == "p had no limits\n"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from tests.unit.observer.told import cluster, shard
     [
         ("throttle:a:b:rate", "tokens a second for throttle key a:b"),
         ("throttle:mail:burst", "tokens that throttle key mail may save up"),
+        ("throttle:mail:concurrency", "messages with throttle key mail that may be leased together"),
+        ("throttle:mail:rate_min", "the least rate of throttle key mail after deferrals"),
         ("namespace:eu:max_enqueues_per_minute", "messages a minute into the queues eu/…"),
         ("weight:gold", FREE_TEXT),
         ("rate", FREE_TEXT),

@@ -265,3 +265,41 @@ def test_pages_have_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {key: value for page in several for key, value in page.items()} == config
     assert all(len(page) == 1 or sum(map(len, page.values())) <= 100 for page in several)
     assert ["c", "d", "e"] in [list(page) for page in several]
+
+
+# --- the limits of a throttle key -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("concurrency", "3"), ("concurrency", "0"), ("rate_min", "0.5"), ("rate_min", "0")]
+)
+def test_further_limits_are_stored(key: str, value: str) -> None:
+    assert changes_for(f"throttle:a:b:{key}", f" {value} ", {}) == {f"throttle:a:b:{key}": value}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("concurrency", "2.5"),
+        ("concurrency", "-1"),
+        ("concurrency", ""),
+        ("concurrency", "inf"),
+        ("rate_min", "nan"),
+        ("rates", "1"),
+    ],
+)
+def test_further_limits_that_will_not_do(key: str, value: str) -> None:
+    with pytest.raises(InvalidConfigError, match="throttle:a"):
+        changes_for(f"throttle:a:{key}", value, {})
+
+
+def test_the_throttle_key_of_an_entry() -> None:
+    for limit in runtime_config.THROTTLE_LIMITS:
+        assert runtime_config.throttle_key_of(runtime_config.throttle_entry("a:rate", limit)) == "a:rate"
+    assert runtime_config.throttle_key_of("app:rate") is runtime_config.throttle_key_of("throttle.a") is None
+
+
+def test_places_and_the_least_rate_are_read() -> None:
+    config = configured(throttle__a__concurrency="5", throttle__a__rate_min="0.25")
+    assert (runtime_config.concurrency_of("a", config), runtime_config.rate_min_of("a", config)) == (5, 0.25)
+    assert runtime_config.concurrency_of("b", config) is runtime_config.rate_min_of("b", config) is None

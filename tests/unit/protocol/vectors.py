@@ -96,6 +96,7 @@ from fila_proto_zmq.commands import (
     ListQueues,
     ListSchedules,
     ListTemplates,
+    ListThrottles,
     LogReplicas,
     MessagesTransferred,
     MessageView,
@@ -159,6 +160,7 @@ from fila_proto_zmq.commands import (
     Subscribed,
     Template,
     TemplateList,
+    ThrottleList,
     ThrottleMetrics,
     ThrottleStats,
     Tokens,
@@ -341,12 +343,12 @@ BODIES = [
             1,
             1,
             [["acme", 2, 3, 2, 1, 1999.0, 7, False]],
-            [["api", 10.5, 20.0, -1.0]],
+            [["api", 10.5, 20.0, -1.0, None, 0, None]],
             41,
         ],
         (
-            "9c98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c29194a36170"
-            "69cb4025000000000000cb4034000000000000cbbff000000000000029"
+            "9c98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c2"
+            "9197a3617069cb4025000000000000cb4034000000000000cbbff0000000000000c000c029"
         ),
     ),
     Body(DescribeQueue(), [], "90"),
@@ -646,6 +648,12 @@ BODIES = [
         "929192a874656e616e742d2a9bc003c0c0c0c0c0c0c0c0c0c3",
     ),
     Body(GetConfig("color"), ["color"], "91a5636f6c6f72"),
+    Body(ListThrottles("tenant:", "tenant:a"), ["tenant:", "tenant:a"], "92a774656e616e743aa874656e616e743a61"),
+    Body(
+        ThrottleList([ThrottleStats("api", 10.5, 20.0, -1.0, 5, 7, 0.5)], True),
+        [[["api", 10.5, 20.0, -1.0, 5, 7, 0.5]], True],
+        "929197a3617069cb4025000000000000cb4034000000000000cbbff00000000000000507cb3fe0000000000000c3",
+    ),
     Body(ListConfig("throttle:"), ["throttle:"], "91a97468726f74746c653a"),
     Body(ConfigValues({"color": "blue"}), [{"color": "blue"}], "9181a5636f6c6f72a4626c7565"),
     Body(

@@ -63,6 +63,7 @@ from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
 from fila_worker.core.manage.purge import Purges
 from fila_worker.core.manage.queue_commands import QueueCommands
 from fila_worker.core.manage.redrive import Redrives
+from fila_worker.core.manage.throttles import ThrottleLists
 from fila_worker.core.metrics import meter
 from fila_worker.core.metrics.describe import Descriptions
 from fila_worker.core.metrics.meter import Reports
@@ -99,6 +100,7 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     Transfers,
     LedgerFolds,
     QueueCommands,
+    ThrottleLists,
     ReservedMessages,
     Backlog,
     Browses,

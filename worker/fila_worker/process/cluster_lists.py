@@ -1,4 +1,4 @@
-"""The lists that the router joins from all workers: queues, schedules, and what clients have."""
+"""The lists that the router joins from all workers: queues, schedules, throttles, and what clients have."""
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
@@ -10,12 +10,15 @@ from fila_proto_zmq.commands import (
     DescribeClients,
     ListQueues,
     ListSchedules,
+    ListThrottles,
     Reply,
     joined,
     joined_schedules,
+    joined_throttles,
 )
 from fila_worker.core.effects import ClientCall
 from fila_worker.core.manage.queue_commands import list_queues
+from fila_worker.core.manage.throttles import list_throttles
 from fila_worker.core.model.consumers import Consumer, Demand
 from fila_worker.core.model.leases import Lease
 from fila_worker.core.schedules.schedules import list_schedules
@@ -28,13 +31,19 @@ class ClusterLists(ProcessFeature):
 
     def __init__(self) -> None:
         super().__init__()
-        self.commands = {ListQueues: self._queues, ListSchedules: self._schedules, DescribeClients: self._clients}
+        self.commands = {
+            ListQueues: self._queues, ListSchedules: self._schedules, ListThrottles: self._throttles,
+            DescribeClients: self._clients,
+        }  # fmt: skip
 
     def _queues(self, call: ClientCall, command: ListQueues) -> Reply:
         return joined(self.process.each(call.now_ms, lambda shard: list_queues(shard, call, command)))
 
     def _schedules(self, call: ClientCall, command: ListSchedules) -> Reply:
         return joined_schedules(self.process.each(call.now_ms, lambda shard: list_schedules(shard, call, command)))
+
+    def _throttles(self, call: ClientCall, command: ListThrottles) -> Reply:
+        return joined_throttles(self.process.each(call.now_ms, lambda shard: list_throttles(shard, call, command)))
 
     def _clients(self, call: ClientCall, command: DescribeClients) -> Reply:
         process = self.process

@@ -130,14 +130,15 @@ class Gauges:
         self._card.set_visibility(False)
 
     def show(self, throttles: Sequence[ThrottleStats]) -> None:
-        """Change the gauges."""
+        """Change the gauges: keys without a rate have none."""
+        throttles = [each for each in throttles if each.rate is not None]
         self._card.set_visibility(bool(throttles))
         if [each.key for each in throttles] != list(self._bars):
             self._build(throttles)
         for each in throttles:
             text, bar = self._bars[each.key]
-            tokens = max(0.0, each.tokens)
-            text.text = f"{tokens:,.0f} of {each.burst:,.0f} tokens, {counted(round(each.rate))} a second"
+            tokens = max(0.0, each.tokens or 0.0)
+            text.text = f"{tokens:,.0f} of {each.burst:,.0f} tokens, {counted(round(each.rate or 0.0))} a second"
             bar.value = min(1.0, tokens / each.burst) if each.burst else 0.0
             bar.props(f"color={'negative' if tokens < 1 else 'primary'}")
 

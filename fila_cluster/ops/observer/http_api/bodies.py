@@ -182,6 +182,26 @@ class SettledBody(msgspec.Struct):
     settled: int
 
 
+class ThrottleBody(msgspec.Struct):
+    """A throttle key: a limit that it lacks is null."""
+
+    key: str
+    rate: Annotated[float | None, Meta(description="Tokens a second.")]
+    burst: float | None
+    tokens: Annotated[float | None, Meta(description="What its bucket holds, by the broker's last count.")]
+    concurrency: Annotated[int | None, Meta(description="Messages that may be leased together.")]
+    waiting: Annotated[
+        int, Meta(description="Messages that a consumer could have, but for this key or another one of theirs.")
+    ]
+    rate_min: float | None
+
+
+class ThrottlesBody(msgspec.Struct):
+    """Throttle keys by name."""
+
+    throttles: list[ThrottleBody]
+
+
 class ErrorBody(msgspec.Struct, kw_only=True):
     """An error, as the client library has it. ``retry_after``: seconds, null if that is not known."""
 
@@ -288,12 +308,14 @@ STATUSES: Final = {
 """The status of each code; 500 for the others."""
 RETRY_S: Final = 1
 """In ``Retry-After``, when there is no better value."""
+THROTTLES_PATH: Final = "/throttles"
 FRESH: Final = {"Cache-Control": "no-store"}
 
 
 def is_of_the_door(scope: Scope) -> bool:
     """Return whether a request is for the door, so that its errors are answered as JSON."""
-    return str(scope.get("path", "")).startswith("/queues/")
+    path = str(scope.get("path", ""))
+    return path.startswith("/queues/") or path == THROTTLES_PATH
 
 
 def success(body: bytes) -> Response:

@@ -20,6 +20,7 @@ class Described(msgspec.Struct, frozen=True):
     """The description of an operation: the bodies that it takes and returns, and an example with curl."""
 
     name: str
+    method: str
     path: str
     summary: str
     description: str
@@ -31,6 +32,7 @@ class Described(msgspec.Struct, frozen=True):
 DESCRIBED: Final = (
     Described(
         "enqueue",
+        "POST",
         "/queues/{queue}/messages",
         "Put messages into a queue",
         f"One message, or several in `messages`: at most {bodies.MESSAGES_MAX:,}. Each has one of `payload` (text), "
@@ -45,6 +47,7 @@ DESCRIBED: Final = (
     ),
     Described(
         "receive",
+        "POST",
         "/queues/{queue}/receive",
         "Lease messages of a queue",
         "Up to `max_messages` that are ready now; if none is, the next ones within `wait` seconds. An answer has at most 1 "
@@ -56,6 +59,7 @@ DESCRIBED: Final = (
     ),
     Described(
         "settle",
+        "POST",
         "/queues/{queue}/settle",
         "End leases: ack, nack, retry, fail, defer; or extend them",
         "A settlement that is sent again with the same action succeeds again, so that it may be repeated when its answer "
@@ -63,6 +67,17 @@ DESCRIBED: Final = (
         (bodies.SettleBody,),
         (bodies.SettledBody,),
         """--json '{"deliveries": [{"token": "TOKEN", "action": "ack"}]}'""",
+    ),
+    Described(
+        "list_throttles",
+        "GET",
+        bodies.THROTTLES_PATH,
+        "List throttle keys",
+        "Those that have limits and start with the parameter `prefix`, by name, with what waits for them in the cluster. It "
+        "needs an API key that governs everything (`admin:*`).",
+        (),
+        (bodies.ThrottlesBody,),
+        "",
     ),
 )
 """The operations, in the order of a message's life."""
@@ -80,24 +95,30 @@ def document() -> dict[str, Any]:
             "version": VERSION,
             "description": "Messages in and out by HTTP. Field names are those of the client library; durations are seconds.",
         },
-        "paths": {each.path: {"post": _operation(each, options)} for each in DESCRIBED},
+        "paths": {each.path: {each.method.lower(): _operation(each, options)} for each in DESCRIBED},
         "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "security": [{"key": []}, {}],
     }
 
 
 def _operation(each: Described, options: dict[str, Any]) -> dict[str, Any]:
+    if not each.takes:
+        prefix = {"name": "prefix", "in": "query", "schema": {"type": "string"}}
+        return _described(each, [prefix])
     content: dict[str, Any] = {JSON: {"schema": _one_of(each.takes)}}
     parameters: list[dict[str, Any]] = [{"name": "queue", "in": "path", "required": True, "schema": {"type": "string"}}]
     if bodies.MessageBody in each.takes:
         content[PAYLOAD] = {"schema": {"type": "string", "format": "binary"}}
         parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in options["properties"].items()]
+    return {**_described(each, parameters), "requestBody": {"required": True, "content": content}}
+
+
+def _described(each: Described, parameters: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "operationId": each.name,
         "summary": each.summary,
         "description": each.description,
         "parameters": parameters,
-        "requestBody": {"required": True, "content": content},
         "responses": {
             "200": {"description": "Done.", "content": {JSON: {"schema": _one_of(each.gives)}}},
             **{str(status): _error(status) for status in sorted({*STATUSES.values(), 405, 415, 500})},
@@ -129,7 +150,7 @@ body{{font-family:system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:
 pre{{overflow:auto;padding:.8rem;border:1px solid #8886;border-radius:4px}}
 td,th{{text-align:left;padding-right:1.5rem}}</style>
 <h1>Messages by HTTP</h1>
-<p>Every request is a POST. With authentication send <code>Authorization: Bearer KEY</code>. For programs:
+<p>With authentication send <code>Authorization: Bearer KEY</code>. For programs:
 <a href="openapi.json">OpenAPI</a>.</p>
 {operations}
 <h2>Errors</h2>
@@ -142,12 +163,16 @@ td,th{{text-align:left;padding-right:1.5rem}}</style>
 def page() -> str:
     """Return the page for people."""
     operations = "".join(
-        f"<h2>{html.escape(each.summary)}</h2><p>{_prose(each.description)}</p><pre>curl {html.escape(each.example)} \\\n  "
-        f"http://127.0.0.1:8555{html.escape(each.path.replace('{queue}', 'orders'))}</pre>"
+        f"<h2>{html.escape(each.summary)}</h2><p>{_prose(each.description)}</p><pre>{html.escape(_curl(each))}</pre>"
         for each in DESCRIBED
     )
     errors = "".join(f"<tr><td><code>{code}</code></td><td>{status}</td></tr>" for code, status in STATUSES.items())
     return _PAGE.format(operations=operations, errors=errors)
+
+
+def _curl(each: Described) -> str:
+    url = f"http://127.0.0.1:8555{each.path.replace('{queue}', 'orders')}"
+    return f"curl {each.example} \\\n  {url}" if each.example else f"curl {url}"
 
 
 def _prose(text: str) -> str:

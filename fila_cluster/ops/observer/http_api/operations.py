@@ -1,4 +1,4 @@
-"""The operations of requests: enqueue, receive, settle."""
+"""The operations of requests: enqueue, receive, settle, list throttle keys."""
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
@@ -114,6 +114,17 @@ async def settle(asked: ApiRequest) -> bytes:
     )
 
 
+async def list_throttles(asked: ApiRequest) -> bytes:
+    """Return the throttle keys that have limits."""
+    given = _parameters(asked.request)
+    if unknown := given.keys() - {"prefix"}:
+        raise InvalidArgumentError(f"the parameter {min(unknown)!r} of the URL: the only one here is prefix")
+    throttles = await asked.receiver.client.list_throttles(asked.request.query_params.get("prefix", ""))
+    return _encoded(
+        bodies.ThrottlesBody([msgspec.convert(each, bodies.ThrottleBody, from_attributes=True) for each in throttles])
+    )
+
+
 async def _settle_one(asked: ApiRequest, how: bodies.AnySettlement) -> FilaError | None:
     """Settle a delivery, and return the error if it could not be."""
     receiver, token, action = asked.receiver, how.token, type(how).__name__.lower()
@@ -172,8 +183,9 @@ _encoded = msgspec.json.Encoder().encode
 
 
 def queue_of(request: Request) -> str:
-    """Return the queue that a path names."""
-    return checks.queue_name(request.path_params["queue"])
+    """Return the queue that a path names; empty if it names none."""
+    name = request.path_params.get("queue")
+    return "" if name is None else checks.queue_name(name)
 
 
 def _type_of(request: Request, *known: str) -> str:

@@ -25,6 +25,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "enqueue": operations.enqueue,
     "receive": operations.receive,
     "settle": operations.settle,
+    "list_throttles": operations.list_throttles,
 }
 
 
@@ -39,7 +40,8 @@ class HttpApi:
     def routes(self) -> list[Route]:
         """Return the paths."""
         paths = [
-            Route(each.path.replace("{queue}", "{queue:path}"), _Endpoint(self, each.name)) for each in openapi.DESCRIBED
+            Route(each.path.replace("{queue}", "{queue:path}"), _Endpoint(self, each.name, each.method))
+            for each in openapi.DESCRIBED
         ]
         return [
             *paths,
@@ -70,9 +72,10 @@ class HttpApi:
 class _Endpoint:
     """One operation, as an ASGI application. A request's bytes are counted until its answer is sent."""
 
-    def __init__(self, door: HttpApi, name: str) -> None:
+    def __init__(self, door: HttpApi, name: str, method: str = "") -> None:
         self._door = door
         self._name = name
+        self._method = method
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Carry out a request and answer it."""
@@ -96,11 +99,11 @@ class _Endpoint:
         try:
             _check_origin(request)
             if not self._name:
-                paths = ", ".join(f"POST {each.path}" for each in openapi.DESCRIBED)
+                paths = ", ".join(f"{each.method} {each.path}" for each in openapi.DESCRIBED)
                 return failure(InvalidArgumentError(f"{request.url.path!r} is not a path of this address: use {paths}"), 404)
-            if request.method != "POST":
-                refusal = failure(InvalidArgumentError(f"{request.method} {request.url.path}: use POST"), 405)
-                refusal.headers["Allow"] = "POST"
+            if request.method != self._method:
+                refusal = failure(InvalidArgumentError(f"{request.method} {request.url.path}: use {self._method}"), 405)
+                refusal.headers["Allow"] = self._method
                 return refusal
             this = asked(operations.queue_of(request))
             try:

@@ -118,7 +118,8 @@ def _windows(history: History, queue: str, grants: list[Grant]) -> Iterator[tupl
     steady = {key: weights.pop() for key, weights in _weights(grants).items() if len(weights) == 1}
     # a limit, or a delivery that was put off with its throttle keys
     limited = any(
-        call.kind == "defer" or (call.kind == "set_config" and "throttle" in call.said["key"]) for call in history.calls
+        call.kind in {"defer", "set_throttle"} or (call.kind == "set_config" and "throttle" in call.said["key"])
+        for call in history.calls
     )
     labelled = {grant.key for grant in grants if grant.throttle_keys and limited}
     for names in combinations(sorted(steady.keys() - labelled), 2):

@@ -25,8 +25,10 @@ class Limit:
 def check(history: History) -> None:
     """Look at every stretch in which a single limit was in force, and nothing was being changed."""
     for key in ("t0", "t1"):
-        for limit in _limits(history, key):
+        limits = _limits(history, key)
+        for limit in limits:
             _check_stretch(history, key, limit)
+        _check_lists(history, key, limits)
 
 
 def _limits(history: History, key: str) -> list[Limit]:
@@ -34,7 +36,8 @@ def _limits(history: History, key: str) -> list[Limit]:
     changes = [
         call
         for call in history.calls
-        if call.kind in ("set_config", "delete_config") and call.said["key"] == f"throttle.{key}"
+        if (call.kind in ("set_config", "delete_config") and call.said["key"] == f"throttle.{key}")
+        or (call.kind in ("set_throttle", "delete_throttle") and call.said["key"] == key)
     ]
     changes.sort(key=lambda call: call.started_us)
     limits = []
@@ -45,13 +48,26 @@ def _limits(history: History, key: str) -> list[Limit]:
             and (other.ended_us is None or other.ended_us > call.started_us or not other.ok)
             for other in changes[: index + 1]
         )
-        if not call.ok or call.kind == "delete_config" or overlaps:
+        if not call.ok or call.kind.startswith("delete") or overlaps:
             continue
         assert call.ended_us is not None
         rate, burst = map(float, call.said["value"].split(","))
         until_us = changes[index + 1].started_us if index + 1 < len(changes) else history.healed_us + (1 << 50)
         limits.append(Limit(call.ended_us, min(until_us, history.audit_us), rate, burst))
     return limits
+
+
+def _check_lists(history: History, key: str, limits: list[Limit]) -> None:
+    """A list that was asked for while a limit was in force has it."""
+    for call in history.calls:
+        if call.kind != "list_throttles" or not call.ok or call.ended_us is None:
+            continue
+        shown = {each.key: (each.rate, each.burst) for each in call.value}
+        for limit in limits:
+            in_force = limit.since_us <= call.started_us and call.ended_us <= limit.until_us
+            if in_force and shown.get(key) != (limit.rate, limit.burst):
+                history.fail("listed", f"{shown} has not {key} with rate {limit.rate:g} and burst {limit.burst:g}")
+                return
 
 
 def _check_stretch(history: History, key: str, limit: Limit) -> None:

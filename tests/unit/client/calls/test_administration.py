@@ -122,6 +122,51 @@ def test_the_runtime_config(ask):
         assert (answer, seen) == (existed, [("", SetConfig("k", None))])
 
 
+def test_setting_a_throttle_sets_the_given_limits(ask):
+    _, seen = ask(
+        lambda client: client.set_throttle("p", rate=0.5, burst=2, rate_min=None), SetConfig=ConfigChange(1, {}, False)
+    )
+    assert [command for _, command in seen] == [
+        SetConfig("throttle:p:burst", "2"),
+        SetConfig("throttle:p:rate", "0.5"),
+        SetConfig("throttle:p:rate_min", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limits", "error"),
+    [
+        ({"burst": 5, "rate": -1}, InvalidConfigError),
+        ({"rate": float("nan")}, InvalidConfigError),
+        ({"concurrency": 1.5}, InvalidConfigError),
+        ({}, InvalidArgumentError),
+    ],
+)
+def test_a_throttle_that_will_not_do_is_not_sent_in_part(ask, limits, error):
+    def question(client):
+        with pytest.raises(error):
+            client.set_throttle("p", **limits)
+
+    assert ask(question)[1] == []
+
+
+def test_listing_throttles_in_pages(ask):
+    pages = [
+        commands.ThrottleList([commands.ThrottleStats("a", 1.0, 2.0, 0.5, 3, 4, 0.1)], True),
+        commands.ThrottleList([commands.ThrottleStats("b", concurrency=0)]),
+    ]
+    listed, seen = ask(lambda client: client.list_throttles("x"), ListThrottles=lambda _: pages.pop(0))
+    assert listed == [ThrottleStats("a", 1.0, 2.0, 0.5, 3, 4, 0.1), ThrottleStats("b", None, None, None, 0)]
+    assert [command for _, command in seen] == [commands.ListThrottles("x"), commands.ListThrottles("x", "a")]
+
+
+def test_deleting_a_throttle_deletes_all_its_limits(ask):
+    changes = [ConfigChange(1, {}, existed) for existed in (False, True, False, False)]
+    existed, seen = ask(lambda client: client.delete_throttle("p"), SetConfig=lambda _: changes.pop(0))
+    limits = ("rate", "burst", "concurrency", "rate_min")
+    assert (existed, [command for _, command in seen]) == (True, [SetConfig(f"throttle:p:{limit}", None) for limit in limits])
+
+
 def test_a_config_value_that_will_not_do(ask):
     with pytest.raises(InvalidConfigError, match="rate"):
         ask(lambda client: client.set_config("throttle:p:rate", "-1"), SetConfig=InvalidConfigError("a rate is above 0"))

@@ -18,7 +18,6 @@ from fila_proto_zmq.commands import (
     QueueList,
     QueueOptions,
     QueueStats,
-    ThrottleStats,
     UpdateQueue,
 )
 from fila_proto_zmq.errors import (
@@ -37,6 +36,7 @@ from fila_worker.core.explain.text import counted
 from fila_worker.core.manage import deletion
 from fila_worker.core.manage.dead_letter_targets import appointed, ask_for_appointment, settle_dead_letters
 from fila_worker.core.manage.deletion import clear, remove
+from fila_worker.core.manage.throttles import throttle_stats
 from fila_worker.core.metrics.oldest_message import waiting_since_ms
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.queues import DISCARD, OWN, Queue
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from fila_worker.core.hooks import GuardedHooks
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.fairness_keys import FairnessKey
-    from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.state import State
 
 
@@ -253,11 +252,12 @@ def queue_stats(state: "State", call: "ClientCall", command: GetQueueStats) -> Q
     queue = state.queues.find(call.queue)
     keys, end = keys_from(state, queue, command.start, state.settings.limits.stats_keys_max)
     lanes = [lane for key in keys if key.cold is None for lane in key.lanes.values()]
+    used = state.runtime.throttle_keys.intersection(each for lane in lanes for each in lane.throttle_keys)
     state.jobs.charge(KEY_STATS_COST * len(keys) + len(lanes))
     return QueueStats(
         queue.info(state.index), _oldest_pending_ms(state, keys, call.now_ms), state.settings.quantum, queue.enqueued,
         queue.delivered, queue.acked, queue.nacked, queue.expired, queue.dead_lettered,
-        [_key_stats(key, state.settings.quantum) for key in keys], _throttle_stats(state, lanes, call.now_ms),
+        [_key_stats(key, state.settings.quantum) for key in keys], throttle_stats(state, used, call.now_ms),
         end if len(keys) == state.settings.limits.stats_keys_max else 0,
     )  # fmt: skip
 
@@ -274,15 +274,6 @@ def _key_stats(key: "FairnessKey", quantum: int) -> KeyStats:
         key.delivered,
         key.paused,
     )
-
-
-def _throttle_stats(state: "State", lanes: "list[Lane]", now_ms: int) -> list[ThrottleStats]:
-    stats = []
-    for name in state.token_client.used_by(lanes):
-        limit = state.runtime.limits[name]
-        tokens = state.token_client.levels.tokens_in(name, limit, now_ms)
-        stats.append(ThrottleStats(name, limit.rate_milli / 1000, limit.burst_micro / 1e6, tokens / 1e6))
-    return stats
 
 
 def _oldest_pending_ms(state: "State", keys: "list[FairnessKey]", now_ms: int) -> int:

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from sortedcontainers import SortedSet
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import ConfigEdit
@@ -54,6 +55,8 @@ class RuntimeConfig:
         self.version = 0
         self.limits: dict[str, runtime_config.Limit] = {}
         """The limits of token buckets, of throttle keys and of namespaces' quotas alike."""
+        self.throttle_keys = SortedSet[str]()
+        """The throttle keys that have a limit."""
         self.templates = Templates()
         """The options of queues that the first enqueue creates."""
         self.draft: Draft | None = None
@@ -85,7 +88,7 @@ class RuntimeConfig:
         batch.put(VERSION, pack_u64(version), self._families.state)
 
     def _take(self, changes: Changes) -> None:
-        _change(self.values, self.limits, changes)
+        _change(self.values, self.limits, self.throttle_keys, changes)
         self.templates.change(changes)
 
     # --- a config in pages --------------------------------------------------------------------------------------------
@@ -101,7 +104,7 @@ class RuntimeConfig:
         draft = self.draft
         assert draft is not None
         draft.pages += 1
-        _change(draft.values, draft.limits, page)
+        _change(draft.values, draft.limits, draft.throttle_keys, page)
         draft.templates.change(page)
         draft.place.write(page, batch, self._families)
 
@@ -111,7 +114,7 @@ class RuntimeConfig:
         assert draft is not None
         batch.delete_range(*self._place.range, self._families.config)
         self._place, self.version, self.values, self.limits = draft.place, draft.version, draft.values, draft.limits
-        self.templates = draft.templates
+        self.templates, self.throttle_keys = draft.templates, draft.throttle_keys
         batch.put(GENERATION, pack_u64(self._place.generation), self._families.state)
         batch.put(VERSION, pack_u64(self.version), self._families.state)
 
@@ -188,7 +191,7 @@ def stored_edits(store: "Store") -> Iterator[tuple[bytes, bytes]]:
 class Draft:
     """A whole config that is gathered page by page, and is not in force yet."""
 
-    __slots__ = ("heard_ms", "limits", "pages", "place", "templates", "values", "version")
+    __slots__ = ("heard_ms", "limits", "pages", "place", "templates", "throttle_keys", "values", "version")
 
     def __init__(self, version: int, place: "_Place", now_ms: int) -> None:
         self.version = version
@@ -198,6 +201,7 @@ class Draft:
         self.pages = 0
         self.values: dict[str, str] = {}
         self.limits: dict[str, runtime_config.Limit] = {}
+        self.throttle_keys = SortedSet[str]()
         self.templates = Templates()
 
 
@@ -229,12 +233,18 @@ class _Place:
                 batch.put(front + key.encode(), value.encode(), family)
 
 
-def _change(values: dict[str, str], limits: dict[str, runtime_config.Limit], changes: Changes) -> None:
+def _change(
+    values: dict[str, str], limits: dict[str, runtime_config.Limit], throttle_keys: SortedSet[str], changes: Changes
+) -> None:
     for key, value in changes.items():
         if value is None:
             values.pop(key, None)
         else:
             values[key] = value
+        throttle_key = runtime_config.throttle_key_of(key)
+        if throttle_key is not None:
+            has_some = any(each in values for each in runtime_config.throttle_entries(throttle_key))
+            (throttle_keys.add if has_some else throttle_keys.discard)(throttle_key)
     for bucket in runtime_config.buckets_of(changes):
         limit = runtime_config.bucket_limit(bucket, values)
         if limit is None:

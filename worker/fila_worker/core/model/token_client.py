@@ -465,10 +465,6 @@ class TokenClient:
             return AT_ONCE
         return self._repeats[0][0] if self._repeats else None
 
-    def used_by(self, lanes: "Iterable[Lane]") -> list[str]:
-        """Return the throttle keys with a limit that these lanes use, by name."""
-        return sorted({key for lane in lanes if lane.throttle for key in lane.throttle_keys} & self.limits.keys())
-
     def _forget_traffic(self, key: str) -> None:
         """Forget the counters of a key that has no limit and no throttles."""
         if key not in self.limits and key not in self.by_key:
