@@ -39,6 +39,7 @@ SYNTAX = (
 )
 
 WORDS = {
+    "backlogs.py": {"import asyncio\n": "import time\n", "asyncio.sleep": "time.sleep"},
     "__init__.py": {
         "The asyncio client, and the source of the blocking one.": "The blocking client, made from the asyncio one.",
     },

@@ -48,7 +48,7 @@ TASKS: dict[str, dict[type, str]] = {
         Client: "create_queue update_queue delete_queue pause resume list_queues active_queues queue_stats put_template "
         "get_template list_templates delete_template"
     },
-    "backlog": {Client: "browse cancel purge_queue redrive why", MessageView: "", Explanation: "", Reason: ""},
+    "backlog": {Client: "browse cancel purge_queue redrive move why", MessageView: "", Explanation: "", Reason: ""},
     "schedules": {Client: "put_schedule get_schedule list_schedules delete_schedule", Schedule: ""},
     "config": {Client: "set_config get_config list_config delete_config config_history undo_config"},
     "throttles": {Client: "set_throttle list_throttles delete_throttle"},

@@ -125,6 +125,13 @@ def cost_milli(cost: Any) -> int:
     return max(1, math.floor(float(cost) * 1000 + 0.5 + 1e-6))
 
 
+def per_second(rate: Any) -> float:
+    """Return a rate, a second."""
+    if not _is_number(rate) or not 0 < rate < math.inf:
+        raise InvalidArgumentError(f"rate={shown(rate)}: a rate is a number above 0, a second")
+    return float(rate)
+
+
 def priority_units(priority: Any) -> int:
     """Return a place in the line of a fairness key, int32."""
     if not _is_whole(priority):

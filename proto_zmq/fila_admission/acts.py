@@ -44,6 +44,10 @@ def _of_key(command: wire.PurgeQueue | wire.Pause | wire.Redrive) -> str:
     return "" if command.fairness_key is None else f"key {command.fairness_key}"
 
 
+def _moved(command: wire.MoveMessages) -> str:
+    return f"to {command.target}" + ("" if command.fairness_key is None else f", key {command.fairness_key}")
+
+
 def _forced(command: wire.DeleteQueue | wire.UndoConfig) -> str:
     return "force" if command.force else ""
 
@@ -71,6 +75,7 @@ _KINDS: Final[dict[type[wire.Command], _Kind]] = {
     wire.PurgeQueue: _Kind("queue.purge", _of_key),
     wire.Pause: _Kind("queue.pause", _of_key),
     wire.Redrive: _Kind("queue.redrive", _of_key),
+    wire.MoveMessages: _Kind("queue.move", _moved),
     wire.Cancel: _Kind("message.cancel", lambda command: f"message {format_id(command.id_high, command.id_low)}"),
     wire.PutSchedule: _Kind("schedule.put", _due),
     wire.DeleteSchedule: _Kind("schedule.delete"),
@@ -98,7 +103,9 @@ ACT_OPCODES: Final = frozenset(_VERBS)
 ACTS: Final = frozenset(pack_header(opcode)[:6] for opcode in ACT_OPCODES)
 """First six bytes (magic, version, opcode, flags) of requests for administrative acts."""
 
-_IN_STEPS: Final = frozenset(_VERBS[command.opcode] for command in (wire.PurgeQueue, wire.Redrive, wire.BeginBackup))
+_IN_STEPS: Final = frozenset(
+    _VERBS[command.opcode] for command in (wire.PurgeQueue, wire.Redrive, wire.MoveMessages, wire.BeginBackup)
+)
 """Verbs whose one act may be several requests."""
 
 

@@ -130,7 +130,7 @@ _NEEDS: Final = {
             wire.RenewReservation, wire.EndReservation,
         ),
         NeededPermission.ADMIN: (
-            wire.CreateQueue, wire.DeleteQueue, wire.UpdateQueue, wire.PurgeQueue, wire.Pause, wire.Cancel, wire.Redrive,
+            wire.CreateQueue, wire.DeleteQueue, wire.UpdateQueue, wire.PurgeQueue, wire.Pause, wire.Cancel, wire.Redrive, wire.MoveMessages,
             wire.PutSchedule, wire.GetSchedule, wire.DeleteSchedule, wire.PutTemplate, wire.DeleteTemplate,
         ),
         NeededPermission.KNOW: (wire.GetQueueStats, wire.DescribeQueue, wire.Explain, wire.GetTemplate),

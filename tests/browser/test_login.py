@@ -154,7 +154,7 @@ def test_a_key_that_reads_sees_its_queues_and_no_buttons(browser: Browser, guard
 
 MARKS = (
     "pause", "redrive", "purge", "redrive-all", "redrive-selected", "delete-selected", "apply", "undo", "reset", "try", "add",
-    "set-throttle", "create-queue", "change-options", "delete-queue", "send", "create-template", "create-schedule",
+    "set-throttle", "create-queue", "change-options", "delete-queue", "send", "move", "create-template", "create-schedule",
 )  # fmt: skip
 
 

@@ -106,6 +106,22 @@ def test_purge_by_clicks_empties_the_queue(page: Page, dashboard: str, client: C
     assert client.queue_stats(queue).depth == 0
 
 
+def test_the_messages_of_a_key_are_moved_by_clicks(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    aside = f"{queue}-aside"
+    client.create_queue(aside)
+    client.enqueue_many(queue, [Message(b"x", fairness_key="noisy"), Message(b"x", fairness_key="other")])
+    open_queue(page, dashboard, queue)
+    page.get_by_test_id("move").click()
+    page.get_by_test_id("move-target").fill(f"{queue}-missing")
+    page.get_by_test_id("move-key").fill("noisy")
+    page.get_by_test_id("move-submit").click()
+    expect(page.get_by_test_id("move-trouble")).to_contain_text("-missing")
+    page.get_by_test_id("move-target").fill(aside)
+    page.get_by_test_id("move-submit").click()
+    expect(page.get_by_text(f"1 message moved to {aside}")).to_be_visible()
+    assert (client.queue_stats(queue).pending, client.queue_stats(aside).pending) == (1, 1)
+
+
 def test_a_key_is_paused_and_purged_by_clicks(page: Page, dashboard: str, client: Client, queue: str) -> None:
     client.enqueue_many(queue, [Message(b"x", fairness_key=key) for key in ("noisy", "quiet")])
     open_queue(page, dashboard, queue)

@@ -225,18 +225,36 @@ class History:
             or any(call.kind == "cancel" and call.said.get("token") == token for call in self.calls)
         )
 
+    def homes_of(self, sent: Sent) -> set[str]:
+        """The queues in which a message may have been, beside those of dead letters: moves may have taken it from one to another."""
+        homes, known = {sent.queue}, 0
+        hooked = any("on_enqueue" in options for options in self.queues.values())
+        while known < len(homes):
+            known = len(homes)
+            for call in self.calls:
+                if call.kind != "set_aside" or call.denied:
+                    continue
+                takes = call.said["key"] in (None, sent.options.get("fairness_key")) or hooked
+                if takes and homes & {call.queue, call.queue.removesuffix(".dlq"), *self._sources_of(call.queue)}:
+                    homes.add(call.said["target"])
+        return homes
+
+    def _sources_of(self, queue: str) -> set[str]:
+        """The queues whose dead letters go to a queue."""
+        return {name for name, options in self.queues.items() if options.get("dead_letter") == queue}
+
     def was_swept(self, sent: Sent) -> bool:
         """Whether a purge or a deletion may have met it."""
-        for call in self.calls:
-            if (
-                call.kind in ("purge_queue", "delete_queue")
-                and (call.ended_us is None or call.ended_us >= sent.call.started_us)
-                and not call.denied
-            ):
-                options = self.queues.get(sent.queue, {})
-                if call.queue in (sent.queue, f"{sent.queue}.dlq", options.get("dead_letter")):
-                    return True
-        return False
+        homes = self.homes_of(sent)
+        letters = {self.queues.get(home, {}).get("dead_letter") for home in homes}
+        swept = homes | {f"{home}.dlq" for home in homes} | letters
+        return any(
+            call.kind in ("purge_queue", "delete_queue")
+            and call.queue in swept
+            and (call.ended_us is None or call.ended_us >= sent.call.started_us)
+            and not call.denied
+            for call in self.calls
+        )
 
     def is_excused(self, token: str) -> bool:
         """Whether a power cut may have undone something about it: then it may be lost, or return."""
@@ -250,7 +268,9 @@ class History:
         spans += [
             (call.started_us, call.ended_us or 1 << 60)
             for call in self.calls
-            if call.said.get("token") == token or token in (call.said.get("tokens") or ()) or call.kind == "redrive"
+            if call.said.get("token") == token
+            or token in (call.said.get("tokens") or ())
+            or call.kind in ("redrive", "set_aside")
         ]
         for _shard, first_us, cut_us in self.power_cuts:
             if any(began_us <= cut_us and ended_us >= first_us - 1_000_000 for began_us, ended_us in spans):

@@ -41,6 +41,8 @@ BUGS = {
     "late_dedup_entry": Caught("dedup", 60, "dedup"),
     "token_counted_twice": Caught("throttles", 300, "throttles", 10_025),
     "last_page": Caught("listed", 60, "limits", 10_008),
+    "whole_queue_moves": Caught("moves", 60, "aside", 10_005),
+    "kept_original": Caught("one place", 100, "aside", 10_005),
     "endless_turn": Caught("fairness", 60, "crowd", 10_008),
     "early_burial": Caught("dead letters", 60, "max_attempts,verbs", 10_018),
     "lost_letter": Caught("dead letters", 100, "verbs,consume"),

@@ -235,6 +235,23 @@ def purge(invocation: Invocation, name: str, key: str | None) -> None:
     invocation.show({"purged": purged}, f"purged: {purged:,}")
 
 
+@queue_command.command("move", short_help="Take messages to another queue.")
+@click.argument("name")
+@click.argument("target")
+@click.option("--key", metavar="K", help="Only messages of this fairness key.")
+@click.option("--count", type=click.IntRange(min=0), default=0, metavar="N", help="At most N messages. Default: all of them.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="R", help="At most R messages a second.")
+@click.pass_obj
+def move(invocation: Invocation, name: str, target: str, key: str | None, count: int, rate: float | None) -> None:
+    """Take the pending and delayed messages of the queue NAME to the line of the queue TARGET; those that are leased stay.
+
+    So the backlog of one tenant can be set aside: `queue move orders aside --key acme`.
+    """
+    with invocation.connect() as client:
+        moved = client.move(name, target, fairness_key=key, count=count, rate=rate)
+    invocation.show({"moved": moved}, f"moved: {moved:,}")
+
+
 SHOWN_MAX = 40
 """Characters of a script in the table."""
 

@@ -2,6 +2,8 @@
 
 """The calls about backlogs."""
 
+import time
+
 from fila_cluster.client import checks
 from fila_cluster.client.blocking.administration import Administration
 from fila_cluster.client.calls import backlog
@@ -87,6 +89,40 @@ class Backlogs(Administration):
             NotADeadLetterQueueError: The queue collects no dead letters.
         """
         return self._walk(backlog.Redriving(dlq, count, fairness_key))
+
+    def move(
+        self,
+        queue: str,
+        target: str,
+        *,
+        fairness_key: str | None = None,
+        count: int = 0,
+        rate: float | None = None,
+    ) -> int:
+        """Take pending and delayed messages to the line of another queue; return how many have arrived there.
+
+        They take the normal way of an enqueue: the hook of the other queue runs, its limits hold, and their attempts are 0.
+        They keep their ids, headers, and what is left of their delay and time to live. Leased messages stay, and so do
+        members of a batch. Each message is in one of the two queues at any time, whatever is killed meanwhile. The client's
+        timeout counts anew for each thousand messages.
+
+        Args:
+            queue: The queue that has the messages, which may be a dead letter queue.
+            target: The other queue.
+            fairness_key: Only messages of this key; None: of all keys.
+            count: The most messages to move; 0: all.
+            rate: The most messages to move a second; None: no limit.
+
+        Raises:
+            QueueNotFoundError: One of the queues does not exist. Messages that were moved before stay moved.
+            OverloadedError: The other queue has no room for more.
+        """
+        steps = backlog.Moving(queue, target, fairness_key, count, rate)
+        while (request := steps.next_request()) is not None:
+            steps.answered(self.request(request))
+            if steps.pause_s:
+                time.sleep(steps.pause_s)
+        return steps.result
 
     def why(self, queue: str, *, message_id: str | None = None, fairness_key: str | None = None) -> Explanation:
         """Return why a message, a fairness key or, if neither is named, the queue waits.

@@ -1,4 +1,4 @@
-"""Calls about the messages that lie in a queue: browse, cancel, purge, redrive."""
+"""Calls about the messages that lie in a queue: browse, cancel, purge, redrive, move."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -72,6 +72,8 @@ async def browse_page(
 IDS_MAX: Final = 1000
 """Ids in one command."""
 _STEP: Final = 1000
+_PORTION_S: Final = 0.1
+"""The time whose messages a move with a rate takes together."""
 
 
 class _Counted:
@@ -96,7 +98,7 @@ class _Counted:
         """Return the command of the next step."""
         raise NotImplementedError
 
-    def answered(self, step: commands.Purged | commands.Redriven) -> None:
+    def answered(self, step: Any) -> None:
         """Count a step."""
         if not self._count:
             self._count = step.count + step.remaining
@@ -119,6 +121,27 @@ class Redriving(_Counted):
 
     def _step(self) -> commands.Command:
         return commands.Redrive(min(self._count - self.result, _STEP) if self._count else _STEP, self._fairness_key)
+
+
+class Moving(_Counted):
+    """One ``move``; its result is how many messages have arrived. ``pause_s``: how long to wait before the next request."""
+
+    def __init__(self, queue: Any, target: Any, fairness_key: Any, count: Any, rate: Any) -> None:
+        super().__init__(queue, fairness_key, count)
+        self.pause_s = 0.0
+        self._target = checks.queue_name(target)
+        self._rate = None if rate is None else checks.per_second(rate)
+
+    def _step(self) -> commands.Command:
+        most = _STEP if self._rate is None else min(_STEP, max(1, int(self._rate * _PORTION_S)))
+        return commands.MoveMessages(
+            self._target, min(self._count - self.result, most) if self._count else most, self._fairness_key
+        )
+
+    def answered(self, step: Any) -> None:
+        """Count a step."""
+        super().answered(step)
+        self.pause_s = 0.0 if self._rate is None or self._over else step.count / self._rate
 
 
 class PickedRedriving:

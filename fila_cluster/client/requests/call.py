@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _NOT_REPEATABLE = (
     commands.Redrive,
+    commands.MoveMessages,
     commands.CreateQueue,
     commands.DeleteQueue,
     commands.PurgeQueue,

@@ -87,6 +87,22 @@ class Redrive(Command):
     """Only these, each as ``(high, low)``; those not pending there are skipped. Then ``count`` is 0 and no key is named."""
 
 
+class Moved(Reply):
+    """How many messages have arrived, and how many pending and delayed ones are left."""
+
+    count: int
+    remaining: int
+
+
+class MoveMessages(Command):
+    """Take up to ``count`` pending and delayed messages to the line of another queue (a bounded step: repeat for more)."""
+
+    opcode, reply = 54, Moved
+    target: Annotated[str, names_queue("produce", "a move from {} to it")]
+    count: int
+    fairness_key: str | None = None
+
+
 class ViewedQueue(Struct):
     """A queue in a view, and where to divide its fairness keys, sorted by name, into ranges of about the same size.
 

@@ -194,10 +194,15 @@ class Transfer(Struct):
     record: bytes
     enqueue: Enqueue | None = None
     """A new message instead: the enqueue of one message, for the normal enqueue path. ``record`` is empty then."""
+    due_ms: int | None = None
+    """Of a message that was moved: until when it is delayed, Unix ms; 0: it is not. None: it was not moved."""
 
 
 class EnqueueOutcome(Struct):
-    """The outcome of :attr:`Transfer.enqueue` number ``number``: the id of its message, or a fault and no message."""
+    """The outcome of :attr:`Transfer.enqueue` number ``number``: the id of its message, or a fault and no message.
+
+    A moved message that is refused has one, too, with the fault.
+    """
 
     number: int
     id_high: int = 0

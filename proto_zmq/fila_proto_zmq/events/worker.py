@@ -183,6 +183,18 @@ class QueueRedriven(Event):
     remaining: int
 
 
+class QueueMoved(Event):
+    """Messages went to another queue; many go in steps."""
+
+    event = "queue.moved"
+    queue: str
+    shard: int
+    target: str
+    fairness_key: str | None
+    messages: int
+    remaining: int
+
+
 class ScheduleFailed(Event):
     """A due time of a schedule has no message, because the enqueue was refused; said once until one is carried out."""
 

@@ -53,6 +53,7 @@ from fila_proto_zmq.commands import (
     ListSchedules,
     ListTemplates,
     ListThrottles,
+    MoveMessages,
     MoveShard,
     OpenView,
     PutSchedule,
@@ -283,8 +284,11 @@ def test_who_lacks_a_permission_is_denied_whether_the_queue_exists_or_not(
 def test_who_has_a_permission_is_not_refused(guarded: Guarded, keys: Keys, shell: Shell, direct: bool, key: str) -> None:
     with opened(shell, guarded, keys.secrets[key], direct=direct) as client:
         for each in REQUESTS:
-            # DeleteQueue and OpenView would disturb the other requests here; PutSchedule needs two permissions.
-            if kind_of(each.opcode) in {None, key} and not isinstance(each, (DeleteQueue, OpenView, PutSchedule)):
+            # DeleteQueue and OpenView would disturb the other requests here; PutSchedule and MoveMessages need two
+            # permissions.
+            if kind_of(each.opcode) in {None, key} and not isinstance(
+                each, (DeleteQueue, OpenView, PutSchedule, MoveMessages)
+            ):
                 got = refusal(lambda e=each: client.ask("orders", e))
                 assert got not in {UnauthenticatedError, PermissionDeniedError}, each
     with guarded.client() as admin:

@@ -9,7 +9,7 @@ from fila_proto_zmq.commands import Command, DrainWorker, MoveShard
 from fila_proto_zmq.errors import QueueExistsError
 from tests.simulation.actors.enqueuing import KEYS
 from tests.simulation.actors.receiving import ReceivingPrograms
-from tests.simulation.world.queues import TICKS
+from tests.simulation.world.queues import APART, ASIDE, TICKS
 
 
 class Programs(ReceivingPrograms):
@@ -60,6 +60,17 @@ class Programs(ReceivingPrograms):
         if target is not None:
             count = random.choice([0, 1, 3])
             await self.call("redrive", target, lambda: self.client.redrive(target, count), asks=20, count=count)
+
+    async def aside(self, random: Random, queue: str) -> None:
+        """Move the backlog of a queue, or of one of its keys, to another queue."""
+        others = sorted(name for name in self.history.queues if name != queue and not name.startswith(APART))
+        target = ASIDE if random.random() < 0.6 and queue != ASIDE else random.choice(others)
+        key, count = random.choice([None, *KEYS]), random.choice([0, 0, 1, 3])
+        rate = random.choice([None, None, 20.0])
+        await self.call(
+            "set_aside", queue, lambda: self.client.move(queue, target, fairness_key=key, count=count, rate=rate),
+            asks=20, wait_s=10.0, target=target, key=key, count=count,
+        )  # fmt: skip
 
     async def cancel(self, random: Random, queue: str) -> None:
         mine = [sent for sent in self.history.sent.values() if sent.queue == queue and sent.id]

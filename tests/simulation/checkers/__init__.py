@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.checkers import calls, fate, keys, leaders, lives, memory, replaced, rest
 from tests.simulation.checkers.audit import audit, audit_again
-from tests.simulation.checkers.delivery import batches, dead_letters, dedup, fairness, order, schedules, throttles
+from tests.simulation.checkers.delivery import batches, dead_letters, dedup, fairness, moves, order, schedules, throttles
 from tests.simulation.checkers.delivery.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.leaders import check_proofs, serves
 from tests.simulation.checkers.places import Places
@@ -67,6 +67,7 @@ def audited(run: "Run") -> None:
     replaced.check_made(history)
     fairness.check(history)
     throttles.check(history)
+    moves.check(history)
     batches.check(history)
     dedup.check(history, run.options.shard_settings.dedup_window_ms * 1000)
     schedules.check(history)

@@ -47,13 +47,13 @@ def _may_be_gone(history: History, sent: Sent, calls: list[Done], grants: list[G
         return True
     if history.is_excused(sent.token):
         return True
-    options = history.queues.get(sent.queue, {})
-    discards = options.get("dead_letter") == "discard"
-    ends_unseen = options.get("delivery") == "at_most_once" or (discards and _is_capped(history, sent, options))
-    if ends_unseen and history.had_a_death(sent.call.started_us, history.audit_us):
-        return True  # its delivery, or its last one, is over when it is made, and it may not have left the process
-    if discards and (grants or "ttl" in sent.options or "default_ttl" in options):
-        return True
+    for options in (history.queues.get(home, {}) for home in history.homes_of(sent)):
+        discards = options.get("dead_letter") == "discard"
+        ends_unseen = options.get("delivery") == "at_most_once" or (discards and _is_capped(history, sent, options))
+        if ends_unseen and history.had_a_death(sent.call.started_us, history.audit_us):
+            return True  # its delivery, or its last one, is over when it is made, and it may not have left the process
+        if discards and (grants or "ttl" in sent.options or "default_ttl" in options):
+            return True
     return history.was_swept(sent)
 
 

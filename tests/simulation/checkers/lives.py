@@ -14,7 +14,7 @@ SETTLEMENTS = {
 
 def check(history: History) -> None:
     """Look at every two deliveries in a row of a message in one queue."""
-    if history.saw("redrive") or history.saw("reserve"):
+    if any(map(history.saw, ("redrive", "reserve", "set_aside"))):
         return  # these move it unseen
     calls = calls_by_token(history)
     for token, grants in history.grants_by_token().items():

@@ -24,7 +24,8 @@ from fila_worker.core.enqueue import insert
 from fila_worker.core.enqueue import replace as replacing
 from fila_worker.core.enqueue.dedup import Dedup
 from fila_worker.core.enqueue.sequences import Sequences
-from fila_worker.core.manage import templates
+from fila_worker.core.manage import move, templates
+from fila_worker.core.manage.backlog_walk import BacklogWalk
 from fila_worker.core.model.drr import Ring
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.leases import LeaseBook, Reservation
@@ -200,6 +201,33 @@ def last_page(stack: ExitStack) -> None:
         return joined
 
     replace(stack, wire, "joined_throttles", make)
+
+
+def whole_queue_moves(stack: ExitStack) -> None:
+    """A move of one key takes the messages of all keys."""
+
+    def make(real: Any) -> Any:
+        def first_ones(walk: Any, count: int, key_name: str | None) -> Any:
+            return real(walk, count, key_name if walk.moved or not walk.takes_delayed else None)
+
+        return first_ones
+
+    replace(stack, BacklogWalk, "first_ones", make)
+
+
+def kept_original(stack: ExitStack) -> None:
+    """A message that goes to another shard stays in its queue, too."""
+
+    def make(real: Any) -> Any:
+        def take_pending(walk: Any, lane: Any, message_key: bytes, record: bytes) -> None:
+            if walk._shard == walk._state.index or lane.key.name != "a":
+                real(walk, lane, message_key, record)
+            else:
+                walk._goes(lane, message_key, record, 0)
+
+        return take_pending
+
+    replace(stack, move._Move, "take_pending", make)
 
 
 def endless_turn(stack: ExitStack) -> None:
@@ -399,7 +427,7 @@ def hasty_callback(stack: ExitStack) -> None:
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
-        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, last_page, endless_turn,
+        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, last_page, whole_queue_moves, kept_original, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
         hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept,

@@ -46,6 +46,7 @@ EXTRAS = {
     "timed": 6,
     "together": 5,
     "limits": 8,
+    "aside": 5,
 }
 """What the features of that name do, and how often at most (see :data:`options.EXTRAS`)."""
 

@@ -8,6 +8,8 @@ from tests.simulation.options import Options
 
 TICKS = "ticks"
 """The queue of the schedules' messages, which only the auditor takes."""
+ASIDE = "aside"
+"""A queue to which backlogs are moved."""
 APART = ("brief", TICKS)
 """The beginnings of the names of queues that steps leave alone."""
 
@@ -41,6 +43,8 @@ def draw_queues(options: Options, shard_of: Callable[[str], int]) -> dict[str, d
         queues[f"q{number}"] = {name: value for name, value in chosen.items() if value is not None}
     if has("elsewhere"):
         _bury_elsewhere(random, queues, shard_of)
+    if has("aside"):
+        queues[ASIDE] = {}
     if has("timed"):
         queues[TICKS] = {}
     return queues

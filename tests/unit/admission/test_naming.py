@@ -16,6 +16,7 @@ from fila_proto_zmq.commands import (
     CreateQueue,
     Enqueue,
     Hello,
+    MoveMessages,
     OpenView,
     PutKeys,
     PutSchedule,
@@ -48,6 +49,7 @@ FOREIGN: list[Command] = [
     PutTemplate(QUEUE, QueueOptions(dead_letter="secret")),
     PutSchedule("secret", Enqueue([seal_envelope(b"")]), every_ms=3_600_000),
     OpenView("v", [QUEUE, "secret"], 10, 60_000),
+    MoveMessages("secret", 0),
 ]
 """Each names a queue to which ``ALLOW`` gives no right."""
 
@@ -86,6 +88,7 @@ def test_the_fields_that_name_queues() -> None:
         ("UpdateQueue", "options", "dead_letter", "admin"),
         ("PutTemplate", "options", "dead_letter", "admin"),
         ("PutSchedule", "queue", "produce"),
+        ("MoveMessages", "target", "produce"),
         ("OpenView", "queues", "consume"),
     }
     assert all(namings(kind) for kind, _ in NAMING.values())

@@ -248,6 +248,15 @@ def test_redriving_one_key(asked):
     ]
 
 
+def test_moving(asked, shown):
+    seen = asked("queue", "move", "orders", "aside", "--key", "k", "--count", "5", MoveMessages=commands.Moved(2, 0))
+    assert seen == [("orders", commands.MoveMessages("aside", 5, "k"))]
+    assert shown("queue", "move", "orders", "aside", MoveMessages=commands.Moved(1234, 0)) == "moved: 1,234\n"
+    assert shown("--json", "queue", "move", "orders", "aside", "--rate", "5", MoveMessages=commands.Moved(1, 0)) == {
+        "moved": 1
+    }
+
+
 # --- the runtime config -----------------------------------------------------------------------------------------------
 
 

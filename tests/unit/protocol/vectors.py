@@ -101,6 +101,8 @@ from fila_proto_zmq.commands import (
     MessagesTransferred,
     MessageView,
     Metrics,
+    Moved,
+    MoveMessages,
     MoveShard,
     OpenBatch,
     OpenView,
@@ -647,6 +649,8 @@ BODIES = [
         [[["tenant-*", [None, 3, *[None] * 9]]], True],
         "929192a874656e616e742d2a9bc003c0c0c0c0c0c0c0c0c0c3",
     ),
+    Body(MoveMessages("aside", 100, "acme"), ["aside", 100, "acme"], "93a5617369646564a461636d65"),
+    Body(Moved(3, 40), [3, 40], "920328"),
     Body(GetConfig("color"), ["color"], "91a5636f6c6f72"),
     Body(ListThrottles("tenant:", "tenant:a"), ["tenant:", "tenant:a"], "92a774656e616e743aa874656e616e743a61"),
     Body(
@@ -733,6 +737,7 @@ BODIES = [
             [
                 Transfer("dead", "acme", 2, ["api"], False, b"\1"),
                 Transfer("q", "", 0, [], False, b"", Enqueue([b"\3"])),
+                Transfer("q", "acme", 1, [], True, b"\2", due_ms=9),
             ],
             b"\5",
             b"\4",
@@ -742,14 +747,24 @@ BODIES = [
             1,
             7,
             [
-                ["dead", "acme", 2, ["api"], False, b"\x01", None],
-                ["q", "", 0, [], False, b"", [[b"\x03"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, 0, False, ""]],
+                ["dead", "acme", 2, ["api"], False, b"\x01", None, None],
+                [
+                    "q",
+                    "",
+                    0,
+                    [],
+                    False,
+                    b"",
+                    [[b"\x03"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, 0, False, ""],
+                    None,
+                ],
+                ["q", "acme", 1, [], True, b"\x02", None, 9],
             ],
             b"\x05",
             b"\x04",
         ],
-        "960201079297a464656164a461636d650291a3617069c2c40101c097a171a00090c2c400dc001091c40103a764656661756c74"
-        "000000000090cd03e800a000c000c2a0c40105c40104",
+        "960201079398a464656164a461636d650291a3617069c2c40101c0c098a171a00090c2c400dc001091c40103a76465666175"
+        "6c74000000000090cd03e800a000c000c2a0c098a171a461636d650190c3c40102c009c40105c40104",
     ),
     Body(
         MessagesTransferred(

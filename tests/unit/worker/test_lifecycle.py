@@ -6,11 +6,24 @@ from typing import Any
 
 import pytest
 
-from fila_proto_zmq.commands import Browse, Browsed, Cancel, Enqueue, Extend, FetchReserved, Receive, Reserve, Settle, Verb
+from fila_proto_zmq.commands import (
+    Browse,
+    Browsed,
+    Cancel,
+    Enqueue,
+    Extend,
+    FetchReserved,
+    MoveMessages,
+    Receive,
+    Reserve,
+    Settle,
+    Verb,
+)
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.ids import format_id, parse_id
 from fila_proto_zmq.record import Record, seal_envelope, unpack_record
 from fila_worker.core.lifecycle import LIFE, Attempts, DeadLetterReason, LifecycleEvent, MessagePlace, Transition, step_of
+from tests.support.shard.linked_shards import name_on
 from tests.support.shard.shard import ADMIN, Got, ShardHarness, fences, opened
 
 DELAY_MS = 10_500
@@ -21,6 +34,7 @@ RESERVATION_MS = 11_000
 ALL_OF_IT_MS = 15_001
 """Longer than a consumer may be silent."""
 
+ASIDE = name_on(3, "aside")
 VERBS = {
     LifecycleEvent.ACK: (Verb.ACK, 0), LifecycleEvent.RELEASE: (Verb.RELEASE, 0), LifecycleEvent.NACK: (Verb.NACK, 0), LifecycleEvent.NACK_LATER: (Verb.NACK, 0),
     LifecycleEvent.RETRY: (Verb.RETRY, 0), LifecycleEvent.RETRY_LATER: (Verb.RETRY, DELAY_MS), LifecycleEvent.DEFER: (Verb.DEFER, 0),
@@ -100,6 +114,10 @@ class Life:
             self.cancel()
         elif event is LifecycleEvent.EXTEND:
             harness.ask(Extend(fences([self.got]) if self.got else [(1, [0])], 30_000))
+        elif event is LifecycleEvent.MOVE:
+            harness.create(ASIDE)
+            for queue in ("q", "q.dlq"):
+                harness.ask(MoveMessages(ASIDE, 0), queue, ADMIN)
         else:
             assert event is LifecycleEvent.REDRIVE
             harness.redrive()
@@ -127,7 +145,7 @@ class Life:
     def look(self) -> tuple[MessagePlace, Record | None]:
         """Where the message is, and as what."""
         found = []
-        for queue, places in (("q", {}), ("q.dlq", {"pending": MessagePlace.DEAD_LETTER})):
+        for queue, places in (("q", {}), (ASIDE, {}), ("q.dlq", {"pending": MessagePlace.DEAD_LETTER})):
             with suppress(FilaError):
                 page = self.harness.ask(Browse(10), queue, ADMIN)
                 assert isinstance(page, Browsed)

@@ -50,6 +50,7 @@ class LifecycleEvent(StrEnum):
     CONSUMER_LOST = "consumer lost"
     RESERVATION_EXPIRED = "reservation expired"
     REDRIVE = "Redrive"
+    MOVE = "MoveMessages"
 
 
 class Attempts(Enum):
@@ -117,6 +118,8 @@ LIFE: Final = (
     Transition(MessagePlace.PENDING, LifecycleEvent.REPLACE, MessagePlace.PENDING),
     Transition(MessagePlace.PENDING, LifecycleEvent.REPLACE_LATER, MessagePlace.DELAYED),
     Transition(MessagePlace.PENDING, LifecycleEvent.CANCEL, MessagePlace.GONE),
+    Transition(MessagePlace.DELAYED, LifecycleEvent.MOVE, MessagePlace.DELAYED, Attempts.ZERO),
+    Transition(MessagePlace.PENDING, LifecycleEvent.MOVE, MessagePlace.PENDING, Attempts.ZERO),
     Transition(MessagePlace.LEASED, LifecycleEvent.EXTEND, MessagePlace.LEASED),
     Transition(MessagePlace.LEASED, LifecycleEvent.ACK, MessagePlace.GONE),
     Transition(MessagePlace.LEASED, LifecycleEvent.RELEASE, MessagePlace.PENDING, unless=_UNCOUNTED),
@@ -131,6 +134,7 @@ LIFE: Final = (
     Transition(MessagePlace.LEASED, LifecycleEvent.CONSUMER_LOST, MessagePlace.PENDING, Attempts.ONE_MORE, _COUNTED),
     Transition(MessagePlace.LEASED, LifecycleEvent.FAIL, MessagePlace.DEAD_LETTER, Attempts.ONE_MORE),
     Transition(MessagePlace.DEAD_LETTER, LifecycleEvent.REDRIVE, MessagePlace.PENDING, Attempts.ZERO),
+    Transition(MessagePlace.DEAD_LETTER, LifecycleEvent.MOVE, MessagePlace.PENDING, Attempts.ZERO),
 )  # fmt: skip
 """A pair without a row changes nothing: the event is refused, or leaves the message out."""
 

@@ -60,6 +60,7 @@ from fila_worker.core.manage import templates
 from fila_worker.core.manage.api_keys import KeysVersion, StoredApiKeys, fetch_keys, store_keys
 from fila_worker.core.manage.config import ConfigCopy, put_config, set_config, undo_config
 from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
+from fila_worker.core.manage.move import BacklogMoves
 from fila_worker.core.manage.purge import Purges
 from fila_worker.core.manage.queue_commands import QueueCommands
 from fila_worker.core.manage.redrive import Redrives
@@ -106,6 +107,7 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     Browses,
     Purges,
     Redrives,
+    BacklogMoves,
     Descriptions,
     Reports,
     Explanations,

@@ -156,6 +156,41 @@ class SendDialog:
             await self._sent()
 
 
+class MoveDialog:
+    """Takes messages of a queue to another one. ``moved`` is awaited afterwards."""
+
+    def __init__(self, client: AsyncClient, queue: str, moved: Callable[[], Awaitable[None]]) -> None:
+        self._client, self._queue, self._moved = client, queue, moved
+        with ui.dialog() as self._dialog, ui.card().classes("p-4 gap-3 w-[32rem]"):
+            ui.label(f"Move pending and delayed messages of {queue}").classes("font-semibold")
+            ui.label("They keep their ids, and what is left of their delays. Leased ones stay.").classes("fila-quiet")
+            self._target = ui.input("To queue").props("dense outlined autofocus data-testid=move-target").classes("w-full")
+            self._key = (
+                ui.input("Fairness key", placeholder="all").props("dense outlined data-testid=move-key").classes("w-full")
+            )
+            self._trouble = ui.label().classes("text-negative whitespace-pre-line").props("data-testid=move-trouble")
+            with ui.row().classes("w-full justify-end"):
+                ui.button("Close", on_click=self._dialog.close).props("flat no-caps")
+                ui.button("Move", icon="drive_file_move", on_click=self._move).props("no-caps data-testid=move-submit")
+
+    def open(self) -> None:
+        """Show it."""
+        self._trouble.text = ""
+        self._dialog.open()
+
+    async def _move(self) -> None:
+        target, key = str(self._target.value or "").strip(), str(self._key.value or "")
+        self._trouble.text = ""
+        try:
+            count = await self._client.move(self._queue, target, fairness_key=key or None)
+        except FilaError as error:
+            self._trouble.text = str(error)
+        else:
+            notify(f"{counted(count, 'message')} moved to {target}")
+            self._dialog.close()
+            await self._moved()
+
+
 LEVELS = {"pending": "pending", "in_flight": "in flight", "delayed": "delayed"}
 FLOWS = {
     "enqueued": "enqueued",
@@ -250,12 +285,15 @@ class _Queue:
         redrive = ui.button("Redrive", icon="replay", on_click=self._redrive)
         redrive.props("outline dense no-caps data-testid=redrive")
         redrive.set_visibility(may(ADMIN, dead_letter_name(self._name)))
+        mover = MoveDialog(self._context.client, self._name, self._look_again)
+        move = ui.button("Move", icon="drive_file_move", on_click=mover.open)
+        move.props("outline dense no-caps data-testid=move").set_visibility(may(ADMIN, self._name))
         purge = ui.button("Purge", icon="delete_sweep", on_click=self._purge, color="negative")
         purge.props("outline dense no-caps data-testid=purge").set_visibility(may(ADMIN, self._name))
         delete = ui.button("Delete", icon="delete_forever", on_click=self._delete, color="negative")
         delete.props("outline dense no-caps data-testid=delete-queue")
         delete.set_visibility(may(ADMIN, self._name) and not is_dead_letter(self._name))
-        for button in (self._pause, redrive, purge, delete):
+        for button in (self._pause, redrive, move, purge, delete):
             VerbButton(button)
 
     async def look(self) -> None:

@@ -53,7 +53,8 @@ def _places(history: History, queue: str) -> set[str]:
 
 def _wrong_place(history: History, sent: Sent, letter: Grant) -> str:
     source = letter.source_queue
-    if source is None or (source != sent.queue and source not in _places(history, sent.queue)):
+    homes = history.homes_of(sent)
+    if source is None or (source not in homes and not any(source in _places(history, home) for home in homes)):
         return f"from {source}, and was sent to {sent.queue}"
     return "" if letter.queue in _places(history, source) else f"where those of {source} do not belong"
 
@@ -77,7 +78,11 @@ def _unfounded(history: History, sent: Sent, letter: Grant, calls: list[Done]) -
     if letter.reason == "hook":
         asked = "dead" in str(options.get("on_failure", "")).split() and letter.attempts >= 2
         return "" if asked else f"and its hook {options.get('on_failure')!r} did not say so after {letter.attempts} attempts"
-    ttls = [ttl for ttl in (sent.options.get("ttl"), options.get("default_ttl")) if ttl is not None]
+    given = [
+        options.get("default_ttl"),
+        *(history.queues.get(home, {}).get("default_ttl") for home in history.homes_of(sent)),
+    ]
+    ttls = [ttl for ttl in (sent.options.get("ttl"), *given) if ttl is not None]
     if letter.reason == "expired" and ttls:
         since_us = letter.at_us - sent.call.started_us
         return "" if since_us >= min(ttls) * 1e6 - _clock_slack_us(history) else f"{since_us / 1e6:.3f} s after it was sent"
@@ -98,7 +103,7 @@ def _incomplete(history: History, sent: Sent, letter: Grant, before: list[Grant]
         return f"with the id {letter.id}, which was {sent.id}"
     if before and letter.key != before[-1].key:
         return f"of the key {letter.key}, which was {before[-1].key}"
-    if history.saw("redrive") or history.saw("reserve") or history.had_a_death(sent.call.started_us, letter.at_us):
+    if any(map(history.saw, ("redrive", "reserve", "set_aside"))) or history.had_a_death(sent.call.started_us, letter.at_us):
         return ""
     attempts = before[-1].attempts if before else 0
     if letter.reason == "expired":
@@ -110,7 +115,7 @@ def _incomplete(history: History, sent: Sent, letter: Grant, before: list[Grant]
 
 def _revived(history: History, letter: Grant, after: list[Grant]) -> str:
     """Whether it came back to where it was, and nobody had asked for that."""
-    if history.saw("redrive") or history.is_excused(letter.token):
+    if history.saw("redrive") or history.saw("set_aside") or history.is_excused(letter.token):
         return ""
     back = next((grant for grant in after if grant.queue == letter.source_queue), None)
     return f"and is given out by {back.queue} again at {back.at_us / 1e6:.6f}" if back else ""
@@ -121,6 +126,8 @@ def _check_arrived(history: History, token: str, call: Done, grants: list[Grant]
     options = history.queues.get(call.queue, {})
     if dead_letters_of(call.queue, options) is None or history.was_gone(token) or history.is_excused(token):
         return
+    if history.saw("set_aside"):
+        return  # it may be elsewhere by now
     places = _places(history, call.queue) | {call.queue}
     if _was_reserved(history, token, places):
         return

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fila_cluster.client.calls.backlog import Browsing, Purging, Redriving
+from fila_cluster.client.calls.backlog import Browsing, Moving, Purging, Redriving
 from fila_cluster.errors import InvalidArgumentError
-from fila_proto_zmq.commands import Browse, Browsed, MessageView, Purged, PurgeQueue, Redriven
+from fila_proto_zmq.commands import Browse, Browsed, MessageView, Moved, MoveMessages, Purged, PurgeQueue, Redriven
 from fila_proto_zmq.ids import format_id, high_half, low_half
 from tests.unit.client.peer import BORN_MS, record
 
@@ -52,6 +52,38 @@ def test_redriving_counts_what_went():
     redriving = Redriving("q.dlq", 0, None)
     walk(redriving, Redriven(1000, 10), Redriven(10, 0))
     assert redriving.result == 1010
+
+
+# --- moving -----------------------------------------------------------------------------------------------------------
+
+
+def test_moving_asks_for_what_is_left():
+    moving = Moving("q", "aside", "k", 1500, None)
+    asked = walk(moving, Moved(1000, 900), Moved(500, 400))
+    assert asked == [MoveMessages("aside", 1000, "k"), MoveMessages("aside", 500, "k")]
+    assert (moving.result, moving.pause_s) == (1500, 0.0)
+
+
+def test_moving_ends_when_nothing_goes():
+    moving = Moving("q", "aside", None, 0, None)
+    walk(moving, Moved(3, 2), Moved(0, 2))
+    assert moving.result == 3
+
+
+@pytest.mark.parametrize(("rate", "portion"), [(0.5, 1), (10, 1), (25, 2), (1e6, 1000)])
+def test_moving_at_a_rate_rests_after_each_portion(rate, portion):
+    moving = Moving("q", "aside", None, 0, rate)
+    assert moving.next_request().command == MoveMessages("aside", portion)
+    moving.answered(Moved(portion, 9))
+    assert moving.pause_s == portion / rate
+    moving.answered(Moved(9, 0))
+    assert moving.pause_s == 0.0
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), "5", True])
+def test_a_rate_that_will_not_do(rate):
+    with pytest.raises(InvalidArgumentError, match="rate"):
+        Moving("q", "aside", None, 0, rate)
 
 
 # --- browsing ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from fila_proto_zmq.commands import (
     Enqueue,
     Goodbye,
     Heartbeat,
+    MoveMessages,
     Pause,
     PurgeQueue,
     PutConfig,
@@ -30,6 +31,7 @@ from fila_proto_zmq.events import (
     HookRefused,
     QueueCreated,
     QueueDeleted,
+    QueueMoved,
     QueuePaused,
     QueuePurged,
     QueueRedriven,
@@ -46,6 +48,7 @@ from fila_worker.process.shard_process import ShardProcess
 from fila_worker.process.slots import Slot
 from fila_worker.storage.memory import MemoryStore
 from tests.support.shard.hooked import hooked, on_enqueue, on_failure, send, update
+from tests.support.shard.linked_shards import name_on
 from tests.support.shard.shard import SHARDS, ShardHarness
 
 CANARY = "canary"
@@ -121,6 +124,15 @@ def test_a_redrive_says_how_many_and_one_that_moved_nothing_is_none(quiet: Shard
     quiet.ask(Redrive(0, "acme"), "q.dlq")
     quiet.ask(Redrive(0), "q.dlq")
     assert notes(quiet) == [QueueRedriven("q.dlq", 3, None, 1, 1), QueueRedriven("q.dlq", 3, "acme", 1, 0)]
+
+
+def test_a_move_says_how_many_went_where(quiet: ShardHarness) -> None:
+    target = name_on(quiet.index, "aside")
+    quiet.create(target)
+    quiet.enqueue(b"", b"", key="acme")
+    quiet.ask(MoveMessages(target, 1, "acme"))
+    quiet.ask(MoveMessages(target, 0, "nobody"))
+    assert notes(quiet)[-1:] == [QueueMoved("q", 3, target, "acme", 1, 1)]
 
 
 # --- hooks ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The insert of one message into a queue: enqueued, redriven, or from another shard.
+"""The insert of one message into a queue: enqueued, redriven, moved, or from another shard.
 
 The hot loop of :mod:`core.enqueue.enqueue` bypasses this module for messages that are due at once and have no unusual
 options.
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fila_proto_zmq.commands import QueueOptions
 from fila_proto_zmq.ids import sequence
 from fila_proto_zmq.names import dead_letter_name, root_name
-from fila_proto_zmq.record import Extension, Record, headers_length, pack_record
-from fila_worker.core.enqueue import policy
+from fila_proto_zmq.record import FIXED_BYTES, Extension, Record, headers_length, pack_record
+from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.keys import PRIORITY_BIAS, number_of, pack_place, pack_u32
 from fila_worker.core.model.due_index import DueKind, delay, on_the_grid
 from fila_worker.core.model.queues import Queue
@@ -71,6 +71,24 @@ def revived(letter: Record) -> Record:
     return letter
 
 
+def moved(
+    record: Record, key: str, weight: int, throttle_keys: tuple[str, ...], due_ms: int, now_ms: int
+) -> Incoming:  # fmt: skip
+    """Return a message that was moved here from another queue, with what is left of its delay and its time to live.
+
+    A weight of 1 is what a key has by default: it does not replace the weight that the key has here.
+    """
+    expires_ms = record.extension.expires_ms
+    return Incoming(
+        revived(record),
+        key,
+        weight=weight if weight > 1 else 0,
+        throttle_keys=throttle_keys,
+        deliver_ms=due_ms,
+        ttl_ms=0 if expires_ms is None else max(1, expires_ms - now_ms),
+    )
+
+
 def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> InsertedMessage:
     """Put a message in line, or with the delayed ones."""
     record = message.record
@@ -115,8 +133,11 @@ def remember(state: "State", queue: Queue, record: Record, number: int) -> None:
         state.save_queue(queue)
 
 
-def take_in(state: "State", queue: Queue, message: Incoming, now_ms: int) -> None:
-    """Take in a message that was accepted before, by the normal enqueue path. The queue's hook decides again."""
+def take_in(state: "State", queue: Queue, message: Incoming, now_ms: int, *, limited: bool = False) -> None:
+    """Take in a message that was accepted before, by the normal enqueue path. The queue's hook decides again.
+
+    ``limited``: raise :class:`OverloadedError`, and take nothing in, beyond a limit of the queue.
+    """
     envelope = message.record.envelope
     length = headers_length(envelope)
     decision = policy.decide_one(state, queue, envelope[4 : 4 + length], len(envelope) - 4 - length, now_ms)
@@ -132,6 +153,8 @@ def take_in(state: "State", queue: Queue, message: Incoming, now_ms: int) -> Non
         message.record.extension.cost_milli = decision.cost_milli
     if decision.delay_ms:
         message.deliver_ms = now_ms + decision.delay_ms
+    if limited:
+        quotas.check_room(state, queue, message.key, FIXED_BYTES + len(envelope), now_ms)
     store(state, queue, message, now_ms)
 
 

@@ -49,9 +49,9 @@ def purge(state: "State", call: "ClientCall", command: PurgeQueue) -> "Work":
         state.jobs.charge(count // IN_MEMORY)
     else:
         count = yield from _purge_in_steps(state, queue, command.fairness_key)
-    remaining = _remaining(queue, command.fairness_key)
-    state.notes.append(QueuePurged(queue.name, state.index, command.fairness_key, count, remaining))
-    return Purged(count, remaining)
+    left = remaining(queue, command.fairness_key)
+    state.notes.append(QueuePurged(queue.name, state.index, command.fairness_key, count, left))
+    return Purged(count, left)
 
 
 def _purge_in_steps(state: "State", queue: "Queue", key_name: str | None) -> "Generator[int, int, int]":
@@ -88,7 +88,8 @@ def _lanes(queue: "Queue", key_name: str | None) -> "Iterator[View]":
     return (view for key in keys for view in key.views if view.pending or view.delayed)
 
 
-def _remaining(queue: "Queue", key_name: str | None) -> int:
+def remaining(queue: "Queue", key_name: str | None) -> int:
+    """Return how many messages of a queue, or of one of its keys, are pending or delayed."""
     if key_name is None:
         return queue.pending + queue.delayed
     return sum(view.pending + view.delayed for view in _lanes(queue, key_name))

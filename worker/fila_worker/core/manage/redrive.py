@@ -6,38 +6,26 @@ contains how many ids it has handled.
 """
 
 from collections.abc import Generator
-from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from fila_proto_zmq.commands import Redrive, Redriven
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError
 from fila_proto_zmq.events import QueueRedriven
 from fila_proto_zmq.names import shard_of
-from fila_proto_zmq.record import Record
 from fila_worker.core.enqueue import insert
 from fila_worker.core.inspect.backlog import PENDING, find_browsed, locate
-from fila_worker.core.keys import after, own_place
+from fila_worker.core.keys import own_place
+from fila_worker.core.manage.backlog_walk import MOVE_COST, BacklogWalk
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.lanes import unpack_stored
-from fila_worker.core.model.queues import Queue
 from fila_worker.core.settle import transfers
 from fila_worker.core.settle.dead_letters import transfer_of
-from fila_worker.core.walking import VIEWS_AT_ONCE, again, pieces
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.state import State
-
-READ_MESSAGES: Final = 50
-"""Messages that are read at once."""
-
-MOVE_COST: Final = 5
-"""Cost of moving a message, without its queue's hook."""
-
-READ_COST: Final = 3
-"""Cost of starting a read somewhere."""
 
 
 def redrive(state: "State", call: "ClientCall", command: Redrive) -> "Work":
@@ -47,7 +35,10 @@ def redrive(state: "State", call: "ClientCall", command: Redrive) -> "Work":
         raise NotADeadLetterQueueError(f"{dead.name!r} is not a dead letter queue: redrive {dead.name + '.dlq'!r} instead")
     redriving = _Redriving(state, dead, call.now_ms)
     if command.ids is None:
-        yield from redriving.first_ones(command)
+        if command.count < 0:
+            raise InvalidArgumentError(f"redrive of {command.count} messages: use a count above 0, or 0 for all")
+        most = state.settings.limits.redrive_messages_max
+        yield from redriving.first_ones(min(command.count or most, most), command.fairness_key)
     else:
         yield from redriving.picked(command, command.ids)
     dead.meter.redriven += redriving.moved
@@ -56,63 +47,21 @@ def redrive(state: "State", call: "ClientCall", command: Redrive) -> "Work":
     return Redriven(redriving.moved, dead.pending, redriving.looked_at)
 
 
-class _Redriving:
-    """One command: how many messages it has moved, and how many of its ids it has handled."""
+class _Redriving(BacklogWalk):
+    """One command, and how many of its ids it has handled."""
 
-    def __init__(self, state: "State", dead: Queue, now_ms: int) -> None:
-        self.moved = self.looked_at = 0
-        self._state, self._dead, self._now_ms = state, dead, now_ms
-        self._limits = state.settings.limits
-        self._step = self._limits.step_effort
+    looked_at = 0
 
-    # --- the first ones -----------------------------------------------------------------------------------------------
+    def may_go(self, record: bytes) -> bool:
+        """Return whether a message is a dead letter whose source queue exists here, or may exist on another shard."""
+        source, state = unpack_stored(record).extension.source_queue, self._state
+        return source is not None and (source in state.queues or shard_of(source, state.shards) != state.index)
 
-    def first_ones(self, command: Redrive) -> "Generator[int, int, None]":
-        """Redrive the first dead letters, lane by lane."""
-        if command.count < 0:
-            raise InvalidArgumentError(f"redrive of {command.count} messages: use a count above 0, or 0 for all")
-        most, effort = self._limits.redrive_messages_max, 0
-        count = min(command.count or most, most)
-        for views in pieces(self._state, self._dead, self._step, command.fairness_key):
-            for each in views:
-                view, cursor, looks_left = again(self._state, each), b"", self._limits.redrive_look_messages_max
-                while view is not None and view.active and looks_left > 0 and self.moved < count:
-                    lane = view.warm()
-                    if effort == 0:
-                        self._state.settle_writes()  # a message that moves meanwhile is not read again
-                    before = self.moved
-                    following, read = self._empty(lane, cursor, min(count - before, READ_MESSAGES))
-                    looks_left -= read - (self.moved - before)
-                    effort += READ_COST + read + MOVE_COST * (self.moved - before)
-                    if effort >= self._step or self._state.jobs.full:
-                        self._now_ms = yield effort
-                        effort = 0
-                        view = again(self._state, each)
-                    if following is None:
-                        break
-                    cursor = following
-            if self.moved >= count:
-                return
-            self._now_ms = yield effort + 1 + len(views) // VIEWS_AT_ONCE
-            effort = 0
-
-    def _empty(self, lane: "Lane", cursor: bytes, count: int) -> tuple[bytes | None, int]:
-        """Redrive up to ``count`` messages of a lane; return where to continue (None: at the end), and how many were read."""
-        state = self._state
-        begin = max(cursor, _first_pending(lane))
-        found = list(islice(state.store.scan(begin, lane.end, state.store.families.messages), count))
-        claimed = lane.claimed
-        for read, (message_key, record) in enumerate(found):
-            if state.jobs.full and read:
-                break  # the hooks took the rest of the turn
-            cursor = after(message_key)
-            if message_key not in claimed and _may_go(state, unpack_stored(record)):
-                self._move(lane, message_key, record)
-        else:
-            return (cursor if len(found) == count else None), len(found)
-        return cursor, read
-
-    # --- picked ones --------------------------------------------------------------------------------------------------
+    def take_pending(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
+        """Send a dead letter back."""
+        self._state.buffers.remove(lane, {message_key})
+        _send_back(self._state, lane, message_key, record, self._now_ms)
+        self.moved += 1
 
     def picked(self, command: Redrive, ids: list[tuple[int, int]]) -> "Generator[int, int, None]":
         """Send the named messages back, if they are pending here."""
@@ -131,9 +80,9 @@ class _Redriving:
             seen.add((high, low))
             if effort == 0:
                 self._state.settle_writes()
-            found = find_browsed(self._state, self._dead, high, low)
+            found = find_browsed(self._state, self._queue, high, low)
             if found is None:
-                search = locate(self._state, self._dead, high, low)
+                search = locate(self._state, self._queue, high, low)
                 while found is None:
                     try:
                         cost = next(search)
@@ -142,28 +91,13 @@ class _Redriving:
                         break
                     left -= cost
                     self._now_ms = yield cost
-            if found is not None and found.state == PENDING and _may_go(self._state, unpack_stored(found.record)):
-                self._move(found.lane, found.key, found.record)
+            if found is not None and found.state == PENDING and self.may_go(found.record):
+                self.take_pending(found.lane, found.key, found.record)
+                self._state.thin_out(found.lane)
             effort += 2 * MOVE_COST
             if effort >= self._step or self._state.jobs.full:
                 self._now_ms = yield effort
                 effort = 0
-
-    def _move(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
-        state = self._state
-        state.buffers.remove(lane, {message_key})
-        _send_back(state, lane, message_key, record, self._now_ms)
-        state.thin_out(lane)
-        self.moved += 1
-
-
-def _first_pending(lane: "Lane") -> bytes:
-    """Return a key from which a scan meets no tombstones of messages that were consumed."""
-    head = lane.peek()
-    return min(each for each in (head[0] if head else None, lane.tail, lane.end) if each is not None)
-
-
-# --- either -----------------------------------------------------------------------------------------------------------
 
 
 def _send_back(state: "State", lane: "Lane", message_key: bytes, record: bytes, now_ms: int) -> None:
@@ -180,12 +114,6 @@ def _send_back(state: "State", lane: "Lane", message_key: bytes, record: bytes, 
         number = insert.kept_number(state, message_key, lane.key.queue, target)
         message = insert.Incoming(insert.revived(letter), lane.key.name, throttle_keys=lane.throttle_keys, number=number)
         insert.take_in(state, target, message, now_ms)
-
-
-def _may_go(state: "State", letter: Record) -> bool:
-    """Return whether a message is a dead letter whose source queue exists here, or may exist on another shard."""
-    source = letter.extension.source_queue
-    return source is not None and (source in state.queues or shard_of(source, state.shards) != state.index)
 
 
 class Redrives(Component):

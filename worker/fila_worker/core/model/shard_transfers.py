@@ -14,13 +14,13 @@ each message that is on its way. A message that leaves its queue after that cut 
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from fila_proto_zmq.commands import EnqueueOutcome, Transfer, TransferMessages
+from fila_proto_zmq.commands import EnqueueOutcome, Fault, Transfer, TransferMessages
 from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.keys import FIRST, LAST, pack_u32, pack_u64, range_of, u64
 from fila_worker.core.settings import Limits
@@ -125,6 +125,9 @@ class ShardTransfers:
         self.ways: dict[int, PeerChannel] = {}
         self.taken: dict[int, dict[bytes, InboxCursor]] = {}
         """The transfers from other shards, by sender and stream."""
+        self.watchers: set[Callable[[int, int, Fault | None], None]] = set()
+        """Functions that are called for each message of this opening that came back: the shard that refused it, its number,
+        and why."""
         self._rests_until_ms = 0
 
     def rest(self, until_ms: int) -> None:
@@ -225,6 +228,15 @@ class ShardTransfers:
             way.origins = set()
         else:
             self.timer.by(AT_ONCE)
+
+    def last_number(self, to_shard: int) -> int:
+        """Return the number of the last message that was put on a channel since the store was opened."""
+        return self.ways[to_shard].last
+
+    def has_arrived(self, to_shard: int, number: int) -> bool:
+        """Return whether the messages of this opening up to a number are confirmed."""
+        stretches = self.ways[to_shard].stretches
+        return not stretches or (stretches[0].stream == self._stream and stretches[0].first > number)
 
     def carries_from(self, origin: int) -> bool:
         """Return whether messages of a queue may be on their way, and may come back."""

@@ -9,14 +9,17 @@ Enqueues by the broker itself take the same way (:mod:`core.settle.remote_enqueu
 
 from typing import TYPE_CHECKING, ClassVar
 
-from fila_proto_zmq.commands import MessagesTransferred, Transfer, TransferMessages
-from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.codec import to_fault
+from fila_proto_zmq.commands import EnqueueOutcome, MessagesTransferred, Transfer, TransferMessages
+from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record, unpack_record
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert
+from fila_worker.core.enqueue.enqueue import queue_for
 from fila_worker.core.keys import number_in
 from fila_worker.core.model.component import Component, Steps
+from fila_worker.core.model.due_index import DueKind, delay, on_the_grid
 from fila_worker.core.model.lanes import unpack_stored
 from fila_worker.core.model.shard_transfers import STREAM_BYTES, InboxCursor, OutboxEntry, outbox_key
 from fila_worker.core.settle import remote_enqueues
@@ -72,8 +75,18 @@ def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTr
                     break  # hooks took long: the sender sends the rest again
                 outbox.take(command, taken, state.batch)  # the enqueue may commit what is written so far
                 outcomes.append(remote_enqueues.carry_out(state, number, transfer, now_ms))
-            elif not _take_one(state, transfer, now_ms):
-                refused.append(number)
+            else:
+                if number > fresh.start and transfer.redriven and state.jobs.full:
+                    break
+                try:
+                    arrives = _take_one(state, transfer, now_ms)
+                except StorageError:
+                    raise  # not a refusal: the turn's changes may not be on disk
+                except FilaError as error:
+                    outcomes.append(EnqueueOutcome(number, fault=to_fault(error)))
+                    arrives = False
+                if not arrives:
+                    refused.append(number)
             taken.last = number
         outbox.take(command, taken, state.batch)
     return MessagesTransferred(command.from_shard, state.index, taken.last, taken.refused, command.stream, taken.outcomes)
@@ -81,9 +94,14 @@ def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTr
 
 def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
     """Take in one message, behind all others of the shard. Return False if its queue is not here, or this version can't read
-    the layout of its record."""
-    queue = state.queues.get(transfer.queue)
+    the layout of its record. Raise the errors of an enqueue for a message that was moved."""
     record = _read(transfer)
+    if record is not None and transfer.due_ms is not None:
+        keys = tuple(transfer.throttle_keys)
+        message = insert.moved(record, transfer.fairness_key, transfer.weight, keys, transfer.due_ms, now_ms)
+        insert.take_in(state, queue_for(state, transfer.queue, now_ms), message, now_ms, limited=True)
+        return True
+    queue = state.queues.get(transfer.queue)
     if queue is None or record is None:
         return False
     message = insert.Incoming(
@@ -131,15 +149,25 @@ def _bring_back(state: "State", command: MessagesTransferred, now_ms: int) -> No
             continue
         origin = state.queues.by_id.get(parcel.origin)
         if number in refused and origin is not None and not origin.gone:
-            _lay_back(state, origin, parcel)
+            _lay_back(state, origin, parcel, now_ms)
+            outcome = outcomes.get(number)
+            for watch in state.outbox.watchers:
+                watch(command.from_shard, number, None if outcome is None else outcome.fault)
 
 
-def _lay_back(state: "State", origin: "Queue", parcel: OutboxEntry) -> None:
+def _lay_back(state: "State", origin: "Queue", parcel: OutboxEntry, now_ms: int) -> None:
     transfer = parcel.transfer
     queue = origin if transfer.redriven else insert.own_dead_letters(state, origin)
     lane = state.lane(queue, transfer.fairness_key, tuple(transfer.throttle_keys))
-    insert.remember(state, queue, unpack_stored(transfer.record), number_in(parcel.place))
-    state.put_in_line(lane, parcel.place, transfer.record)
+    record = unpack_stored(transfer.record)
+    insert.remember(state, queue, record, number_in(parcel.place))
+    if record.extension.expires_ms is not None:  # its entry may have come due meanwhile
+        due_ms = on_the_grid(record.extension.expires_ms)
+        state.due_index.add(due_ms, DueKind.EXPIRE, lane.prefix + parcel.place, state.batch)
+    if (transfer.due_ms or 0) > now_ms:
+        delay(state, lane, lane.prefix + parcel.place, transfer.record, transfer.due_ms or 0)
+    else:
+        state.put_in_line(lane, parcel.place, transfer.record)
 
 
 class Transfers(Component):
