@@ -30,17 +30,18 @@ WORKERS = 2
 
 
 class Load:
-    """A producer of ``source`` on shard 0, and a consumer that fails messages, which go to ``letters`` on shard 1 and back."""
+    """A producer of ``source`` on shard 0, and a consumer that fails messages, which go to ``letters`` on shard 1, and back or aside."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.confirmed: set[str] = set()
         self.sent = 0
         with cluster.client() as client:
             self.letters = queue_on(client, 1, "letters")
+            self.aside = queue_on(client, 0, "aside")
             self.source = queue_on(client, 0, "source", dead_letter=self.letters)
         self._endpoint = cluster.endpoint
         self._stop = threading.Event()
-        works = (self._produce, self._fail, self._redrive)
+        works = (self._produce, self._fail, self._redrive, self._move)
         self._threads = [threading.Thread(target=self._repeat, args=(work,)) for work in works]
 
     def __enter__(self) -> "Load":
@@ -77,6 +78,10 @@ class Load:
     def _redrive(self, client: Client) -> None:
         client.redrive(self.letters, 5)
         time.sleep(0.02)
+
+    def _move(self, client: Client) -> None:
+        client.move(self.letters, self.aside, count=5)
+        time.sleep(0.05)
 
 
 class Killing:

@@ -1,5 +1,8 @@
 """Looking at a backlog, and working on it, through a real cluster."""
 
+import time
+from itertools import pairwise
+
 import pytest
 
 from fila_cluster import Client, Message
@@ -175,3 +178,21 @@ def test_one_key_s_dead_letters_go_back_through_the_hook(client: Client, queue: 
     got = client.receive(queue, 10)
     assert [(delivery.fairness_key, delivery.priority, delivery.attempts) for delivery in got] == [("a", 5, 0)] * 2
     client.ack(got)
+
+
+def test_the_backlog_of_a_key_is_set_aside(client: Client, queue: str, backlog: list[str]):
+    for number in range(4):  # on several shards
+        client.create_queue(f"{queue}-aside{number}")
+    late = client.enqueue(queue, b"late", fairness_key="a", delay=3600)
+    for before, after in pairwise([queue, *(f"{queue}-aside{number}" for number in range(4))]):
+        began_s = time.monotonic()
+        assert client.move(before, after, fairness_key="a", rate=20) == 4
+        assert time.monotonic() - began_s >= 2 / 20, "a rate is kept"
+    assert {view.id for view in client.browse(f"{queue}-aside3")} == {*backlog[:3], late}
+    got = client.receive(f"{queue}-aside3", 10)
+    assert [delivery.id for delivery in got] == backlog[:3]
+    client.ack(got)
+    assert [view.id for view in client.browse(queue)] == backlog[3:]
+    with pytest.raises(QueueNotFoundError, match="missing"):
+        client.move(queue, f"{queue}-missing")
+    assert client.queue_stats(queue).pending == 2

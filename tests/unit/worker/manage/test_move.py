@@ -1,5 +1,8 @@
 """Move: the backlog of a queue, or of one of its keys, goes to the line of another queue."""
 
+from itertools import count
+from random import Random
+
 import pytest
 
 from fila_proto_zmq.commands import (
@@ -24,13 +27,16 @@ from fila_proto_zmq.errors import (
     ShardUnavailableError,
 )
 from fila_proto_zmq.ids import format_id
+from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import payload_of, seal_envelope
 from fila_proto_zmq.templates import TEMPLATE, encode_options
 from fila_worker.core.settings import Limits, ShardSettings
+from tests.property.replication.test_reshard import resharded
 from tests.support.shard.batched import SHARD_OF, Batched
 from tests.support.shard.batched import THERE as THEIRS
 from tests.support.shard.hooked import on_enqueue
 from tests.support.shard.linked_shards import LinkedShards, name_on
+from tests.support.shard.random_cluster import copied
 from tests.support.shard.shard import Got, ShardHarness
 
 HERE, THERE = 3, 5
@@ -355,3 +361,28 @@ def test_browsing_shows_moved_messages_where_they_are(shard: ShardHarness) -> No
     move(shard)
     assert [payload_of(view.record) for view in shard.ask(Browse(9), ASIDE).messages] == [b"x"]  # type: ignore[attr-defined]
     assert shard.ask(Browse(9), FROM).messages == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_messages_on_their_way_survive_a_reshard(linked: LinkedShards, seed: int) -> None:
+    chance = Random(seed)
+    linked = LinkedShards(*range(3), total=3)
+    source, target = name_of(0, 3, "from"), name_of(1, 3, "to")
+    for shard, queue in ((0, source), (1, target)):
+        linked[shard].create(queue)
+    linked[0].enqueue(*(b"%d" % number for number in range(6)), queue=source)
+    linked[0].enqueue(b"late", queue=source, delay_ms=60_000)
+    linked.copies = lambda command: chance.choice((0, 1))
+    linked[0].begin(MoveMessages(target, chance.choice((0, 3))), source)
+    linked.pass_time(1_500)
+    stores = [copied(station.store) for station in linked.stations.values()]
+    resharded_to = list(resharded(stores, 2, linked[0].now_ms, chance, kills=2))
+    linked = LinkedShards(*range(2), stores=dict(enumerate(resharded_to)), total=2, now_ms=linked[0].now_ms)
+    linked.pass_time(60_000)
+    got = [linked[shard_of(queue, 2)].receive(20, queue) for queue in (source, target)]
+    assert sorted(payloads(got[0] + got[1])) == [*(b"%d" % number for number in range(6)), b"late"]
+    assert len(got[1]) >= 3
+
+
+def name_of(shard: int, shards: int, prefix: str) -> str:
+    return next(name for number in count() if shard_of(name := f"{prefix}{number}", shards) == shard)
