@@ -14,6 +14,8 @@ Most keys are free text, for hooks to read. These set limits:
 Keys that begin with ``fila:template:`` are queue templates (:mod:`fila_proto_zmq.templates`), which have commands of their
 own.
 
+``<key>`` may be a *pattern*, the beginning of throttle keys and ``*`` (:mod:`fila_proto_zmq.bucket_limits`).
+
 A throttle key may contain colons and dots: ``throttle:`` in front and ``:rate`` behind decide. The two spellings mean the
 same. The first one is stored, and :func:`read` and :func:`select` show the spelling that the caller used.
 
@@ -227,24 +229,23 @@ def _composed(name: str, config: Config) -> str | None:
 
 
 def limit_of(throttle_key: str, config: Config) -> Limit | None:
-    """Return the limit of a throttle key; None: it has no limit. A burst without a rate is no limit."""
-    rate_milli = _milli(config.get(_COLON + throttle_key + _RATE))
+    """Return the limit of a throttle key by its own entries; None: it has no limit. A burst without a rate is no limit."""
+    return throttle_limit(config.get(_COLON + throttle_key + _RATE), config.get(_COLON + throttle_key + _BURST))
+
+
+def throttle_limit(rate: str | None, burst: str | None) -> Limit | None:
+    """Return the limit that the stored values of a rate and a burst make."""
+    rate_milli = _milli(rate)
     if rate_milli is None:
         return None
-    burst_milli = _milli(config.get(_COLON + throttle_key + _BURST))
+    burst_milli = _milli(burst)
     return Limit(rate_milli, 1000 * (max(rate_milli, 1000) if burst_milli is None else burst_milli))
 
 
-def concurrency_of(throttle_key: str, config: Config) -> int | None:
-    """Return how many messages with a throttle key may be leased together; None: any number."""
-    places_milli = _milli(config.get(throttle_entry(throttle_key, "concurrency")))
-    return None if places_milli is None else places_milli // 1000
-
-
-def rate_min_of(throttle_key: str, config: Config) -> float | None:
-    """Return the least to which deferrals lower the rate of a throttle key, in tokens a second; None: they do not."""
-    rate_min_milli = _milli(config.get(throttle_entry(throttle_key, "rate_min")))
-    return None if rate_min_milli is None else rate_min_milli / 1000
+def number_of(text: str | None) -> float | None:
+    """Return the number in a stored value; None: there is none."""
+    milli = _milli(text)
+    return None if milli is None else milli / 1000
 
 
 def namespace_limit(namespace: str, config: Config) -> Limit | None:
@@ -258,9 +259,14 @@ def quota_bucket(namespace: str) -> str:
     return _QUOTA + namespace
 
 
+def is_quota_bucket(bucket: str) -> bool:
+    """Return whether a bucket is of a namespace's enqueues."""
+    return bucket.startswith(_QUOTA)
+
+
 def bucket_limit(bucket: str, config: Config) -> Limit | None:
-    """Return the limit of a bucket of either kind."""
-    return namespace_limit(bucket[1:], config) if bucket.startswith(_QUOTA) else limit_of(bucket, config)
+    """Return the limit of a bucket of either kind, by its own entries."""
+    return namespace_limit(bucket[1:], config) if is_quota_bucket(bucket) else limit_of(bucket, config)
 
 
 def buckets_of(keys: Iterable[str]) -> set[str]:

@@ -40,6 +40,8 @@ BUGS = {
     "unbounded_buffer": Caught("memory", 60, "large"),
     "late_dedup_entry": Caught("dedup", 60, "dedup"),
     "token_counted_twice": Caught("throttles", 300, "throttles", 10_025),
+    "pattern_over_own": Caught("throttles", 300, "limits,consume,receive,batches", 10_198),
+    "forgotten_debt": Caught("throttles", 300, "limits,consume,receive,batches", 10_285),
     "last_page": Caught("listed", 60, "limits", 10_008),
     "whole_queue_moves": Caught("moves", 60, "aside", 10_005),
     "kept_original": Caught("one place", 100, "aside", 10_005),

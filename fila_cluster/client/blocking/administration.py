@@ -292,7 +292,7 @@ class Administration:
         is deleted.
 
         Args:
-            key: The throttle key.
+            key: The throttle key; or the beginning of keys and ``*``, for each of them without limits of its own.
             rate: Tokens that come into its bucket a second.
             burst: Tokens that the bucket can hold. Without it: the rate, at least 1.
             concurrency: Messages with this key that may be leased together.
@@ -309,10 +309,12 @@ class Administration:
     def list_throttles(self, prefix: str = "") -> list[views.ThrottleStats]:
         """Return the throttle keys that have limits, by name, with what waits for them in the whole cluster.
 
+        They are those with entries of their own, patterns among them, and those that messages have and a pattern limits.
+
         Args:
             prefix: The first characters of the throttle keys.
         """
-        return views.throttles(self._walk(cluster.listed_throttles(prefix)))
+        return views.throttles(self._walk(cluster.ListingThrottles(prefix)))
 
     def delete_throttle(self, key: str) -> bool:
         """Delete all limits of a throttle key; return whether it had any. The messages that wait for them go on.

@@ -75,10 +75,28 @@ def throttle_changes(key: Any, limits: Mapping[str, Any]) -> list[commands.SetCo
     return changes
 
 
-def listed_throttles(prefix: Any) -> Listing[commands.ThrottleStats]:
-    """Return the steps of ``list_throttles``."""
-    text = checks.plain_text("prefix", prefix, "the first characters of the throttle keys to list")
-    return Listing(lambda last, _: commands.ListThrottles(text, last.key if last else ""), attrgetter("throttles"))
+class ListingThrottles:
+    """The steps of ``list_throttles``; its result is the list."""
+
+    def __init__(self, prefix: Any) -> None:
+        self.result: list[commands.ThrottleStats] = []
+        self._prefix = checks.plain_text("prefix", prefix, "the first characters of the throttle keys to list")
+        self._after: str | None = ""
+
+    def next_request(self) -> Request | None:
+        """Return the request for the next page; None when it is done."""
+        return None if self._after is None else Request("", commands.ListThrottles(self._prefix, self._after))
+
+    def answered(self, page: commands.ThrottleList) -> None:
+        """Take in a page."""
+        self.result += page.throttles
+        self._after = page.next or None
+
+
+async def first_throttles(client: AsksLater) -> tuple[list[commands.ThrottleStats], bool]:
+    """Return the first throttle keys that have limits, and whether there are more, for dashboards."""
+    page = cast(commands.ThrottleList, await client.request(Request("", commands.ListThrottles())))
+    return page.throttles, bool(page.next)
 
 
 def config_history(key: Any, limit: Any, before: Any) -> Listing[commands.ConfigEdit]:

@@ -1,6 +1,6 @@
 """``/config``: the runtime config, throttles first. ``?throttle=…`` fills the form, ``?search=…`` searches keys."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -8,6 +8,7 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from fila_cluster import ConfigVersion
+from fila_cluster.client.calls.cluster import first_throttles
 from fila_cluster.errors import FilaError, InvalidConfigError
 from fila_cluster.figures import counted
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
@@ -15,7 +16,7 @@ from fila_cluster.ops.dashboard.shell.frame import frame, may_govern
 from fila_cluster.ops.dashboard.shell.live import Look, confirm, keep_live, notify, notify_error, succeeds
 from fila_cluster.ops.dashboard.widgets.paged_table import MONO, MONO_BROKEN, PagedTable, TableColumn, short_time
 from fila_proto_zmq import runtime_config
-from fila_proto_zmq.commands import Metrics
+from fila_proto_zmq.commands import Metrics, ThrottleStats
 
 FREE_TEXT: Final = "for hooks to read, with fila.get"
 
@@ -69,33 +70,35 @@ def meaning(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleRow:
-    """A throttle key that has a rate. None is unknown: the key is not in use, or not among a shard's busiest."""
+    """A throttle key, or a pattern, that has limits. None: it lacks this limit, or is not among a shard's busiest."""
 
     key: str
-    rate: float
-    burst: float
+    rate: float | None
+    burst: float | None
     tokens: float | None
+    concurrency: int | None
+    waiting: int
     passes: int | None
     hits: int | None
 
 
-def throttle_rows(config: Mapping[str, str], metrics: Metrics) -> list[ThrottleRow]:
-    """Return all throttle keys with a rate; in use or not."""
-    limits = ((bucket, limit) for bucket, limit in runtime_config.all_limits(config) if not bucket.startswith("\0"))
+def throttle_rows(throttles: Iterable[ThrottleStats], metrics: Metrics) -> list[ThrottleRow]:
+    """Return throttle keys, in use or not, with their counters."""
     seen = _seen(metrics)
     return [
-        ThrottleRow(key, limit.rate_milli / 1000, limit.burst_micro / 1e6, *seen.get(key, (None, None, None)))
-        for key, limit in limits
+        ThrottleRow(
+            each.key, each.rate, each.burst, each.tokens, each.concurrency, each.waiting, *seen.get(each.key, (None, None))
+        )
+        for each in throttles
     ]
 
 
-def _seen(metrics: Metrics) -> dict[str, tuple[float, int, int]]:
-    """Return tokens, passes and hits by key. The least number of tokens is right: that of a shard long without a request is
-    old."""
-    seen: dict[str, tuple[float, int, int]] = {}
+def _seen(metrics: Metrics) -> dict[str, tuple[int, int]]:
+    """Return passes and hits by key."""
+    seen: dict[str, tuple[int, int]] = {}
     for each in (each for worker in metrics.workers for shard in worker.shards for each in shard.throttles):
-        tokens, passes, hits = seen.get(each.key, (each.tokens, 0, 0))
-        seen[each.key] = (min(tokens, each.tokens), passes + each.passes, hits + each.hits)
+        passes, hits = seen.get(each.key, (0, 0))
+        seen[each.key] = (passes + each.passes, hits + each.hits)
     return seen
 
 
@@ -234,6 +237,8 @@ _THROTTLE_COLUMNS: Final = (
     TableColumn("rate", "Tokens / s", lambda number: f"{number:,g}", is_number=True),
     TableColumn("burst", "Burst", lambda number: f"{number:,g}", is_number=True),
     TableColumn("tokens", "Tokens now", lambda number: f"{number:,.1f}", is_number=True),
+    TableColumn("concurrency", "Leased at most", counted, is_number=True),
+    TableColumn("waiting", "Waiting", counted, is_number=True),
     TableColumn("passes", "Passed", counted, is_number=True),
     TableColumn("hits", "Had to wait", counted, is_number=True),
     TableColumn("actions", "", slot=_THROTTLE_ACTIONS, is_value=False),
@@ -257,10 +262,11 @@ class ThrottleCard:
             key="key",
             sort_by="key",
             mark="throttles",
-            empty="No throttle key has a rate: none is limited.",
+            empty="No throttle key has a limit.",
             page_size=10,
             more=lambda row: {"key": row.key},
         )
+        self._hidden = ui.label().classes("fila-quiet")
         self._table.table.on("pick", self._picked)
         self._table.table.on("drop", self._drop)
         self._build_form()
@@ -278,12 +284,13 @@ class ThrottleCard:
                 "dense no-caps outline data-testid=set-throttle"
             )
 
-    def show(self, config: Mapping[str, str]) -> None:
-        """Change the rows."""
+    def show(self, config: Mapping[str, str], throttles: list[ThrottleStats], *, more: bool) -> None:
+        """Change the rows. ``more``: there are other throttle keys."""
         self._config = config
         metrics = self._context.latest
-        rows: list[ThrottleRow] = throttle_rows(config, metrics) if metrics else []
+        rows: list[ThrottleRow] = throttle_rows(throttles, metrics) if metrics else []
         self._table.show(rows)
+        self._hidden.text = f"Only the first {counted(len(rows))}: `fila-cluster throttle list --prefix` shows others." * more
         if self._wanted:
             self._fill(self._wanted)
             self._wanted = ""
@@ -328,11 +335,11 @@ class ThrottleCard:
         limit = runtime_config.limit_of(key, self._config)
         rate = f" ({limit.rate_milli / 1000:g} a second)" if limit else ""
         question = (
-            f"Delete the throttle {key}{rate}?\nIts messages are not limited any more, and those that wait for it go at once."
+            f"Delete all limits of {key}{rate}?\nA pattern may limit its messages instead. Else those that wait go at once."
         )
         if not await confirm(question, yes="Delete"):
             return
-        if await succeeds(self._context.client.delete_config(f"throttle.{key}"), f"Throttle {key} is gone"):
+        if await succeeds(self._context.client.delete_throttle(key), f"Throttle {key} is gone"):
             await self._changed()
 
 
@@ -449,11 +456,12 @@ class _Config:
     async def look(self) -> None:
         try:
             config = await self._context.client.list_config()
+            throttles, more = await first_throttles(self._context.client)
         except FilaError:
             self._body.set_visibility(False)
             raise
         self._body.set_visibility(True)
-        self._throttles.show(config)
+        self._throttles.show(config, throttles, more=more)
         self._table.show(config)
         await self._history.look()
 

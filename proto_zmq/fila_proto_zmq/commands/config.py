@@ -87,7 +87,7 @@ class ListConfig(Command):
 
 
 class ThrottleStats(Struct):
-    """The limits of a throttle key, by the runtime config, and what waits for it."""
+    """The limits that hold for a throttle key, or for a pattern of keys, and what waits for it."""
 
     key: str
     rate: float | None = None
@@ -106,17 +106,18 @@ class ThrottleList(Reply):
     """Throttle keys with a limit, by name: one shard's count, or the cluster's once the router has joined them."""
 
     throttles: list[ThrottleStats]
-    more: bool = False
-    """Whether more follow the last one."""
+    next: str = ""
+    """After which key the next page begins; empty: this is the last page. A page may be empty, and others follow."""
 
 
 class ListThrottles(Command):
-    """Ask for the throttle keys that start with ``prefix`` and have a limit. Routing key empty: all workers are asked."""
+    """Ask for the throttle keys that start with ``prefix`` and have a limit: those with entries of their own, patterns among
+    them, and those in use that a pattern limits. Routing key empty: all workers are asked."""
 
     opcode, reply = 53, ThrottleList
     prefix: str = ""
     after: str = ""
-    """Only those after this key, the last one of the page before."""
+    """Only those after this key, ``next`` of the page before."""
 
 
 def joined_throttles(lists: Iterable[ThrottleList]) -> ThrottleList:
@@ -131,7 +132,7 @@ def joined_throttles(lists: Iterable[ThrottleList]) -> ThrottleList:
         if known is not each:
             known.waiting += each.waiting
             known.tokens = min((tokens for tokens in (known.tokens, each.tokens) if tokens is not None), default=None)
-    end = min((page.throttles[-1].key for page in lists if page.more), default=None)
-    names = sorted(key for key in found if end is None or key <= end)
+    end = min((page.next for page in lists if page.next), default="")
+    names = sorted(key for key in found if not end or key <= end)
     shown = names[:LIST_THROTTLES_MAX]
-    return ThrottleList([found[key] for key in shown], len(shown) < len(found) or end is not None)
+    return ThrottleList([found[key] for key in shown], shown[-1] if len(shown) < len(names) else end)

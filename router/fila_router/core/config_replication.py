@@ -16,7 +16,6 @@ versions that they have. A router may not have noticed there that another worker
 confirmed when the log of every shard has it: then each later leader of the shard has it, too.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -28,7 +27,6 @@ from fila_proto_zmq.codec import decode_body, encode_error
 from fila_proto_zmq.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.events import ConfigNotTaken
 from fila_proto_zmq.frames import ERROR, Header
-from fila_proto_zmq.runtime_config import Limit, bucket_limit, buckets_of
 from fila_router.core.answers import ReturnAddress, error_in
 from fila_router.core.feature import EACH_TICK, NEVER, ClientRequest, Forward, Registration, RouterFeature, RouterState
 from fila_router.core.routing import CLUSTER_SHARD
@@ -61,7 +59,6 @@ class ConfigReplication(RouterFeature):
         }
         self.answers = {**dict.fromkeys(changes, self._checked), wire.PutConfig: self._taken}
         self.version = 0
-        self.values: dict[str, str] = {}
         self._several = state.settings.several
         self._in_logs = [0] * state.settings.shards_total
         """The version that the log of each shard has for certain."""
@@ -71,7 +68,12 @@ class ConfigReplication(RouterFeature):
         self._open: dict[int, PendingConfigChange] = {}
         self._asked = 0
         self._now_ms = 0
-        bank.adopt(self._limit_of, 0)
+        bank.adopt({}, 0)
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The stored keys. The bank has them, because its limits follow."""
+        return self._bank.limits.values
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
@@ -117,7 +119,7 @@ class ConfigReplication(RouterFeature):
         if header.request in self._open:
             self._open[header.request].made = made
         if made.version == self.version + 1:
-            self._follow(made.changes, now_ms)
+            self._bank.follow(made.changes, now_ms)
             self.version = made.version
             self._send(self._live(), made.changes)
         elif made.version > self.version:
@@ -184,8 +186,8 @@ class ConfigReplication(RouterFeature):
         differs = offer.config_version != self.version or offer.config != self.values
         from_owner = any(shard == CLUSTER_SHARD for shard, _ in offer.shards)
         if offer.config_version > self.version or (offer.config_version == self.version and differs and from_owner):
-            self.version, self.values = offer.config_version, offer.config
-            self._bank.adopt(self._limit_of, now_ms)
+            self.version = offer.config_version
+            self._bank.adopt(offer.config, now_ms)
             differs = False
             self._send([other for other in self._live() if other is not worker], None)
         worker.config_sent = worker.config_has = self.version  # it reads the answer before any later frame
@@ -249,20 +251,6 @@ class ConfigReplication(RouterFeature):
                 self._outgoing.refuse(change.address, error)
 
     # --- the copy -----------------------------------------------------------------------------------------------------
-
-    def _limit_of(self, bucket: str) -> Limit | None:
-        return bucket_limit(bucket, self.values)
-
-    def _follow(self, changes: Mapping[str, str | None], now_ms: int) -> None:
-        buckets = buckets_of(changes)
-        self._bank.make_buckets(buckets)
-        for key, value in changes.items():
-            if value is None:
-                self.values.pop(key, None)
-            else:
-                self.values[key] = value
-        for bucket in buckets:
-            self._bank.limit(bucket, self._limit_of(bucket), now_ms, full=True)
 
     def _live(self) -> list[WorkerState]:
         return [worker for worker in self._table.workers.values() if worker.routable]

@@ -104,8 +104,8 @@ class Programs(ReceivingPrograms):
             await self.call("set_config", "", lambda: self.client.set_config(key, value), key=key, value=value)
 
     async def limits(self, random: Random, queue: str) -> None:
-        """Set or delete limits by their own calls, or list them."""
-        name = random.choice(["t0", "t1"])
+        """Set or delete limits of throttle keys or of a pattern by their own calls, or list them."""
+        name = random.choice(["t0", "t1", "t*", "t*"])
         what = random.random()
         if what < 0.4:
             await self.call("list_throttles", "", self.client.list_throttles, asks=6)

@@ -14,6 +14,7 @@ from fila_admission.permissions import KINDS, Permissions
 from fila_cluster.client.protocol.consuming import Consumption
 from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq import commands as wire
+from fila_proto_zmq.bucket_limits import BucketLimits
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.ids import sequence
 from fila_proto_zmq.record import pack_record, unpack_record
@@ -37,6 +38,7 @@ from fila_worker.process.departures import Departures
 from fila_worker.process.held import HeldEffects
 from tests.simulation.faults.host_bugs import HOST_BUGS
 from tests.simulation.faults.planting import Plant, replace
+from tests.simulation.replacing import replaced
 
 
 def commit_after_reply(stack: ExitStack) -> None:
@@ -189,13 +191,30 @@ def token_counted_twice(stack: ExitStack) -> None:
     replace(stack, Bucket, "accrue", make)
 
 
+def pattern_over_own(stack: ExitStack) -> None:
+    """A pattern holds for keys with entries of their own, too."""
+
+    def make(real: Any) -> Any:
+        def sources(limits: Any, throttle_key: str, limit: str = "rate") -> Any:
+            return iter(sorted(real(limits, throttle_key, limit), key=lambda name: name == throttle_key))
+
+        return sources
+
+    replace(stack, BucketLimits, "sources", make)
+
+
+def forgotten_debt(stack: ExitStack) -> None:
+    """A bucket of a key under a pattern is forgotten before it is full."""
+    stack.enter_context(replaced([(Bucket, "at_rest", property(lambda bucket: not (bucket.outstanding or bucket.line)))]))
+
+
 def last_page(stack: ExitStack) -> None:
     """A list of throttle keys ends with its first page."""
 
     def make(real: Any) -> Any:
         def joined(lists: Any) -> Any:
             page = real(lists)
-            page.more = False
+            page.next = ""
             return page
 
         return joined
@@ -427,7 +446,7 @@ def hasty_callback(stack: ExitStack) -> None:
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
-        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, last_page, whole_queue_moves, kept_original, endless_turn,
+        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, pattern_over_own, forgotten_debt, last_page, whole_queue_moves, kept_original, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
         hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept,

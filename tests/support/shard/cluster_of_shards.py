@@ -10,7 +10,7 @@ from random import Random
 
 from fila_proto_zmq.commands import Enqueue, Grants, Park, PutConfig, Subscribe, Tokens, Verb
 from fila_proto_zmq.record import seal_envelope
-from fila_proto_zmq.runtime_config import all_limits, bucket_limit, buckets_of, changes_for
+from fila_proto_zmq.runtime_config import changes_for
 from fila_router.core.tokens.token_bank import TokenBank
 from fila_worker.core.settings import ShardSettings
 from tests.support.shard.shard import Got, ShardHarness
@@ -88,8 +88,7 @@ class ClusterOfShards:
         changes |= changes_for(f"throttle:{key}:burst", None if burst is None else str(burst), self.config)
         self.config = {name: value for name, value in (self.config | changes).items() if value is not None}
         self.version += 1
-        for bucket in buckets_of(changes):
-            self.bank.limit(bucket, bucket_limit(bucket, self.config), self.now_ms, full=True)
+        self.bank.follow(changes, self.now_ms)
         for harness in self.shards:
             harness.shard.put_config(PutConfig(self.version, changes), self.now_ms)
             self._turn(harness)
@@ -143,8 +142,7 @@ class ClusterOfShards:
     def restart_bank(self) -> None:
         """A new router: its buckets start empty, all shards register."""
         self.bank = TokenBank()
-        for bucket, limit in all_limits(self.config):
-            self.bank.limit(bucket, limit, self.now_ms, full=False)
+        self.bank.adopt(self.config, self.now_ms)
         for harness in self.shards:
             harness.shard.new_session(self.now_ms)
             self._turn(harness)

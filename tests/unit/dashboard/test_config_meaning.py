@@ -4,7 +4,7 @@ import pytest
 
 from fila_cluster.ops.dashboard.config import FREE_TEXT, ThrottleRow, meaning, throttle_rows, wrong_field
 from fila_proto_zmq import runtime_config
-from fila_proto_zmq.commands import ThrottleMetrics
+from fila_proto_zmq.commands import ThrottleMetrics, ThrottleStats
 from fila_proto_zmq.errors import InvalidConfigError
 from tests.unit.observer.told import cluster, shard
 
@@ -26,15 +26,19 @@ def test_each_key_says_what_it_is_for(key: str, meant: str) -> None:
 
 
 def test_throttles_are_joined_with_what_shards_see_of_them() -> None:
-    config = {"throttle:mail:rate": "5", "throttle:mail:burst": "20", "throttle:idle:rate": "0.5", "throttle:odd:burst": "9"}
-    config["namespace:eu:max_enqueues_per_minute"] = "600"
+    throttles = [
+        ThrottleStats("idle", 0.5, 1.0, 1.0),
+        ThrottleStats("mail", 5.0, 20.0, 3.5, 4, 7),
+        ThrottleStats("t*", 9.0, 9.0),
+    ]
     metrics = cluster()
     shards = metrics.workers[0].shards = [shard(0), shard(1)]
     shards[0].throttles = [ThrottleMetrics("mail", 5, 20, 17.5, 10, 2)]
     shards[1].throttles = [ThrottleMetrics("mail", 5, 20, 3.5, 5, 1)]
-    assert throttle_rows(config, metrics) == [
-        ThrottleRow("idle", 0.5, 1.0, None, None, None),
-        ThrottleRow("mail", 5.0, 20.0, 3.5, 15, 3),
+    assert throttle_rows(throttles, metrics) == [
+        ThrottleRow("idle", 0.5, 1.0, 1.0, None, 0, None, None),
+        ThrottleRow("mail", 5.0, 20.0, 3.5, 4, 7, 15, 3),
+        ThrottleRow("t*", 9.0, 9.0, None, None, 0, None, None),
     ]
 
 

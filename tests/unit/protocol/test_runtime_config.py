@@ -297,9 +297,3 @@ def test_the_throttle_key_of_an_entry() -> None:
     for limit in runtime_config.THROTTLE_LIMITS:
         assert runtime_config.throttle_key_of(runtime_config.throttle_entry("a:rate", limit)) == "a:rate"
     assert runtime_config.throttle_key_of("app:rate") is runtime_config.throttle_key_of("throttle.a") is None
-
-
-def test_places_and_the_least_rate_are_read() -> None:
-    config = configured(throttle__a__concurrency="5", throttle__a__rate_min="0.25")
-    assert (runtime_config.concurrency_of("a", config), runtime_config.rate_min_of("a", config)) == (5, 0.25)
-    assert runtime_config.concurrency_of("b", config) is runtime_config.rate_min_of("b", config) is None

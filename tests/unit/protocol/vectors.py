@@ -654,9 +654,9 @@ BODIES = [
     Body(GetConfig("color"), ["color"], "91a5636f6c6f72"),
     Body(ListThrottles("tenant:", "tenant:a"), ["tenant:", "tenant:a"], "92a774656e616e743aa874656e616e743a61"),
     Body(
-        ThrottleList([ThrottleStats("api", 10.5, 20.0, -1.0, 5, 7, 0.5)], True),
-        [[["api", 10.5, 20.0, -1.0, 5, 7, 0.5]], True],
-        "929197a3617069cb4025000000000000cb4034000000000000cbbff00000000000000507cb3fe0000000000000c3",
+        ThrottleList([ThrottleStats("api", 10.5, 20.0, -1.0, 5, 7, 0.5)], "api"),
+        [[["api", 10.5, 20.0, -1.0, 5, 7, 0.5]], "api"],
+        "929197a3617069cb4025000000000000cb4034000000000000cbbff00000000000000507cb3fe0000000000000a3617069",
     ),
     Body(ListConfig("throttle:"), ["throttle:"], "91a97468726f74746c653a"),
     Body(ConfigValues({"color": "blue"}), [{"color": "blue"}], "9181a5636f6c6f72a4626c7565"),

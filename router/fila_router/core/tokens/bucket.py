@@ -86,6 +86,11 @@ HANDFUL_MS: Final = 4
 """Where tokens are scarce, the income of this time is gathered, so that a frame carries many tokens."""
 
 
+_NO_LINE: Final[SortedDict[int, Account]] = SortedDict()
+_NO_HOLDS: Final[dict[Account, int]] = {}
+"""The line and the holds of buckets at which nobody waits: most of a million tenants' buckets."""
+
+
 class Bucket:
     """Tokens of one key, from ``since_ms`` on.
 
@@ -106,9 +111,9 @@ class Bucket:
         self.since_ms = now_ms
         self.due_ms: int | None = None
         """When the head of the line may be served, as :class:`DueBuckets` has it."""
-        self.line: SortedDict[int, Account] = SortedDict()
+        self.line = _NO_LINE
         self.queued = 0
-        self.holds: dict[Account, int] = {}
+        self.holds = _NO_HOLDS
         """Tokens kept for accounts that wait at another bucket. Accounts that came later can't have them."""
 
     def accrue(self, now_ms: int) -> None:
@@ -183,6 +188,8 @@ class Bucket:
         """Put an account in line, by its turn."""
         account.line = self
         account.claim = account.least - account.outstanding
+        if self.line is _NO_LINE:
+            self.line = SortedDict()
         self.queued += account.claim
         self.line[account.turn] = account
 
@@ -191,6 +198,26 @@ class Bucket:
         del self.line[account.turn]
         self.queued -= account.claim
         account.line = None
+        if not self.line:
+            self.line = _NO_LINE
+
+    def hold(self, account: Account) -> None:
+        """Keep the tokens that an account needs, while it waits at another bucket."""
+        if self.holds is _NO_HOLDS:
+            self.holds = {}
+        self.holds[account] = account.least - account.outstanding
+        account.holders.append(self)
+
+    def let_go(self, account: Account) -> None:
+        """Keep tokens for an account no longer."""
+        del self.holds[account]
+        if not self.holds:
+            self.holds = _NO_HOLDS
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it is as full as a new one, and nobody waits or has tokens of it: it can be forgotten."""
+        return self.outstanding == 0 and self.level >= self.burst and not self.line and not self.holds
 
     @property
     def head(self) -> Account | None:

@@ -17,13 +17,14 @@ tokens.
 
 Left out: nothing is on disk. A new router's buckets start empty, and fill as the limits say. There may be a hundred thousand
 of them, so the buckets of a config that came as a whole are made when a shard first asks for their tokens, as of that
-config's time. Of several routers one holds the bank (:mod:`token_grants`).
+config's time. So are buckets of keys that a pattern limits, and they are forgotten once they are full. Of several routers one holds the bank (:mod:`token_grants`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from fila_proto_zmq.bucket_limits import BucketLimits, split_names
 from fila_proto_zmq.commands import Grant, Grants, Tokens, TokenWant
 from fila_proto_zmq.runtime_config import Limit
 from fila_router.core.tokens.bucket import NEVER_MS, PATIENCE_MS, Account, Bucket, DueBuckets, SessionState, ShardSession
@@ -86,6 +87,12 @@ def _grants(session: ShardSession, waits: dict[Account, int], buckets_of: Callab
     return Grants(session.shard, session.number, grants, levels)
 
 
+BUCKETS_MAX: Final = 1_500_000
+"""The most buckets, some 300 bytes each, before keys without limits of their own have to wait until others are full again."""
+
+LOOKED_AT_MIN: Final = 10_000
+"""The least number of buckets that a sweep looks at, whether they can be forgotten."""
+
 SERVED_MAX: Final = 500
 """Accounts served in one go, about 10 ms of work: forwarding must not wait noticeably."""
 
@@ -103,9 +110,13 @@ class TokenBank:
         self.buckets: dict[str, Bucket] = {}
         self.sessions: dict[int, ShardSession] = {}
         """The last session of each shard, over or not."""
-        self._limit_of: Callable[[str], Limit | None] = lambda key: None
+        self.limits = BucketLimits()
         self._limits_since_ms = 0
-        """The limits of buckets that are not made yet, and since when they hold."""
+        """When the config came as a whole. Buckets that are not made yet have been filling since then."""
+        self._added: set[str] = set()
+        """The throttle keys and patterns that got a rate since then. Buckets that have their first limit by them are full."""
+        self._looked_at: list[str] = []
+        """Buckets that are still to be looked at, whether they can be forgotten."""
         self._turns = 0
         self._due_buckets = DueBuckets()
         self._updates = GrantUpdates()
@@ -115,6 +126,7 @@ class TokenBank:
         self.buckets, self.sessions = {}, {}
         self._due_buckets, self._updates = DueBuckets(), GrantUpdates()
         self._limits_since_ms = now_ms
+        self._added.clear()
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
@@ -130,29 +142,58 @@ class TokenBank:
             bucket.change(limit, now_ms)
             self._place_anew(bucket, now_ms)
 
-    def adopt(self, limit_of: Callable[[str], Limit | None], now_ms: int) -> None:
-        """Apply a whole config. Existing buckets stay; the others are empty, and are made when they are first wanted.
+    def adopt(self, values: dict[str, str], now_ms: int) -> None:
+        """Apply a whole config. Existing buckets stay; the others are empty, and are made when they are first wanted."""
+        self.limits, self._limits_since_ms = BucketLimits(values), now_ms
+        self._added.clear()
+        self._follow_all(now_ms)
 
-        ``limit_of`` returns the limit of a bucket at the time of the call. Call :meth:`make_buckets` before a limit changes.
-        """
-        self._limit_of, self._limits_since_ms = limit_of, now_ms
+    def follow(self, changes: Mapping[str, str | None], now_ms: int) -> None:
+        """Apply a change of the config. A bucket that has no limit before it is full."""
+        names, patterns = split_names(changes)
+        self.make_buckets(names, now_ms)
+        before = {name for name in names | patterns if self.limits.has_own(name)}
+        self.limits.change(changes)
+        for name in names | patterns:
+            if not self.limits.has_own(name):
+                self._added.discard(name)
+            elif name not in before:
+                self._added.add(name)
+        for name in names:
+            self.limit(name, self.limits.get(name), now_ms, full=True)
+        if patterns:
+            self._follow_all(now_ms)
+
+    def _follow_all(self, now_ms: int) -> None:
+        """Apply the limits to all buckets and accounts: some microseconds for each, as rarely as an operator changes them."""
         outstanding = Counter[str]()
         for session in self.sessions.values():
             for account in session.accounts.values():
                 held = account.outstanding if session.state is SessionState.OPEN else 0
                 outstanding.update(dict.fromkeys(account.keys, held))
         for key in {**self.buckets, **outstanding}:
-            limit = limit_of(key)
+            limit = self.limits.get(key)
             if key in self.buckets or limit is None:
                 self.limit(key, limit, now_ms, full=False)
             else:
-                self.buckets[key] = Bucket(key, limit, outstanding[key], now_ms, full=False)
+                self.buckets[key] = Bucket(key, limit, outstanding[key], now_ms, full=self._is_new(key))
 
-    def make_buckets(self, keys: Iterable[str]) -> None:
+    def make_buckets(self, keys: Iterable[str], now_ms: int) -> None:
         """Make the buckets of these keys that are not made yet: no account has tokens of them."""
         for key in keys:
-            if key not in self.buckets and (limit := self._limit_of(key)) is not None:
-                self.buckets[key] = Bucket(key, limit, 0, self._limits_since_ms, full=False)
+            if key not in self.buckets and (limit := self.limits.get(key)) is not None:
+                full = self._is_new(key)
+                self.buckets[key] = Bucket(key, limit, 0, now_ms if full else self._limits_since_ms, full=full)
+
+    def _has_room(self, keys: Iterable[str]) -> bool:
+        """Return whether the buckets of these keys may be made: those of keys without limits of their own are bounded."""
+        if len(self.buckets) < BUCKETS_MAX:
+            return True
+        return all(key in self.buckets or self.limits.has_own(key) or key not in self.limits for key in keys)
+
+    def _is_new(self, key: str) -> bool:
+        """Return whether a key has had no limit before those that were added to the config."""
+        return all(source in self._added for source in self.limits.sources(key))
 
     def _remove(self, bucket: Bucket, now_ms: int) -> None:
         del self.buckets[bucket.key]
@@ -177,6 +218,11 @@ class TokenBank:
         buckets = self.buckets
         return [buckets[key] for key in account.keys if key in buckets]
 
+    def _made_buckets_of(self, account: Account, now_ms: int) -> list[Bucket]:
+        """Return them, after those are made that were not made yet, or were forgotten as full."""
+        self.make_buckets(account.keys, now_ms)
+        return self._buckets_of(account)
+
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     def close(self, shard: int, now_ms: int) -> None:
@@ -200,7 +246,7 @@ class TokenBank:
             if session is not None and session.state is SessionState.SUSPENDED:
                 session.state = SessionState.OPEN
                 for account in session.accounts.values():
-                    for bucket in self._buckets_of(account):
+                    for bucket in self._made_buckets_of(account, now_ms):
                         bucket.accrue(now_ms)
                         bucket.take_back(account.outstanding)
 
@@ -230,6 +276,22 @@ class TokenBank:
             ]
             for keys in idle:
                 del session.accounts[keys]
+        self._forget_full(now_ms)
+
+    def _forget_full(self, now_ms: int) -> None:
+        """Forget full buckets of keys that only a pattern limits, some at a time: they are made again as full."""
+        if not self.limits.has_patterns:
+            return
+        self._looked_at = self._looked_at or list(self.buckets)
+        count = max(LOOKED_AT_MIN, len(self.buckets) // 4)
+        some, self._looked_at = self._looked_at[-count:], self._looked_at[:-count]
+        for key in some:
+            bucket = self.buckets.get(key)
+            if bucket is not None and not self.limits.has_own(key):
+                bucket.accrue(now_ms)
+                if bucket.at_rest:
+                    self._due_buckets.put_down(bucket, None)
+                    del self.buckets[key]
 
     # --- reports and wants --------------------------------------------------------------------------------------------
 
@@ -243,7 +305,7 @@ class TokenBank:
                 continue  # such a total is beyond any session's
             account = self._account(session, want, now_ms)
             self._report(account, want.consumed, want.returned, now_ms)
-            if session.state is SessionState.OPEN:
+            if session.state is SessionState.OPEN and self._has_room(account.keys):  # else it is asked again later
                 self._want(account, want, now_ms)
 
     def _account(self, session: ShardSession, want: TokenWant, now_ms: int) -> Account:
@@ -253,7 +315,6 @@ class TokenBank:
             self._forget(account, now_ms)  # the shard has forgotten it, too
             account = None
         if account is None:
-            self.make_buckets(keys)
             settled = want.consumed + want.returned
             account = session.accounts[keys] = Account(session, keys, settled, want.consumed, want.returned, now_ms)
         account.seen_ms = now_ms
@@ -304,7 +365,7 @@ class TokenBank:
     def _place(self, account: Account, now_ms: int) -> None:
         """Append an account to the line of the bucket that will take longest, or grant its tokens if nothing limits it."""
         self._withdraw(account, now_ms)
-        buckets = self._buckets_of(account)
+        buckets = self._made_buckets_of(account, now_ms)
         if not buckets:
             self._grant(account, account.most - account.outstanding, now_ms)
             return
@@ -318,8 +379,7 @@ class TokenBank:
         if 0 < longest_ms <= account.patience_ms:
             for bucket, wait_ms in zip(buckets, waits, strict=True):
                 if wait_ms == 0:
-                    bucket.holds[account] = account.least - account.outstanding
-                    account.holders.append(bucket)
+                    bucket.hold(account)
         account.patience_ms = min(2 * account.patience_ms, NEVER_MS - 1)
         slowest.join(account)
         self._schedule(slowest, now_ms)
@@ -330,7 +390,7 @@ class TokenBank:
         left = account.holders
         account.holders = []
         for bucket in left:
-            del bucket.holds[account]
+            bucket.let_go(account)
         if account.line is not None:
             left.append(account.line)
             account.line.leave(account)
@@ -370,7 +430,7 @@ class TokenBank:
         bucket.accrue(now_ms)
         while left > 0 and (account := bucket.head) is not None and bucket.shortfall(account) <= 0:
             left -= 1
-            buckets = self._buckets_of(account)
+            buckets = self._made_buckets_of(account, now_ms)
             for other in buckets:
                 other.accrue(now_ms)
             # A set is granted whole or not at all. If another bucket lacks tokens, the account waits there, in its old turn.

@@ -3,6 +3,7 @@
 The moments are those of the grants, not of their frames: a granted message is sent when the log has confirmed the grant.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.simulation.history import Grant, History
@@ -12,26 +13,32 @@ SLACK_S = 0.05
 """What a shard's clock, in whole milliseconds and read once a turn, may differ from that of the bank."""
 
 
+PATTERN = "t*"
+"""A pattern of the throttle keys."""
+
+
 @dataclass
-class Limit:
-    """What was in force, perhaps, from one moment to another."""
+class Stretch:
+    """A time in which the limit of a throttle key, or of a pattern, was known: ``rate`` None: there was none."""
 
     since_us: int
     until_us: int
-    rate: float
-    burst: float
+    rate: float | None = None
+    burst: float = 0.0
 
 
 def check(history: History) -> None:
     """Look at every stretch in which a single limit was in force, and nothing was being changed."""
+    of_pattern = _stretches(history, PATTERN)
+    _check_lists(history, PATTERN, of_pattern)
     for key in ("t0", "t1"):
-        limits = _limits(history, key)
-        for limit in limits:
+        own = _stretches(history, key)
+        _check_lists(history, key, own)
+        for limit in _in_force(own, of_pattern):
             _check_stretch(history, key, limit)
-        _check_lists(history, key, limits)
 
 
-def _limits(history: History, key: str) -> list[Limit]:
+def _stretches(history: History, key: str) -> list[Stretch]:
     """The stretches between changes: from when one was confirmed until the next one began."""
     changes = [
         call
@@ -40,7 +47,8 @@ def _limits(history: History, key: str) -> list[Limit]:
         or (call.kind in ("set_throttle", "delete_throttle") and call.said["key"] == key)
     ]
     changes.sort(key=lambda call: call.started_us)
-    limits = []
+    starts = [min(call.started_us, history.audit_us) for call in changes] + [history.audit_us]
+    found = [Stretch(0, starts[0])]
     for index, call in enumerate(changes):
         overlaps = any(
             other is not call
@@ -48,29 +56,44 @@ def _limits(history: History, key: str) -> list[Limit]:
             and (other.ended_us is None or other.ended_us > call.started_us or not other.ok)
             for other in changes[: index + 1]
         )
-        if not call.ok or call.kind.startswith("delete") or overlaps:
+        if not call.ok or overlaps:
             continue
         assert call.ended_us is not None
-        rate, burst = map(float, call.said["value"].split(","))
-        until_us = changes[index + 1].started_us if index + 1 < len(changes) else history.healed_us + (1 << 50)
-        limits.append(Limit(call.ended_us, min(until_us, history.audit_us), rate, burst))
-    return limits
+        if call.kind.startswith("delete"):
+            found.append(Stretch(call.ended_us, starts[index + 1]))
+        else:
+            rate, burst = map(float, call.said["value"].split(","))
+            found.append(Stretch(call.ended_us, starts[index + 1], rate, burst))
+    return found
 
 
-def _check_lists(history: History, key: str, limits: list[Limit]) -> None:
+def _in_force(own: list[Stretch], of_pattern: list[Stretch]) -> Iterator[Stretch]:
+    """The stretches with a limit: the key's own, or that of the pattern while the key has none."""
+    for each in own:
+        if each.rate is not None:
+            yield each
+            continue
+        for other in of_pattern:
+            since_us, until_us = max(each.since_us, other.since_us), min(each.until_us, other.until_us)
+            if other.rate is not None and since_us < until_us:
+                yield Stretch(since_us, until_us, other.rate, other.burst)
+
+
+def _check_lists(history: History, key: str, limits: list[Stretch]) -> None:
     """A list that was asked for while a limit was in force has it."""
     for call in history.calls:
         if call.kind != "list_throttles" or not call.ok or call.ended_us is None:
             continue
         shown = {each.key: (each.rate, each.burst) for each in call.value}
         for limit in limits:
-            in_force = limit.since_us <= call.started_us and call.ended_us <= limit.until_us
+            in_force = limit.rate is not None and limit.since_us <= call.started_us and call.ended_us <= limit.until_us
             if in_force and shown.get(key) != (limit.rate, limit.burst):
                 history.fail("listed", f"{shown} has not {key} with rate {limit.rate:g} and burst {limit.burst:g}")
                 return
 
 
-def _check_stretch(history: History, key: str, limit: Limit) -> None:
+def _check_stretch(history: History, key: str, limit: Stretch) -> None:
+    assert limit.rate is not None
     level = 0.0
     since_us = limit.since_us
     true_clocks = not history.clock_steps and not history.clocks_differ

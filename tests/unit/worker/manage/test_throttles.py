@@ -41,7 +41,7 @@ def test_pages_and_prefixes(shard: ShardHarness, monkeypatch: pytest.MonkeyPatch
     first = listed(shard)
     second = listed(shard, after=first.throttles[-1].key)
     assert [each.key for each in first.throttles + second.throttles] == ["api", "tenant:a", "tenant:b"]
-    assert (first.more, second.more) == (True, False)
+    assert (first.next, second.next) == ("tenant:a", "")
     assert [each.key for each in listed(shard, "tenant:").throttles] == ["tenant:a", "tenant:b"]
 
 
@@ -75,10 +75,40 @@ def test_messages_that_wait_for_tokens_are_counted(monkeypatch: pytest.MonkeyPat
 
 
 def test_pages_of_shards_are_joined_up_to_where_one_may_lack_something() -> None:
-    first = ThrottleList([ThrottleStats("a", 1.0, 1.0, 0.5, waiting=1), ThrottleStats("b", waiting=2)], True)
+    first = ThrottleList([ThrottleStats("a", 1.0, 1.0, 0.5, waiting=1), ThrottleStats("b", waiting=2)], "bb")
     second = ThrottleList([ThrottleStats("a", 1.0, 1.0, 0.25, waiting=4), ThrottleStats("b"), ThrottleStats("c")])
     assert joined_throttles([first, second]) == ThrottleList(
-        [ThrottleStats("a", 1.0, 1.0, 0.25, waiting=5), ThrottleStats("b", waiting=2)], True
+        [ThrottleStats("a", 1.0, 1.0, 0.25, waiting=5), ThrottleStats("b", waiting=2)], "bb"
     )
-    assert joined_throttles([ThrottleList([ThrottleStats("a")], True)]).more
+    assert joined_throttles([ThrottleList([], "a"), second]).next == "a"
     assert joined_throttles([]) == ThrottleList([])
+
+
+def test_keys_in_use_under_a_pattern_are_listed() -> None:
+    cluster = cluster_of(1)
+    cluster.limit("t*", 4, 3)
+    cluster.limit("tenant:b", 0, 0)
+    for key in ("tenant:a", "tenant:b", "other"):
+        cluster.enqueue(0, 2, key)
+    (shard,) = cluster.shards
+    rows = {each.key: (each.rate, each.burst, each.tokens) for each in listed(shard).throttles}
+    assert rows == {
+        "t": (100.0, 10.0, 10.0), "t*": (4.0, 3.0, None), "tenant:a": (4.0, 3.0, 3.0), "tenant:b": (0.0, 0.0, 0.0)
+    }  # fmt: skip
+
+
+def test_a_page_that_finds_nothing_says_where_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttles, "LOOKS_MAX", 2)
+    cluster = cluster_of(1)
+    cluster.limit("z*", 4, 3)
+    for key in ("a", "b", "c", "za"):
+        cluster.enqueue(0, 1, key)
+    (shard,) = cluster.shards
+    found, after = [], ""
+    while True:
+        page = listed(shard, after=after)
+        found += [each.key for each in page.throttles]
+        if not page.next:
+            break
+        after = page.next
+    assert found == ["t", "z*", "za"]

@@ -22,7 +22,7 @@ def follow(shard: ShardHarness, version: int, changes: dict[str, str | None], *,
 
 
 def limits(shard: ShardHarness) -> dict[str, Limit]:
-    return shard.shard.runtime.limits
+    return shard.shard.runtime.limits.own
 
 
 def test_a_value_is_numbered_and_kept(shard: ShardHarness) -> None:
@@ -97,7 +97,7 @@ def test_limits_follow_the_values_over_a_restart(shard: ShardHarness) -> None:
     assert limits(shard) == expected
     shard.restart()
     assert limits(shard) == expected
-    assert shard.shard.token_client.limits.keys() == set(expected)
+    assert shard.shard.token_client.limits.own.keys() == set(expected)
     put(shard, "throttle:k:burst", "4")
     assert limits(shard)["k"] == Limit(500, 4_000_000)
     put(shard, "throttle:k:rate", None)

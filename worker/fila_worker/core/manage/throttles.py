@@ -1,10 +1,14 @@
 """The throttle keys that have limits: their limits, their tokens, and what waits for them."""
 
 from collections.abc import Iterable
-from itertools import islice
+from heapq import merge
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from sortedcontainers import SortedDict
+
 from fila_proto_zmq import runtime_config
+from fila_proto_zmq.bucket_limits import is_pattern
 from fila_proto_zmq.commands import ListThrottles, ThrottleList, ThrottleStats
 from fila_proto_zmq.limits import LIST_THROTTLES_MAX
 from fila_worker.core.model.component import Component
@@ -16,6 +20,9 @@ if TYPE_CHECKING:
 LISTED_COST: Final = 5
 """Effort to show a throttle key."""
 
+LOOKS_MAX: Final = 4000
+"""The most throttle keys that are read for one page, with and without limits."""
+
 LANES_COUNTED_AT_ONCE: Final = 8
 """Waiting lanes whose messages are added up for one unit of effort."""
 
@@ -24,29 +31,40 @@ LANES_COUNTED_MAX: Final = 20_000
 
 
 def list_throttles(state: "State", call: "ClientCall", command: ListThrottles) -> ThrottleList:
-    """Return a page of the throttle keys with a limit, by name: those after a given one, with the prefix."""
+    """Return a page of the throttle keys with a limit, by name: those after a given one, with the prefix.
+
+    Keys with limits by a pattern are listed while this shard has messages with them.
+    """
     prefix, after = command.prefix, command.after
+    begin, limits, own = max(prefix, after), state.runtime.limits, state.runtime.throttle_keys
+    in_use = state.token_client.by_key if limits.has_patterns else SortedDict()
     found: list[str] = []
-    for key in state.runtime.throttle_keys.irange(max(prefix, after)):
-        if not key.startswith(prefix) or len(found) > LIST_THROTTLES_MAX:
+    looks, last = 0, ""
+    for key, _ in groupby(merge(own.irange(begin), in_use.irange(begin))):
+        if not key.startswith(prefix):
             break
-        if key > after:
+        if len(found) >= LIST_THROTTLES_MAX or looks >= LOOKS_MAX:
+            state.jobs.charge(looks)
+            return ThrottleList(throttle_stats(state, found, call.now_ms), last)
+        looks, last = looks + 1, key
+        if key > after and (key in own or limits.covers(key)):
             found.append(key)
-    shown = found[:LIST_THROTTLES_MAX]
-    return ThrottleList(throttle_stats(state, shown, call.now_ms), len(shown) < len(found))
+    state.jobs.charge(looks)
+    return ThrottleList(throttle_stats(state, found, call.now_ms))
 
 
 def throttle_stats(state: "State", keys: Iterable[str], now_ms: int) -> list[ThrottleStats]:
     """Return the limits of throttle keys, and what waits for them here."""
-    client, values = state.token_client, state.runtime.values
+    client, limits = state.token_client, state.runtime.limits
     left, stats = LANES_COUNTED_MAX, []
     for key in keys:
-        limit, each = state.runtime.limits.get(key), ThrottleStats(key)
+        limit, each = limits.get(key), ThrottleStats(key)
         if limit is not None:
             each.rate, each.burst = limit.rate_milli / 1000, limit.burst_micro / 1e6
-            each.tokens = client.levels.tokens_in(key, limit, now_ms) / 1e6
-            each.rate_min = runtime_config.rate_min_of(key, values)
-        each.concurrency = runtime_config.concurrency_of(key, values)
+            each.tokens = None if is_pattern(key) else client.levels.tokens_in(key, limit, now_ms) / 1e6
+        each.rate_min = runtime_config.number_of(limits.find(key, "rate_min"))
+        places = runtime_config.number_of(limits.find(key, "concurrency"))
+        each.concurrency = None if places is None else int(places)
         each.waiting, looks = _waiting_for(state, key, left)
         left -= looks
         stats.append(each)

@@ -138,8 +138,8 @@ def _hooks(queue: "Queue", now_ms: int) -> HookMetrics | None:
 def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:
     """Return the busiest throttle keys that have a rate."""
     throttling, limits = state.token_client, state.runtime.limits
-    used = ((key, throttling.traffic.get(key)) for key in islice(limits, THROTTLES_LOOKED_AT_MAX))
-    busy = [(each.passes + each.hits, key, each) for key, each in used if each and (each.passes or each.hits)]
+    used = islice(throttling.traffic.items(), THROTTLES_LOOKED_AT_MAX)
+    busy = [(each.passes + each.hits, key, each) for key, each in used if (each.passes or each.hits) and key in limits]
     shown = []
     for _, key, traffic in nlargest(THROTTLES_SHOWN, busy, key=itemgetter(0)):
         limit = limits[key]

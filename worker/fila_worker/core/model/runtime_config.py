@@ -21,6 +21,7 @@ import msgspec
 from sortedcontainers import SortedSet
 
 from fila_proto_zmq import runtime_config
+from fila_proto_zmq.bucket_limits import BucketLimits
 from fila_proto_zmq.commands import ConfigEdit
 from fila_proto_zmq.templates import Templates
 from fila_worker.core.due_time import DueTime
@@ -51,10 +52,9 @@ class RuntimeConfig:
         self._families = families
         self.edits = Edits(families, limits)
         self._place = _Place(0)
-        self.values: dict[str, str] = {}
         self.version = 0
-        self.limits: dict[str, runtime_config.Limit] = {}
-        """The limits of token buckets, of throttle keys and of namespaces' quotas alike."""
+        self.limits = BucketLimits()
+        """The config, and the limits of token buckets in it, of throttle keys and of namespaces' quotas alike."""
         self.throttle_keys = SortedSet[str]()
         """The throttle keys that have a limit."""
         self.templates = Templates()
@@ -62,6 +62,11 @@ class RuntimeConfig:
         self.draft: Draft | None = None
         self.timer = DueTime()
         """When a draft is given up because its next page did not come."""
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The stored keys."""
+        return self.limits.values
 
     def get(self, key: str) -> str | None:
         """Return one value. The key may have either spelling."""
@@ -88,7 +93,7 @@ class RuntimeConfig:
         batch.put(VERSION, pack_u64(version), self._families.state)
 
     def _take(self, changes: Changes) -> None:
-        _change(self.values, self.limits, self.throttle_keys, changes)
+        _change(self.limits, self.throttle_keys, changes)
         self.templates.change(changes)
 
     # --- a config in pages --------------------------------------------------------------------------------------------
@@ -104,7 +109,7 @@ class RuntimeConfig:
         draft = self.draft
         assert draft is not None
         draft.pages += 1
-        _change(draft.values, draft.limits, draft.throttle_keys, page)
+        _change(draft.limits, draft.throttle_keys, page)
         draft.templates.change(page)
         draft.place.write(page, batch, self._families)
 
@@ -113,7 +118,7 @@ class RuntimeConfig:
         draft, self.draft = self.draft, None
         assert draft is not None
         batch.delete_range(*self._place.range, self._families.config)
-        self._place, self.version, self.values, self.limits = draft.place, draft.version, draft.values, draft.limits
+        self._place, self.version, self.limits = draft.place, draft.version, draft.limits
         self.templates, self.throttle_keys = draft.templates, draft.throttle_keys
         batch.put(GENERATION, pack_u64(self._place.generation), self._families.state)
         batch.put(VERSION, pack_u64(self.version), self._families.state)
@@ -191,7 +196,7 @@ def stored_edits(store: "Store") -> Iterator[tuple[bytes, bytes]]:
 class Draft:
     """A whole config that is gathered page by page, and is not in force yet."""
 
-    __slots__ = ("heard_ms", "limits", "pages", "place", "templates", "throttle_keys", "values", "version")
+    __slots__ = ("heard_ms", "limits", "pages", "place", "templates", "throttle_keys", "version")
 
     def __init__(self, version: int, place: "_Place", now_ms: int) -> None:
         self.version = version
@@ -199,10 +204,14 @@ class Draft:
         self.heard_ms = now_ms
         """When the latest page came."""
         self.pages = 0
-        self.values: dict[str, str] = {}
-        self.limits: dict[str, runtime_config.Limit] = {}
+        self.limits = BucketLimits()
         self.throttle_keys = SortedSet[str]()
         self.templates = Templates()
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The keys so far."""
+        return self.limits.values
 
 
 class _Place:
@@ -233,21 +242,10 @@ class _Place:
                 batch.put(front + key.encode(), value.encode(), family)
 
 
-def _change(
-    values: dict[str, str], limits: dict[str, runtime_config.Limit], throttle_keys: SortedSet[str], changes: Changes
-) -> None:
-    for key, value in changes.items():
-        if value is None:
-            values.pop(key, None)
-        else:
-            values[key] = value
+def _change(limits: BucketLimits, throttle_keys: SortedSet[str], changes: Changes) -> None:
+    limits.change(changes)
+    for key in changes:
         throttle_key = runtime_config.throttle_key_of(key)
         if throttle_key is not None:
-            has_some = any(each in values for each in runtime_config.throttle_entries(throttle_key))
+            has_some = any(each in limits.values for each in runtime_config.throttle_entries(throttle_key))
             (throttle_keys.add if has_some else throttle_keys.discard)(throttle_key)
-    for bucket in runtime_config.buckets_of(changes):
-        limit = runtime_config.bucket_limit(bucket, values)
-        if limit is None:
-            limits.pop(bucket, None)
-        else:
-            limits[bucket] = limit

@@ -21,12 +21,14 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from sortedcontainers import SortedDict
+
+from fila_proto_zmq.bucket_limits import BucketLimits, is_pattern
 from fila_proto_zmq.commands import Grants, TokenWant
 from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.model.lane_tokens import DISMISSED_MAX, BucketLevels, LaneTokens, ParkedKeys, Traffic
 
 if TYPE_CHECKING:
-    from fila_proto_zmq.runtime_config import Limit
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
 
@@ -80,9 +82,9 @@ class TokenClient:
     def __init__(self, session: int, shards: int) -> None:
         self.session = session
         self.throttles: dict[tuple[str, ...], LaneTokens] = {}
-        self.by_key: dict[str, set[LaneTokens]] = {}
-        self.limits: Mapping[str, Limit] = {}
-        """The limits of the throttle keys that have a rate. Change them with :meth:`limit` or :meth:`replace`."""
+        self.by_key: SortedDict[str, set[LaneTokens]] = SortedDict()
+        self.limits = BucketLimits()
+        """The limits of throttle keys. Change them with :meth:`limit` or :meth:`replace`."""
         self.held = False
         """Whether no message with throttle keys is delivered, because new limits are coming and are not known yet."""
         self.parks, self.levels = ParkedKeys(), BucketLevels()
@@ -160,7 +162,7 @@ class TokenClient:
             self.by_key[key].discard(throttle)
             if not self.by_key[key]:
                 del self.by_key[key]
-                self._forget_traffic(key)
+                self._forget_key(key)
 
     # --- spending -----------------------------------------------------------------------------------------------------
 
@@ -251,7 +253,8 @@ class TokenClient:
     def granted(self, grants: Grants, now_ms: int) -> list[LaneTokens]:
         """Take in the bank's grants. Return the throttles that got tokens."""
         for key, level, rate, burst in grants.levels:
-            self.levels[key] = (now_ms, level, rate, burst)
+            if key in self.by_key or key in self.limits.own:
+                self.levels[key] = (now_ms, level, rate, burst)
         more: list[LaneTokens] = []
         if grants.session != self.session:
             return more
@@ -378,7 +381,7 @@ class TokenClient:
         if key is None:
             return list(self.throttles.values())
         self.levels.follow(key, self.limits.get(key), now_ms)
-        self._forget_traffic(key)
+        self._forget_key(key)
         return list(self.by_key.get(key, ()))
 
     def _keep_up(self, throttle: LaneTokens) -> None:
@@ -391,7 +394,7 @@ class TokenClient:
         if throttle.session != self.session:
             throttle.begin_session(self.session)
             _heard(throttle)
-        bursts = [self.limits[key].burst_micro for key in throttle.keys if key in self.limits]
+        bursts = [limit.burst_micro for key in throttle.keys if (limit := self.limits.get(key)) is not None]
         limited, burst = bool(bursts), min(bursts, default=0)
         parked_until_ms = NEVER_MS if self.held else self.parks.until(throttle.keys)
         if (limited, burst) != (throttle.limited, throttle.burst) or parked_until_ms > throttle.parked_until_ms:
@@ -401,23 +404,23 @@ class TokenClient:
 
     # --- limits and parks ---------------------------------------------------------------------------------------------
 
-    def recover(self, limits: "Mapping[str, Limit]", at_once: int, now_ms: int) -> Generator[None, int | None, None]:
+    def recover(self, limits: BucketLimits, at_once: int, now_ms: int) -> Generator[None, int | None, None]:
         """Take up the stored limits, ``at_once`` keys a step. After a restart this shard takes the buckets for empty."""
         self.limits = limits
-        left = iter(limits.items())
+        left = iter(limits.own.items())
         while some := list(islice(left, at_once)):
             self.levels.update((key, (now_ms, 0, limit.rate_milli, limit.burst_micro)) for key, limit in some)
             yield
 
-    def limit(self, keys: Iterable[str], limits: "Mapping[str, Limit]", now_ms: int) -> list[LaneTokens]:
-        """Apply a config in which the limits of some keys changed. Return throttles whose lanes should try again.
+    def limit(self, keys: Iterable[str], limits: BucketLimits, now_ms: int) -> list[LaneTokens]:
+        """Apply a config in which the limits of some keys or patterns changed. Return throttles whose lanes should try again.
 
         With many throttles these are the first ones. The limits hold at once for the others, too, and their lanes try again
         later.
         """
         self.limits = limits
         self._version += 1
-        self._follow_later(keys)
+        self._follow_later([None if is_pattern(key) else key for key in keys])
         return self._visit_at_once(now_ms)
 
     def hold(self, *, held: bool) -> None:
@@ -428,14 +431,14 @@ class TokenClient:
             if not held:
                 self._follow_later([None])
 
-    def replace(self, limits: "Mapping[str, Limit]") -> None:
+    def replace(self, limits: BucketLimits) -> None:
         """Follow a config in which all limits may have changed."""
         self.limits = limits
         self._version += 1
         self._follow_later([None])
-        for key in self.levels.keys() - limits.keys():
+        for key in self.levels.keys() - limits.own.keys() - self.by_key.keys():
             del self.levels[key]
-        self.traffic = {key: each for key, each in self.traffic.items() if key in limits or key in self.by_key}
+        self.traffic = {key: each for key, each in self.traffic.items() if key in limits.own or key in self.by_key}
 
     def park(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
         """Park throttle keys until a time. Return the new parks: a later end stays."""
@@ -465,10 +468,11 @@ class TokenClient:
             return AT_ONCE
         return self._repeats[0][0] if self._repeats else None
 
-    def _forget_traffic(self, key: str) -> None:
-        """Forget the counters of a key that has no limit and no throttles."""
-        if key not in self.limits and key not in self.by_key:
+    def _forget_key(self, key: str) -> None:
+        """Forget the counters and the level of a key that has no limit of its own and no throttles."""
+        if key not in self.limits.own and key not in self.by_key:
             self.traffic.pop(key, None)
+            self.levels.pop(key, None)
 
 
 def _is_live(lane: "Lane", now_ms: int) -> bool:
