@@ -18,7 +18,7 @@ from benchmarks.harness.machine import ROOT
 from benchmarks.harness.report.results import FOLDER, SIZES, Result, newest, read, write
 from benchmarks.harness.report.tables import show as show_tables
 from benchmarks.harness.workload import Benchmark
-from benchmarks.names import MODULES
+from benchmarks.names import COMMANDS, MODULES
 
 WIDTH = 132
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -31,10 +31,13 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return [*MODULES, *super().list_commands(ctx)]
+        return [*MODULES, *COMMANDS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command."""
+        if cmd_name in COMMANDS:
+            found: click.Command = import_module(COMMANDS[cmd_name]).command
+            return found
         return command(benchmark(cmd_name)) if cmd_name in MODULES else super().get_command(ctx, cmd_name)
 
 

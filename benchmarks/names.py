@@ -41,3 +41,5 @@ MODULES: Final = {
     "testing": "benchmarks.costs.testing",
     "spark": "benchmarks.costs.spark",
 }
+COMMANDS: Final = {"instructions": "benchmarks.inside.instructions"}
+"""What has no sizes and no result to keep: its module has a ``command``."""

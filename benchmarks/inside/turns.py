@@ -51,12 +51,18 @@ class Driver:
 
     def turn(self, command: c.Command | None = None, client: bytes = PRODUCER) -> list[Effect]:
         """Make a turn with one command, or with none. Return its effects, encoded."""
+        if command is None:
+            return self.read()
+        self._request += 1
+        return self.read([client, *encode_command(command, self._request, QUEUE)])
+
+    def read(self, frame: list[bytes] | None = None) -> list[Effect]:
+        """Make a turn with one frame, behind the identity of its client, or with none. Return its effects, encoded."""
         self._now_ms += 1
         host, now_ms = self._host, self._now_ms
         host.begin_turn(now_ms)
-        if command is not None:
-            self._request += 1
-            host.accept([client, *encode_command(command, self._request, QUEUE)], now_ms)
+        if frame is not None:
+            host.accept(frame, now_ms)
         effects = list(host.turn(now_ms))
         for effect in effects:
             effect.frames()

@@ -31,7 +31,7 @@ from fila_proto_zmq.events import LogSettings
 from fila_proto_zmq.frames import ERROR, epoch_tag, pack_header, unpack_header
 from fila_proto_zmq.ids import SESSION_BYTES
 from fila_proto_zmq.record import seal_envelope
-from fila_proto_zmq.stream import FrameReader, FrameWriter
+from fila_proto_zmq.stream import FrameReader, pack_lengths
 from fila_worker.loop import Wakeup, WorkerLoop, open_host
 from fila_worker.settings import WorkerSettings
 
@@ -46,6 +46,7 @@ FOLDERS: Final = tuple(f"{ROOT / folder}{os.sep}" for folder in ("fila_cluster",
 """Where the product's files are."""
 LATER_MS: Final = 10_000
 """When the worker pulses or measures next, so that it does neither in a walk."""
+NEVER_MS: Final = 1 << 60
 PASSES_MAX: Final = 5000
 """Passes of the loop without an answer after which something is wrong."""
 
@@ -103,6 +104,18 @@ class _BetweenPasses:
         return False
 
 
+class _AfterEachPass:
+    """Stands in for what asks the loop to stop: ``step`` says so after a pass."""
+
+    fds: Final[list[int]] = []
+
+    def __init__(self, step: Callable[[], bool]) -> None:
+        self._step = step
+
+    def requested(self, readable: object) -> bool:
+        return self._step()
+
+
 class _SleeplessLoop(WorkerLoop):
     """A loop that looks for frames where it would sleep until some come."""
 
@@ -130,10 +143,10 @@ class Worker:
         )  # fmt: skip
         self._loop._links.register(self._clock.now_ms())
         self._requests = self._epoch = 0
-        self._reader, self._writer = FrameReader(FRAME_BYTES_MAX), FrameWriter()
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(directory / "worker"))
-        self._socket.setblocking(False)
+        self._reader = FrameReader(FRAME_BYTES_MAX)
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(str(directory / "worker"))
+        self.socket.setblocking(False)
         self._settle()
         self._epoch = epoch_tag(self._process.shards[0].epoch)
         self.ask(c.Hello([1], "walks", bytes(SESSION_BYTES)), "")
@@ -172,21 +185,34 @@ class Worker:
     def ask(self, command: c.Command, queue: str = QUEUE) -> tuple[bytes, Walk]:
         """Return the body of the answer to a request, and the walk of the pass that answered."""
         self._requests += 1
-        header = pack_header(command.opcode, self._requests, epoch=self._epoch)
-        frame = [header, *encode_command(command, self._requests, queue)[1:]]
+        request = self.request(command, queue)
         self._settle()
-        walk = self._pass(lambda: self._writer.send(self._socket, [frame]))
+        walk = self._pass(lambda: self.socket.sendall(request))
         for _ in range(PASSES_MAX):
             if (answer := self._answer()) is not None:
                 return answer, walk
             walk = self._pass(self._answer_router)
         raise RuntimeError(f"{type(command).__name__} was not answered in {PASSES_MAX} passes")
 
+    def serve(self, step: Callable[[], bool]) -> None:
+        """Run the loop without walks, pulses and measurements, until ``step``, which is called after each pass, is true."""
+        self._settle()
+        self._loop._links._next_pulse_ms = self._loop._look_again_ms = NEVER_MS
+        self._loop._stop = _AfterEachPass(step)  # type: ignore[assignment]
+        self._loop._serve()
+        self._loop._stop = self._stop  # type: ignore[assignment]
+
+    def request(self, command: c.Command, queue: str = QUEUE) -> bytes:
+        """Return the frame of a request, as the client's socket takes it."""
+        _, key, body = encode_command(command, self._requests, queue)
+        header = pack_header(command.opcode, self._requests, epoch=self._epoch)
+        return b"".join((pack_lengths(key, body), header, key, body))
+
     # --- the other sides ----------------------------------------------------------------------------------------------
 
     def _answer(self) -> bytes | None:
         with suppress(BlockingIOError):
-            self._reader.feed(self._socket.recv(FRAME_BYTES_MAX))
+            self._reader.feed(self.socket.recv(FRAME_BYTES_MAX))
         while (parts := self._reader.take()) is not None:
             header = unpack_header(parts[0])
             if header.request == self._requests:
@@ -207,7 +233,7 @@ class Worker:
 
     def close(self) -> None:
         """Close everything."""
-        self._socket.close()
+        self.socket.close()
         for part in (self._loop._apart, self._loop._unread, self._loop._client_socket, self._loop._links, self._process):
             part.close()
         self._loop._wakeup.close()
