@@ -142,7 +142,7 @@ class FrameReader:
     ``left``: how many bytes of what was fed last are still to be taken. With 0 there is no whole frame.
     """
 
-    __slots__ = ("_at", "_chunks", "_data", "_have", "_need", "frame_bytes_max", "left")
+    __slots__ = ("_at", "_chunks", "_data", "_need", "frame_bytes_max", "have", "left")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
@@ -150,25 +150,25 @@ class FrameReader:
         self._at = 0
         self.left = 0
         self._chunks: list[bytes | bytearray] = []
-        """The beginning of an unfinished frame of ``_need`` bytes, of which ``_have`` are here."""
-        self._have = 0
+        """The beginning of an unfinished frame of ``_need`` bytes, of which ``have`` are here."""
+        self.have = 0
         self._need = 0
 
     @property
     def kept_bytes(self) -> int:
         """The bytes that are kept for frames that were not taken."""
-        return self._have + self.left
+        return self.have + self.left
 
     def feed(self, data: bytes) -> None:
         """Add what a socket gave. Call it only when :meth:`take` has returned None."""
         if self._chunks:
             self._chunk(data)
-            self._have += len(data)
-            if self._have < self._need:
+            self.have += len(data)
+            if self.have < self._need:
                 return
             data = b"".join(self._chunks)
             self._chunks.clear()
-            self._have = 0
+            self.have = 0
         self._data, self._at, self.left = data, 0, len(data)
 
     def take(self) -> Parts | None:
@@ -199,7 +199,7 @@ class FrameReader:
     def _keep(self, need: int) -> None:
         """Put an unfinished frame aside until the rest of its ``need`` bytes is here."""
         self._chunks.append(self._data[self._at :] if self._at else self._data)
-        self._have, self._need = self.left, need
+        self.have, self._need = self.left, need
         self._data, self._at, self.left = b"", 0, 0
 
     def _chunk(self, data: bytes) -> None:

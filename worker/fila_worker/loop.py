@@ -321,9 +321,9 @@ class WorkerLoop:
         if self._deferrals.acts:
             effects = self._deferrals.sift(effects, now_ms)
         if effects:
-            links.send(
-                [effect for effect in effects if not client_socket.send(effect)] if self._clients.busy else effects, now_ms
-            )
+            routed = [effect for effect in effects if not client_socket.send(effect)] if self._clients.busy else effects
+            if routed:
+                links.send(routed, now_ms)
         if host.failed:  # after the answers of what was committed before the failure
             failed, host.failed = host.failed, []
             client_socket.interrupt(frozenset(failed))

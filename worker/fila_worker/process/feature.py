@@ -5,8 +5,8 @@ A process has one list of features (:class:`Features`), and calls them in that o
 an argument where the process is made (:func:`fila_worker.loop.open_host`). The process itself imports only the features that
 each process has. A shard has components for the same reason (:mod:`fila_worker.core.model.component`).
 
-A feature has one due time, as a component has. Code with an earlier one lowers it, and ``turn`` returns the next one. A turn
-skips features that are not due, so each of them costs an idle turn one comparison.
+A feature has one due time, as a component has. Code with an earlier one lowers it, and ``turn`` returns the next one. An
+agenda bounds all of them, so a turn without due work costs one comparison.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -408,7 +408,7 @@ class ShardProcess:
         if self.config.page_read or self.config.pages or self.log_is_full:
             return True
         for shard in self.shards.values():  # noqa: SIM110  # asked for each frame, and any() would make a generator
-            if shard.jobs.full:
+            if shard.jobs.left <= 0:
                 return True
         return False
 

@@ -169,7 +169,8 @@ class ClientSocket:
                 self._ready.append(wire)
             if wire.connection.outgoing:
                 self._dirty[wire] = None
-        self._close_some()
+        if self._clients.closing:
+            self._close_some()
 
     def _read(self, wire: _Wire, now_ms: int) -> tuple[int, int, bool]:
         """Take a slice of a connection's frames. Return how many, their bytes, and whether there may be more."""
@@ -200,7 +201,8 @@ class ClientSocket:
             pass
         except (OSError, InvalidFrameError):
             self._lose(wire)
-        self._note_kept(wire)
+        if reader.left or reader.have or wire.kept_bytes:
+            self._note_kept(wire)
         return frames, size, more
 
     def _note_kept(self, wire: _Wire) -> None:
@@ -237,7 +239,8 @@ class ClientSocket:
         for wire in dirty:
             if wire.connection.name in self._wires:
                 self._flush(wire)
-        self._close_some()
+        if self._clients.closing:
+            self._close_some()
 
     def _flush(self, wire: _Wire) -> None:
         connection, before = wire.connection, wire.connection.unread
@@ -288,8 +291,6 @@ class ClientSocket:
         self._forget(wire)
 
     def _close_some(self) -> None:
-        if not self._clients.closing:
-            return
         for connection in self._clients.take_to_close():
             wire = self._wires.get(connection.name)
             if wire is not None:

@@ -17,7 +17,7 @@ from fila_proto_zmq.commands import (
     Reply,
     WorkerBanner,
 )
-from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.errors import FilaError, StorageError
 from fila_proto_zmq.frames import ERROR, epoch_tag, pack_header, unpack_header
 from fila_proto_zmq.ids import client_of
 from fila_proto_zmq.names import shard_of
@@ -123,6 +123,15 @@ class SocketPeers:
         self.clients.trust(self.now_ms)
         self.clients.tick(self.now_ms)
         self.clients.check()
+
+
+def break_shard(peers: SocketPeers, index: int = 0) -> None:
+    """Make a shard fail in its next turn."""
+
+    def turn(now_ms: int) -> None:
+        raise StorageError("the disk refuses")
+
+    peers.host.shards[index].turn = turn  # type: ignore[method-assign, assignment]
 
 
 def enqueue(count: int = 1) -> Enqueue:

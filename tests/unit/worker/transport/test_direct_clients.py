@@ -47,7 +47,6 @@ from fila_proto_zmq.errors import (
     OverloadedError,
     QueueNotFoundError,
     ShardUnavailableError,
-    StorageError,
     UnsupportedVersionError,
 )
 from fila_proto_zmq.events import AdminActed
@@ -62,7 +61,17 @@ from fila_worker.transport.direct_clients import (
     limits_here,
 )
 from tests.support.shard.shard_process import NAMES
-from tests.unit.worker.transport.socket_peers import DOOR, OTHER, QUEUE, SECRET, Got, SocketPeers, delayed, enqueue
+from tests.unit.worker.transport.socket_peers import (
+    DOOR,
+    OTHER,
+    QUEUE,
+    SECRET,
+    Got,
+    SocketPeers,
+    break_shard,
+    delayed,
+    enqueue,
+)
 
 
 @pytest.fixture
@@ -70,15 +79,6 @@ def peers() -> SocketPeers:
     peers = SocketPeers()
     peers.create()
     return peers
-
-
-def break_shard(peers: SocketPeers, index: int = 0) -> None:
-    """Make a shard fail in its next turn."""
-
-    def turn(now_ms: int) -> None:
-        raise StorageError("the disk refuses")
-
-    peers.host.shards[index].turn = turn  # type: ignore[method-assign, assignment]
 
 
 # --- greetings ----------------------------------------------------------------------------------------------------------

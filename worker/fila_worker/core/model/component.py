@@ -6,7 +6,7 @@ calls them in that order. So a feature with a state and a timer is a module of i
 
 A component has one due time, :attr:`~core.due_time.DueTime.due_ms`. Code with an earlier one lowers it
 (:meth:`~core.due_time.DueTime.by`), and ``tick`` returns the next one. It may be too early, because the due work may be gone
-by then, but never too late. A turn skips components that are not due, so a turn without work costs one comparison for each.
+by then, but never too late. An agenda bounds all of them, so a turn without due work costs one comparison.
 
 Rejected: a heap of deadlines. The order within a turn is that of the list, because messages that come back must be in line
 before the delivery. And a shard has some twenty components: to compare as many numbers takes less than a microsecond.
