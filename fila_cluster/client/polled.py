@@ -23,12 +23,13 @@ from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.session import ClientSession
 from fila_cluster.client.protocol.settling import ACK, RELEASE, Settlement, Settling, settlement
+from fila_cluster.client.protocol.short_calls import AfterShort
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.protocol.timers import SessionTimer
 from fila_cluster.client.protocol.tracer import SettleTrace
 from fila_cluster.client.requests.call import Pending
 from fila_cluster.client.requests.endpoints import EndpointRounds
-from fila_proto_zmq.commands import Verb
+from fila_proto_zmq.commands import Command, Verb
 from fila_proto_zmq.errors import FilaError
 
 _LINKS_MAX = 64
@@ -113,6 +114,9 @@ class LentPump(Pump):
         if self._epoll is not None:
             with suppress(OSError, ValueError):  # it was closed: then it is not in the epoll any more
                 self._epoll.unregister(descriptor)
+
+    def short(self, key: str, make: Callable[[], Command], then: AfterShort | None = None) -> None:
+        """Return None: each call begins with an exchange, which calls ``before``."""
 
     def _exchange(self, now: float, ready: Collection[int] | None = ()) -> None:
         self._before()

@@ -35,7 +35,7 @@ REPLY: Final = 1
 ERROR: Final = 2
 """Flags: this frame answers a request; the answer is an error."""
 
-_MAGIC: Final = b"FC"
+MAGIC: Final = b"FC"
 _LAYOUT: Final = Struct(">2sBBHIQ")
 HEADER_BYTES: Final = _LAYOUT.size
 EPOCH_AT: Final = 6
@@ -59,7 +59,7 @@ _new_tuple: Final = tuple.__new__
 
 def pack_header(opcode: int, request: int = 0, flags: int = 0, epoch: int = 0, version: int = VERSION) -> bytes:
     """Return the 18 bytes of a header."""
-    return _LAYOUT.pack(_MAGIC, version, opcode, flags, epoch, request)
+    return _LAYOUT.pack(MAGIC, version, opcode, flags, epoch, request)
 
 
 def epoch_tag(epoch: int) -> int:
@@ -71,7 +71,7 @@ def unpack_header(data: bytes) -> Header:
     """Decode a header of any version; :class:`InvalidFrameError` if it is not one."""
     if len(data) == HEADER_BYTES:
         magic, version, opcode, flags, epoch, request = _LAYOUT.unpack(data)
-        if magic == _MAGIC:
+        if magic == MAGIC:
             return _new_tuple(Header, (opcode, flags, epoch, request, version))
     raise InvalidFrameError(
         f"not a fila-cluster frame: expected an {HEADER_BYTES}-byte header that starts with FC, got {len(data)} bytes"

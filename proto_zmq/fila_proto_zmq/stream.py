@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Any, Final, Protocol, TypeAlias
 
 from fila_proto_zmq.errors import InvalidFrameError
-from fila_proto_zmq.frames import HEADER_BYTES
+from fila_proto_zmq.frames import HEADER_BYTES, MAGIC, REPLY, VERSION
 
 Parts: TypeAlias = tuple[bytes, bytes, bytes]
 """Header, routing key, body."""
@@ -28,6 +28,8 @@ Parts: TypeAlias = tuple[bytes, bytes, bytes]
 _LENGTHS: Final = Struct(">IH")
 _LENGTH_BYTES: Final = 4
 PREFIX_BYTES: Final = _LENGTHS.size
+_HEAD: Final = Struct(">IH2sBBHIQ")
+"""The lengths and the header."""
 _HEAD_BYTES: Final = PREFIX_BYTES + HEADER_BYTES
 
 BLOCK_BYTES: Final = 128 * 1024
@@ -41,6 +43,23 @@ CHUNK_BYTES_MIN: Final = 4096
 def pack_lengths(key: bytes, body: bytes) -> bytes:
     """Return what goes in front of a frame's three parts."""
     return _LENGTHS.pack(_HEAD_BYTES - _LENGTH_BYTES + len(key) + len(body), len(key))
+
+
+def pack_request(opcode: int, request: int, epoch: int, key: bytes, body: bytes) -> bytes:
+    """Return a whole request frame."""
+    length = _HEAD_BYTES - _LENGTH_BYTES + len(key) + len(body)
+    return b"".join((_HEAD.pack(length, len(key), MAGIC, VERSION, opcode, 0, epoch, request), key, body))
+
+
+def split_answer(data: bytes, request: int) -> tuple[bytes, bytes] | None:
+    """Return the body of the answer to this request, and what follows it; None if it is not the first frame, or an error."""
+    if len(data) < _HEAD_BYTES:
+        return None
+    length, key_bytes, magic, version, _, flags, _, answered = _HEAD.unpack_from(data)
+    end = length + _LENGTH_BYTES
+    if answered != request or flags != REPLY or end > len(data) or magic != MAGIC or version != VERSION:
+        return None
+    return data[_HEAD_BYTES + key_bytes : end], data[end:]
 
 
 class Sends(Protocol):
@@ -102,16 +121,16 @@ class FrameWriter:
         for header, key, body in frames:
             if size + len(body) >= BLOCK_BYTES:
                 parts += (pack_lengths(key, body), header, key)
-                self._append(b"".join(parts))
-                self._append(body)
+                self.append(b"".join(parts))
+                self.append(body)
                 parts, size = [], 0
             else:
                 parts += (pack_lengths(key, body), header, key, body)
                 size += _HEAD_BYTES + len(key) + len(body)
         if parts:
-            self._append(b"".join(parts))
+            self.append(b"".join(parts))
 
-    def _append(self, piece: bytes) -> None:
+    def append(self, piece: bytes) -> None:
         """Add to what is unsent. A slow reader's many small pieces become a few blocks."""
         self.size_bytes += len(piece)
         unsent = self._unsent
@@ -139,7 +158,8 @@ class FrameWriter:
 class FrameReader:
     """Bytes in, frames out. It keeps at most one unfinished frame of ``frame_bytes_max`` and what was fed last.
 
-    ``left``: how many bytes of what was fed last are still to be taken. With 0 there is no whole frame.
+    ``left``: how many bytes of what was fed last are still to be taken. With 0 there is no whole frame. ``have``: how many
+    bytes of an unfinished frame were put aside.
     """
 
     __slots__ = ("_at", "_chunks", "_data", "_need", "frame_bytes_max", "have", "left")

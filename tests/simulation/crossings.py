@@ -16,6 +16,7 @@ from typing import Any
 from fila_admission.in_flight import _ROOM_OF, InFlight
 from fila_admission.keys import LoginAttempts
 from fila_cluster.client.protocol import settling
+from fila_cluster.client.protocol.short_calls import ShortCalls
 from fila_cluster.client.requests.connection import BrokerConnection
 from fila_cluster.client.requests.open_calls import OpenCalls
 from fila_proto_zmq.errors import OverloadedError
@@ -77,6 +78,8 @@ BOUNDARIES: dict[str, Boundary] = {
     "an enqueue is taken in by steps": Boundary(
         enqueue, "_take_in_steps", _was, lambda of: len(of[3].envelopes) > of[0].settings.limits.enqueue_step_messages
     ),
+    "a short call is answered": Boundary(ShortCalls, "_answered"),
+    "a short call becomes a usual one": Boundary(ShortCalls, "widen"),
     "an enqueue is cut": Boundary(Sequences, "cut"),
     "a purge goes on in steps": Boundary(purge, "_purge_in_steps"),
     "a job is refused": Boundary(Jobs, "_refuse_if_crowded", raises=(Exception,)),

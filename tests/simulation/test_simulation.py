@@ -49,6 +49,7 @@ BUGS = {
     "early_burial": Caught("dead letters", 60, "max_attempts,verbs", 10_018),
     "lost_letter": Caught("dead letters", 100, "verbs,consume"),
     "late_timeout": Caught("in time", 300, "away", 10_028),
+    "forgotten_call": Caught("in time", 60, first=10_040),
     "counted_deferral": Caught("lives", 60),
     "any_incarnation": Caught("given back", 60, "consume,kill_router", 10_030),
     "broken_sequence": Caught("sent order", 60, "piped", 10_020),

@@ -4,6 +4,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from random import Random
 from typing import Any, Literal, Self
 
@@ -23,11 +24,12 @@ from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_cluster.client.protocol.encoding import seal_row
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY, Chunk
 from fila_cluster.client.protocol.pipelining import Pipeline
-from fila_cluster.client.protocol.producing import Bulk
+from fila_cluster.client.protocol.producing import Bulk, id_of
 from fila_cluster.client.protocol.session import CLIENT_VERSION, ClientSession
+from fila_cluster.client.protocol.short_calls import SHORT_BYTES_MAX
 from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
-from fila_proto_zmq.commands import Command
+from fila_proto_zmq.commands import Command, Enqueue
 from fila_proto_zmq.errors import FilaError
 
 
@@ -133,10 +135,14 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:  # not in a coroutine of its own: that would cost 3 % of an enqueue
             row = seal_row(payload, headers if trace is None else trace.carried(headers), options)
-            self._io.prepare()
-            pending = self._session.enqueue(name, row)
-            await self._io.complete(pending)
-            message_id = pending.outcome()
+            short = self._io.short(name, partial(Enqueue, [row[0]], *row[1])) if len(row[0]) < SHORT_BYTES_MAX else None
+            if short is not None:
+                message_id = id_of(await short)
+            else:
+                self._io.prepare()
+                pending = self._session.enqueue(name, row)
+                await self._io.complete(pending)
+                message_id = pending.outcome()
         except BaseException as error:
             if trace is not None:
                 trace.failed(error)

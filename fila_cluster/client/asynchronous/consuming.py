@@ -14,7 +14,7 @@ from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.client.protocol.session import ClientSession
-from fila_cluster.client.protocol.settling import ACK, RELEASE, Settlement, Settling, settlement
+from fila_cluster.client.protocol.settling import ACK, RELEASE, LoneAck, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import FilaError
@@ -28,6 +28,7 @@ class AsyncConsuming:
 
     _session: ClientSession
     _io: Reactor
+    _owner: "AsyncDeliveryOwner"
 
     async def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[AsyncDelivery]:
         """Return messages that are ready now; if there are none, the next ones that come in time. The list may be empty.
@@ -171,6 +172,26 @@ class AsyncConsuming:
             installed.handed_over(deliveries)
         return deliveries
 
+    async def _settle_one(self, delivery: Delivery, how: Settlement) -> None:
+        if how is not ACK or delivery._settled or delivery._lease.owner is not self._owner or tracer.installed is not None:
+            await self._settle((delivery,), how, messages.failure_of_one)
+            return
+        ack = LoneAck(delivery)
+        try:
+            ack.claim()
+            short = self._io.short(delivery._lease.queue, ack.command, ack)
+            answer = None if short is None else await short
+            if answer is None:
+                ack.abandon()
+        except self._io.INTERRUPTION:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.note(lambda _: ack.abandon())
+            raise
+        if answer is None:
+            await self._settle((delivery,), how, messages.failure_of_one)
+        elif (error := ack.error) is not None:
+            raise error
+
     async def _settle(
         self, deliveries: Sequence[Delivery], how: Settlement, failure: Callable[[Settling], FilaError]
     ) -> None:
@@ -251,7 +272,7 @@ class AsyncDeliveryOwner:
 
     def settle_one(self, delivery: Delivery, how: Settlement) -> Any:
         """Settle one delivery. Its own method returns the result of this."""
-        return self._client._settle((delivery,), how, messages.failure_of_one)
+        return self._client._settle_one(delivery, how)
 
     async def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
         """Renew the lease of one delivery for this many milliseconds."""

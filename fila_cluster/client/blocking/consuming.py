@@ -16,7 +16,7 @@ from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.client.protocol.session import ClientSession
-from fila_cluster.client.protocol.settling import ACK, RELEASE, Settlement, Settling, settlement
+from fila_cluster.client.protocol.settling import ACK, RELEASE, LoneAck, Settlement, Settling, settlement
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import FilaError
@@ -30,6 +30,7 @@ class Consuming:
 
     _session: ClientSession
     _io: Pump
+    _owner: "DeliveryOwner"
 
     def receive(self, queue: str, max_messages: int = 1, *, wait: float = 0.0) -> list[Delivery]:
         """Return messages that are ready now; if there are none, the next ones that come in time. The list may be empty.
@@ -173,6 +174,26 @@ class Consuming:
             installed.handed_over(deliveries)
         return deliveries
 
+    def _settle_one(self, delivery: Delivery, how: Settlement) -> None:
+        if how is not ACK or delivery._settled or delivery._lease.owner is not self._owner or tracer.installed is not None:
+            self._settle((delivery,), how, messages.failure_of_one)
+            return
+        ack = LoneAck(delivery)
+        try:
+            ack.claim()
+            short = self._io.short(delivery._lease.queue, ack.command, ack)
+            answer = None if short is None else short
+            if answer is None:
+                ack.abandon()
+        except self._io.INTERRUPTION:
+            with suppress(FilaError):  # closed meanwhile
+                self._io.note(lambda _: ack.abandon())
+            raise
+        if answer is None:
+            self._settle((delivery,), how, messages.failure_of_one)
+        elif (error := ack.error) is not None:
+            raise error
+
     def _settle(self, deliveries: Sequence[Delivery], how: Settlement, failure: Callable[[Settling], FilaError]) -> None:
         self._io.prepare()
         trace = None if (installed := tracer.installed) is None else installed.settling(deliveries, how)
@@ -249,7 +270,7 @@ class DeliveryOwner:
 
     def settle_one(self, delivery: Delivery, how: Settlement) -> Any:
         """Settle one delivery. Its own method returns the result of this."""
-        return self._client._settle((delivery,), how, messages.failure_of_one)
+        return self._client._settle_one(delivery, how)
 
     def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
         """Renew the lease of one delivery for this many milliseconds."""

@@ -9,18 +9,20 @@ import math
 import socket
 from _thread import start_new_thread
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from fila_cluster.client.io.inside import Inhabitant, InsideLink
 from fila_cluster.client.io.link import FRAMES_PER_EXCHANGE, RouterLink
-from fila_cluster.client.io.wire import Wire
+from fila_cluster.client.io.wire import ANSWER_BYTES, CHECKED_S, Wire
 from fila_cluster.client.protocol.session import ClientSession
+from fila_cluster.client.protocol.short_calls import AfterShort
 from fila_cluster.client.requests.endpoints import Endpoint, EndpointRounds
 from fila_cluster.client.requests.routes import DirectWay
+from fila_proto_zmq.commands import Command
 
 
 class Lookup:
@@ -72,8 +74,6 @@ def _addresses(endpoint: Endpoint) -> list[str]:
     return [f"tcp://{host}:{endpoint.port}" for host in dict.fromkeys(hosts)]
 
 
-CHECKED_S = 0.05
-"""A wire that was read so long ago is read before something is sent: the worker may have closed it meanwhile."""
 LOOKUP_S = 0.5
 """How long the first link waits for the addresses of names, unless no address was found by then."""
 LOOKUPS_S = 1.0
@@ -117,6 +117,7 @@ class ClientLinks:
         self._watched: dict[int, bool] = {}
         self._direct_frames = 0
         """The frames of direct ways, by the count of the routes, that were given to their wires."""
+        self.has_news = False
         self._interrupted: list[Wire] = []
         """Wires on which an interrupt came between a system call and its effect: their streams can't be trusted any more."""
 
@@ -337,10 +338,10 @@ class ClientLinks:
         more = False
         routes = session.routes
         direct_frames = routes.direct_frames
-        for wire in [wire for way, wire in self._wires.items() if way.outgoing]:
+        for wire in [wire for way, wire in self._wires.items() if way.outgoing or wire.wants_to_write]:
             if now - wire.read_at > CHECKED_S and wire.socket is not None:
                 more |= self._read(wire, session, now)
-            if wire.way.outgoing and wire.socket is not None:
+            if wire.socket is not None and not wire.connecting:
                 self._send(wire, session, now)
         self._direct_frames = direct_frames  # not before: an interrupt may have left some to be sent
         while routes.wanted:
@@ -348,6 +349,53 @@ class ClientLinks:
         while routes.unwanted:
             self._close(routes.unwanted.popleft())
         return more
+
+    def send_short(
+        self,
+        session: ClientSession,
+        key: str,
+        make: Callable[[], Command],
+        now: float,
+        then: AfterShort | None,
+    ) -> Wire | None:
+        """Send a command as a short call; return the wire of its answer, None if that is not possible now."""
+        short = session.short
+        way = short.way_of(key, now)
+        wire = None if way is None else self._wires.get(way)
+        if wire is None or self._torn or self._moving or self._interrupted or not wire.is_quiet(now):
+            return None
+        try:
+            frame = short.frame(wire.way, key, make(), now, then)
+            if frame is None:
+                return None
+            if not wire.send(frame):
+                short.due_at, self._direct_frames = now, -1  # the rest is for the next exchange
+        except BaseException:
+            self._interrupted.append(wire)
+            raise
+        return wire
+
+    def receive_short(self, session: ClientSession, wire: Wire, now: float) -> Any:
+        """Take in what came on the wire of the short call. Return its reply, None if that did not come.
+
+        ``has_news``: whether deliveries came, too, after which the session has something to do, now or earlier than before.
+        """
+        assert wire.socket is not None
+        self.has_news = False
+        short = session.short
+        try:
+            left = short.take(wire.socket.recv(ANSWER_BYTES))
+            wire.read_at = now
+            if left:
+                due_at = short.consumption.due_at
+                wire.take_in(left, session, now)
+                self.has_news = bool(short.consumption.due_at < due_at or session.outgoing or wire.way.outgoing)
+        except OSError:  # the next attempt says so, too
+            return None
+        except BaseException:
+            self._interrupted.append(wire)
+            raise
+        return short.reply
 
     def _send(self, wire: Wire, session: ClientSession, now: float) -> None:
         try:

@@ -26,8 +26,10 @@ from fila_cluster.client.io.link import Bell, leave_to_the_parent
 from fila_cluster.client.io.links import ClientLinks
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.session import ClientSession
-from fila_cluster.client.requests.call import Pending
+from fila_cluster.client.protocol.short_calls import AfterShort
+from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_cluster.client.requests.endpoints import EndpointRounds
+from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import FilaError
 
 
@@ -176,6 +178,49 @@ class Pump:
             self._enter()
         return put(*arguments)
 
+    def short(self, key: str, make: Callable[[], Command], then: AfterShort | None = None) -> Any:
+        """Carry out a command as a short call, if now is the time for one. Return its reply, None if nothing was done.
+
+        A call that was widened is returned itself, when it is done.
+        """
+        if self._leader is not None or self._close_with is not None or self._is_changing():
+            return None
+        lock, short = self._lock, self._session.short
+        try:
+            if not lock.acquire(blocking=False):  # calls of several threads travel together
+                return None
+            now, is_free = self._now(), self._leader is None and self._refusal is None
+            wire = self._links.send_short(self._session, key, make, now, then) if is_free else None
+            if wire is not None:
+                self._leader, self._lead_depth, self._leader_wakes_at = threading.get_ident(), 1, short.due_at
+            lock.release()
+            if wire is None:
+                return None
+            self._close_late()
+            ready = self._poller.poll(math.ceil(1000 * (short.due_at - now)))
+            with lock:
+                if short.way is not None and ready == [(wire.descriptor, select.POLLIN)]:
+                    reply = self._links.receive_short(self._session, wire, now)
+                    if reply is not None:
+                        self._pass_on()
+                        if self._links.has_news:
+                            self._exchange(now)
+                        return reply
+                self._leader_wakes_at = -math.inf
+                if self._refusal is None:
+                    self._exchange(self._now(), [descriptor for descriptor, _ in ready])
+                call = self._usual_call()
+        except BaseException:  # an interrupt: another thread must lead
+            if self._is_changing():
+                lock.release()
+            with lock:
+                self._widen()
+                if self._leader == threading.get_ident():
+                    self._pass_on()
+            raise
+        self._lead(call, 0)
+        return call
+
     def complete(self, pending: Pending[Any]) -> None:
         """Send the requests that the session has collected, and wait for ``pending``, which is one of them."""
         self._enter()
@@ -229,6 +274,7 @@ class Pump:
         with self._lock:
             if self._refusal is not None:
                 return
+            self._widen()
             self._refusal = error
             self._session.fail_all(error)
             self._no_leader.clear()
@@ -322,7 +368,26 @@ class Pump:
         if self._refusal is not None:
             raise type(self._refusal)(self._refusal.message)
 
+    def _widen(self) -> None:
+        """Let the general code go on with the short call, if one is under way."""
+        if self._session.short.way is not None:
+            try:
+                self._session.short.widen().wake = self._wake_leader
+            except BaseException:  # an interrupt, in the middle of a change
+                self._links.distrust()
+                raise
+
+    def _usual_call(self) -> PendingCall:
+        """Return what has become of the leader's short call."""
+        call, self._session.short.usual = self._session.short.usual, None
+        if call is None:
+            self._check_open()
+        assert call is not None, "only the child of a fork has a short call that nobody has widened, and is closed"
+        call.wake = self._wake_leader
+        return call
+
     def _exchange(self, now: float, ready: Collection[int] | None = ()) -> None:
+        self._widen()
         while self._links.exchange(self._session, now, ready):
             now, ready = self._now(), None
         if self._leader_wakes_at > -math.inf and self._session.next_deadline() < self._leader_wakes_at:
@@ -382,9 +447,10 @@ class Pump:
 
     def _pass_on(self) -> None:
         self._leader_wakes_at = -math.inf
-        self._lead_depth -= 1
-        if self._lead_depth:  # return to the call that a signal handler interrupted
+        if self._lead_depth > 1:  # return to the call that a signal handler interrupted
+            self._lead_depth -= 1
             return
+        self._lead_depth = 0  # this first: after an interrupt it is done again as long as there is a leader
         self._leader = None
         if self._followers:
             follower = next(iter(self._followers))

@@ -18,10 +18,13 @@ from typing import Any, Final, TypeVar
 from fila_cluster.client.io.inside import InsideTime
 from fila_cluster.client.io.link import leave_to_the_parent
 from fila_cluster.client.io.links import ClientLinks
+from fila_cluster.client.io.wire import Wire
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.session import ClientSession
+from fila_cluster.client.protocol.short_calls import AfterShort
 from fila_cluster.client.requests.call import Pending
 from fila_cluster.client.requests.endpoints import EndpointRounds
+from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import FilaError
 
 T = TypeVar("T")
@@ -49,6 +52,11 @@ class Reactor:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._refusal: FilaError | None = None
+        self._alone = False
+        """Whether the last tick of the loop with a call had only this one: then the next one may be alone, too."""
+        self._wire: Wire | None = None
+        self._answered: asyncio.Future[Any]
+        """Where the answer to the short call comes, and who waits for it."""
         self._inside = InsideTime(rounds.inside) if rounds.inside else None
         """The time of a broker in this process."""
         self._now = time.monotonic if self._inside is None else self._inside.now
@@ -87,6 +95,26 @@ class Reactor:
             self.prepare()
         return put(*arguments)
 
+    def short(self, key: str, make: Callable[[], Command], then: AfterShort | None = None) -> "asyncio.Future[Any] | None":
+        """Carry out a command as a short call, if now is the time for one: not while calls of one tick travel together.
+
+        Return a future of its reply, None if nothing was done. A call that was widened is given itself, when it is done.
+
+        """
+        if not self._alone or self._scheduled or self._links is None or self._links.closed or self._refusal is not None:
+            return None
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            return None
+        wire = self._links.send_short(self._session, key, make, self._now(), then)
+        if wire is None:
+            return None
+        if self._session.short.due_at < self._timer_at:
+            self._set_timer(loop, self._session.short.due_at)
+        self._wire = wire
+        self._answered = future = loop.create_future()
+        return future
+
     def complete(self, pending: Pending[Any]) -> "asyncio.Future[None]":
         """Return a future for ``pending``, which the session has collected after :meth:`prepare`."""
         self._check_open()
@@ -98,7 +126,7 @@ class Reactor:
         if pending.done:
             future.set_result(None)
         else:
-            pending.wake = partial(_resolve, future)
+            pending.wake = partial(_resolve, future, None)
             if self._inside is not None and isinstance(pending, Receiving):
                 asyncio.get_running_loop().call_later(JUMP_S, self._jump, pending, self._inside)
         return future
@@ -179,6 +207,7 @@ class Reactor:
     def _shut(self, error: FilaError) -> None:
         if self.closed:
             return
+        self._widen()
         self._refusal = error
         self._session.fail_all(error)
         self._detach()
@@ -211,14 +240,38 @@ class Reactor:
 
     def _scheduled_exchange(self) -> None:
         self._scheduled = False
+        if collected := self._session.collected:
+            self._alone = collected == 1 and self._session.short.way is None
         self._exchange()
 
     def _take_in(self, descriptor: int) -> None:
+        wire = self._wire
+        if wire is not None and wire.descriptor == descriptor and self._links is not None and not self._answered.done():
+            reply = self._links.receive_short(self._session, wire, self._now())
+            if reply is not None:
+                self._wire = None
+                self._answered.set_result(reply)
+                if self._links.has_news:
+                    self._exchange()
+                return
         self._exchange((descriptor,))
+
+    def _widen(self) -> None:
+        """Let the general code go on with the short call, if one is under way."""
+        short = self._session.short
+        if short.way is not None:
+            short.widen()
+        if self._wire is not None and short.usual is not None:
+            call = short.usual
+            call.wake = partial(_resolve, self._answered, call)
+            if call.done:
+                call.wake()
+        self._wire = None
 
     def _exchange(self, ready: Collection[int] | None = ()) -> None:
         if self.closed or self._loop is None or self._links is None or self._links.closed:
             return
+        self._widen()
         if self._links.exchange(self._session, self._now(), ready):
             self._loop.call_soon(self._exchange, None)  # the descriptors do not report the frames that are left
         due = self._session.next_deadline()
@@ -245,9 +298,9 @@ class Reactor:
             links.close()
 
 
-def _resolve(future: "asyncio.Future[None]") -> None:
+def _resolve(future: "asyncio.Future[T]", result: T) -> None:
     if not (future.done() or future.get_loop().is_closed()):
-        future.set_result(None)
+        future.set_result(result)
 
 
 try:

@@ -16,6 +16,10 @@ from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.stream import FrameReader, FrameWriter
 
 READ_BYTES = 256 * 1024
+ANSWER_BYTES = 64 * 1024
+"""What is read of a short answer at once, with the deliveries that come beside it."""
+CHECKED_S = 0.05
+"""A wire that was read so long ago is read before something is sent: the worker may have closed it meanwhile."""
 FRAME_BYTES_MAX = (1 << 32) - 1
 """A worker's frames are as large as its messages; the client has no bound of its own."""
 
@@ -110,6 +114,40 @@ class Wire:
         except (OSError, InvalidFrameError):
             return None
         return True
+
+    def is_quiet(self, now: float) -> bool:
+        """Return whether nothing is left to be sent, and nothing has come. It looks if it has not read lately."""
+        if self._writer.size_bytes or self._reader.left or self._reader.have or self.socket is None:
+            return False
+        if now - self.read_at > CHECKED_S:
+            try:
+                self.socket.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                self.read_at = now
+                return True
+            except OSError:
+                pass
+            return False
+        return True
+
+    def send(self, frame: bytes) -> bool:
+        """Send a frame behind all others, as far as the socket takes it; False if something is left to be sent."""
+        assert self.socket is not None
+        try:
+            count = self.socket.send(frame)
+        except OSError:  # if the connection is lost, the next attempt says so
+            count = 0
+        if count == len(frame):
+            return True
+        self._writer.append(frame[count:])
+        return False
+
+    def take_in(self, data: bytes, session: ClientSession, now: float) -> None:
+        """Give the frames in what the socket gave to the session. A damaged one is found again by :meth:`read`."""
+        self._reader.feed(data)
+        with suppress(InvalidFrameError):
+            while (parts := self._reader.take()) is not None:
+                session.arrived(parts, now, self.way)
 
     def write(self) -> bool:
         """Send the way's outgoing frames, as far as the socket takes them; False if the connection is gone."""

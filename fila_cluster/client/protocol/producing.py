@@ -47,6 +47,17 @@ def results_of(chunk: Chunk, asked: int) -> list[str | FilaError]:
     return results + [chunk.error] * (asked - len(results))
 
 
+def id_of(answer: Enqueued | PendingCall) -> str:
+    """Return the id in the answer to a short call for one message, or raise its error."""
+    enqueued: Enqueued = answer.outcome() if isinstance(answer, PendingCall) else answer
+    if enqueued.count == 1:
+        return format_id(enqueued.id_high, enqueued.id_low)
+    (result,) = ids_of(enqueued, 1)
+    if isinstance(result, FilaError):
+        raise result
+    return result
+
+
 def _without_new_id(enqueued: Enqueued) -> Sequence[tuple[int, str | FilaError]]:
     """Return the results of refused messages and of messages that the broker had already, by index."""
     if not (enqueued.faults or enqueued.known):

@@ -9,6 +9,8 @@ A shell (blocking or asyncio) owns the socket and the clock and does this, whene
    frames of the others;
 5. come back when a frame arrives, when a caller asks for something, or at :meth:`ClientSession.next_deadline`.
 
+A call that is alone may go past all of this: :mod:`short_calls`.
+
 ``now`` is monotonic seconds everywhere. Results appear in the :class:`Pending` that each request returned.
 """
 
@@ -28,6 +30,7 @@ from fila_cluster.client.protocol.pipelining import Pipelines
 from fila_cluster.client.protocol.producing import SingleEnqueues
 from fila_cluster.client.protocol.receiving import Receiving
 from fila_cluster.client.protocol.settling import Settlement, Settler, Settling
+from fila_cluster.client.protocol.short_calls import ShortCalls
 from fila_cluster.client.protocol.subscription import ClientSubscription, Gathering
 from fila_cluster.client.protocol.timers import Timers
 from fila_cluster.client.requests.call import Pending, PendingCall
@@ -101,6 +104,8 @@ class ClientSession:
         self.settle: Callable[[Sequence[Delivery], Settlement], Settling] = self._settler.settle
         self.forgotten = self._consumption.forgotten
         self.abandoned = self._consumption.abandoned
+        collected = (self._singles.collected, self._settler.collected, self.forgotten, self.abandoned)
+        self.short = ShortCalls(self._connection, self._consumption, self.timers, collected, timeout_s)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -147,7 +152,12 @@ class ClientSession:
             key, body = str(parts[1], "utf-8"), parts[2]
             if header.opcode == commands.DELIVERY and not header.flags & REPLY:
                 self._consumption.pushed(key, decode_body(commands.Delivered, body))
-            elif header.opcode in _OF_THE_LINK and not header.flags & REPLY:
+                return
+            if self.short.way is not None:
+                if self.short.answered_with(header, body):
+                    return
+                self.short.widen()
+            if header.opcode in _OF_THE_LINK and not header.flags & REPLY:
                 self._arrived_of_link(header.opcode, body, way)
             elif not self._calls.answer(header, body, way or self.routes.router):
                 self._give_back(header, key, body)
@@ -177,6 +187,11 @@ class ClientSession:
             self._consumption.tick()
         elif self._consumption.holds_anything and (refusal := self._connection.admission_error()) is not None:
             self._consumption.refused(refusal)
+
+    @property
+    def collected(self) -> int:
+        """How many calls were collected since the last flush."""
+        return len(self._singles.collected) + len(self._settler.collected)
 
     def next_deadline(self) -> float:
         """Return when to call :meth:`flush` at the latest."""

@@ -15,7 +15,7 @@ from fila_cluster.client import checks
 from fila_cluster.client.protocol.lease import ClientLease, LeaseOwner
 from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_proto_zmq.codec import from_fault
-from fila_proto_zmq.commands import Fault, Fences, Settle, Verb
+from fila_proto_zmq.commands import Fault, Fences, Settle, Settled, Verb
 from fila_proto_zmq.errors import AlreadySettledError, FilaError, InvalidArgumentError
 from fila_proto_zmq.limits import FENCES_MAX
 
@@ -150,6 +150,56 @@ class _Frame:
         if not self.members or self.members[-1] is not settling:
             self.members.append(settling)
             settling.frames_left += 1
+
+
+class LoneAck:
+    """The ack of one delivery by a short call. ``settling``: what it is since it was widened."""
+
+    __slots__ = ("_abandoned", "_done", "delivery", "settling")
+
+    def __init__(self, delivery: "Delivery") -> None:
+        self.delivery = delivery
+        self.settling: Settling | None = None
+        self._abandoned = self._done = False
+
+    def claim(self) -> None:
+        """Claim the delivery: nobody else may settle it."""
+        self.delivery._settled = True
+
+    @property
+    def error(self) -> FilaError | None:
+        """The error of the delivery, if it has one, to be raised: it is asked once."""
+        return None if self.settling is None else self.settling.errors.pop(0, None)  # as ``failure_of_one`` says
+
+    def command(self) -> Settle:
+        """Return the request."""
+        lease = self.delivery._lease
+        return Settle(Verb.ACK, [(lease.id, [self.delivery._index] if lease.size > 1 else [])])
+
+    def widened(self, call: PendingCall) -> None:
+        """Become the only settling of a frame."""
+        frame, self.settling = _Frame(), Settling((self.delivery,))
+        frame.add(self.settling, self.delivery._lease, [self.delivery._index])
+        call.then = partial(_answered, frame)
+        self.settling.abandoned = self._abandoned
+
+    def answered(self, reply: Settled) -> None:
+        """Take in the answer to the short call."""
+        if reply.faults:
+            call = PendingCall("", self.command(), 0.0, 0.0)
+            self.widened(call)
+            call.finish(reply)
+        else:
+            self._done = True
+            self.delivery._lease.ended(1)
+
+    def abandon(self) -> None:
+        """Allow the delivery to be settled again, unless it is: nothing was sent, or the caller waits no longer."""
+        if self._done or (self.settling is not None and self.settling.done):
+            return
+        self._abandoned, self.delivery._settled = True, False
+        if self.settling is not None:
+            self.settling.abandon()
 
 
 @dataclass(slots=True)

@@ -19,25 +19,25 @@ class SessionTimer:
 
 
 class Timers:
-    """Timers in the order of their dates, in monotonic seconds."""
+    """Timers in the order of their dates, in monotonic seconds. ``heap`` is empty if there is none."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, SessionTimer]] = []
+        self.heap: list[tuple[float, int, SessionTimer]] = []
         self._numbers = count()
         self._stale = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.heap)
 
     @property
     def due_at(self) -> float:
         """When to call :meth:`tick`; it may be too early."""
-        return self._heap[0][0] if self._heap else math.inf
+        return self.heap[0][0] if self.heap else math.inf
 
     def at(self, when: float, then: Callable[[], object]) -> SessionTimer:
         """Call ``then`` at a time, once."""
         timer = SessionTimer(when, then)
-        heapq.heappush(self._heap, (when, next(self._numbers), timer))
+        heapq.heappush(self.heap, (when, next(self._numbers), timer))
         return timer
 
     def cancel(self, timer: SessionTimer) -> None:
@@ -46,15 +46,15 @@ class Timers:
             return
         timer.then = None
         self._stale += 1
-        if self._stale >= _STALE_MIN and 2 * self._stale > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].then is not None]
-            heapq.heapify(self._heap)
+        if self._stale >= _STALE_MIN and 2 * self._stale > len(self.heap):
+            self.heap = [entry for entry in self.heap if entry[2].then is not None]
+            heapq.heapify(self.heap)
             self._stale = 0
 
     def tick(self, now: float) -> None:
         """Call the timers that are due."""
-        while self._heap and self._heap[0][0] <= now:
-            timer = heapq.heappop(self._heap)[2]
+        while self.heap and self.heap[0][0] <= now:
+            timer = heapq.heappop(self.heap)[2]
             then, timer.then = timer.then, None
             if then is None:
                 self._stale -= 1

@@ -293,6 +293,15 @@ class BrokerConnection:
         self.pipe_bytes += call.size_bytes
         self.routes.sent(call, way)
 
+    def take_over(self, call: PendingCall, request: int, way: DirectWay) -> None:
+        """Take over a call whose frame was given to the socket of its way, with its request number."""
+        call.way, call.shard = way, self.routes.shard(call.key)
+        self.calls.keep(call, request)
+        call.sent = True
+        call.place = way.put_before(call.size_bytes)
+        self.pipe_bytes += call.size_bytes
+        self.routes.sent(call, way)
+
     def _epoch(self, call: PendingCall, way: Way) -> int:
         if isinstance(way, DirectWay):
             return 0 if call.shard is None else way.tags.get(call.shard.number, 0)
@@ -339,6 +348,8 @@ class BrokerConnection:
 
     def _recount(self) -> None:
         """Count anew what the pipes and the calls add up to; an interrupt may have come between a change and its count."""
+        for way in self.routes.ways:
+            way.recount()
         self.pipe_bytes = sum(way.pipe_bytes for way in self.routes.ways)
         self.calls.recount()
         self.routes.recount(self.calls)

@@ -57,7 +57,7 @@ _RELIEVING = (Settle, Extend, Subscribe, Unsubscribe, Heartbeat, Goodbye, Cancel
 class OpenCalls:
     """The calls that were started and are not done, by their request numbers.
 
-    ``now`` is kept up to date by the session. ``due_at`` is the time of the next :meth:`tick`, or an earlier one.
+    ``by_request`` are the calls, ``requests`` is the last number that was given to one. ``now`` is kept up to date by the session. ``due_at`` is the time of the next :meth:`tick`, or an earlier one.
     ``farewell`` is set when the client has taken leave: later calls end with it, because no client would settle what the
     broker leases to them.
     """
@@ -68,18 +68,18 @@ class OpenCalls:
         self.farewell: FilaError | None = None
         self._connection = connection
         self._random = random
-        self._calls: dict[int, PendingCall] = {}
+        self.by_request: dict[int, PendingCall] = {}
         self._bytes = 0
         self._kept_bytes_max = kept_bytes_max
-        self._requests = 0
+        self.requests = 0
 
     def __iter__(self) -> Iterator[PendingCall]:
         """Iterate over the calls of this moment; their ends may end or start others meanwhile."""
-        return iter(list(self._calls.values()))
+        return iter(list(self.by_request.values()))
 
     def get(self, request: int) -> PendingCall | None:
         """Return the call with this request number; None if it is done."""
-        return self._calls.get(request)
+        return self.by_request.get(request)
 
     @property
     def kept_bytes(self) -> int:
@@ -108,13 +108,17 @@ class OpenCalls:
 
     def add(self, call: PendingCall) -> PendingCall:
         """Give a call its request number and its frames."""
-        self._requests += 1
-        call.request = self._requests
+        self.requests += 1
+        self.keep(call, self.requests)
+        return call
+
+    def keep(self, call: PendingCall, request: int) -> None:
+        """Give a call this request number and its frames."""
+        call.request = request
         call.encode()
-        self._calls[call.request] = call
+        self.by_request[request] = call
         self._bytes += call.size_bytes
         self.note(call.deadline)
-        return call
 
     def finish(self, call: PendingCall, value: object = None, error: FilaError | None = None) -> None:
         """Complete a call."""
@@ -123,7 +127,7 @@ class OpenCalls:
 
     def remove(self, call: PendingCall) -> None:
         """Drop a call without completing it. If it was not sent yet, it is not sent."""
-        if self._calls.pop(call.request, None) is not None:
+        if self.by_request.pop(call.request, None) is not None:
             self._bytes -= call.size_bytes
             if call.under_way:
                 self._connection.over(call)
@@ -138,7 +142,7 @@ class OpenCalls:
         """End every call."""
         for way in self._connection.routes.ways:
             way.held.clear()
-        calls, self._calls = self._calls, {}
+        calls, self.by_request = self.by_request, {}
         self._bytes = 0
         for call in calls.values():
             if call.under_way:
@@ -149,7 +153,7 @@ class OpenCalls:
 
     def answer(self, header: Header, body: bytes, way: "Way") -> bool:
         """Take in a reply that came on ``way``; False if no call waits for it (any more)."""
-        call = self._calls.get(header.request)
+        call = self.by_request.get(header.request)
         if call is None:
             return False
         if call.way is not way:  # it was sent again on another way, and the reply there has the same content
@@ -236,11 +240,11 @@ class OpenCalls:
 
     def recount(self) -> None:
         """Count anew what the calls add up to; an interrupt may have come between a change and its count."""
-        self._bytes = sum(call.size_bytes for call in self._calls.values())
+        self._bytes = sum(call.size_bytes for call in self.by_request.values())
 
     def check(self) -> None:
         """Check the invariants, for tests."""
-        calls = self._calls.values()
+        calls = self.by_request.values()
         assert self._bytes == sum(call.size_bytes for call in calls)
         assert not any(call.done for call in calls)
         for call in calls:

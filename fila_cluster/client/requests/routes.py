@@ -48,10 +48,15 @@ class Way:
 
     def put(self, frames: list[bytes], size_bytes: int) -> int:
         """Add a frame to the outgoing ones; return its place among all frames of this connection."""
+        place = self.put_before(size_bytes)
+        self.outgoing.append(frames)  # last: an interrupt leaves no frame without a size
+        return place
+
+    def put_before(self, size_bytes: int) -> int:
+        """Note a frame that was given to the socket already; return its place."""
         place = self._read + len(self._pipe)
         self._pipe.append(size_bytes)
         self.pipe_bytes += size_bytes
-        self.outgoing.append(frames)  # last: an interrupt leaves no frame without a size
         return place
 
     def has_read(self, place: int) -> int:
@@ -68,8 +73,12 @@ class Way:
         while self.outgoing:
             self.outgoing.pop()
             self._pipe.pop()
-        self.pipe_bytes = sum(self._pipe)  # anew: an interrupt may have come between a frame and its count
+        self.recount()
         return unsent
+
+    def recount(self) -> None:
+        """Count the bytes in the pipe anew: an interrupt may have come between a frame and its count."""
+        self.pipe_bytes = sum(self._pipe)
 
     def take_pipe(self) -> int:
         """Note that nothing of the pipe will be read any more; return its bytes."""
@@ -168,7 +177,8 @@ class Routes:
         """When to call :meth:`overdue`, or earlier."""
         self._on_move = on_move
         self._shards: list[ShardRoute] = []
-        self._names: dict[str, ShardRoute] = {}
+        self.names: dict[str, ShardRoute] = {}
+        """The shards of queues that were used."""
 
     # --- the placement ------------------------------------------------------------------------------------------------
 
@@ -176,7 +186,7 @@ class Routes:
         """Follow the router's placement of ``shards`` shards; return the ways that are gone."""
         if len(self._shards) != shards:
             self._shards = [ShardRoute(number) for number in range(shards)]
-            self._names.clear()
+            self.names.clear()
         ways = {view.door: self.doors.get(view.door) or DirectWay(view) for view in views}
         gone = [way for door, way in self.doors.items() if door not in ways]
         self.doors = ways
@@ -197,11 +207,11 @@ class Routes:
 
     def shard(self, queue: str) -> ShardRoute | None:
         """Return the shard of a queue; None if there is no placement."""
-        shard = self._names.get(queue)
+        shard = self.names.get(queue)
         if shard is None and self._shards:
-            if len(self._names) >= NAMES_MAX:
-                self._names.clear()
-            shard = self._names[queue] = self._shards[shard_of(queue, len(self._shards))]
+            if len(self.names) >= NAMES_MAX:
+                self.names.clear()
+            shard = self.names[queue] = self._shards[shard_of(queue, len(self._shards))]
         return shard
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -284,6 +294,8 @@ class Routes:
     def opened(self, way: DirectWay) -> None:
         """Note that a worker has welcomed this client."""
         way.open, way.state, way.failures, way.give_up_at = True, WayState.OPEN, 0, math.inf
+        self.due_at = min(each.give_up_at for each in (*self.doors.values(), *self.leaving))
+        self.due_at = min(self.due_at, *(shard.turn_by for shard in self._shards))
 
     def retire(self, way: DirectWay, now: float) -> None:
         """Send nothing more on a way, and close it when its calls are answered, or after a while."""
@@ -348,7 +360,7 @@ class Routes:
             assert shard.routed == sum(call.shard is shard and call.routed for call in under_way)
             assert shard.direct is None or self.doors.get(shard.direct.door) is shard.direct
         assert self.opening is any(way.state == WayState.OPENING for way in self.doors.values())
-        assert len(self._names) <= NAMES_MAX
+        assert len(self.names) <= NAMES_MAX
 
     def overdue(self, now: float) -> tuple[list[DirectWay], list[DirectWay]]:
         """Return the ways that take too long to open or to leave, and those whose held calls may have waited long enough."""

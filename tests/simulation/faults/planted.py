@@ -12,6 +12,7 @@ import msgspec
 from fila_admission.keys import KeyRing
 from fila_admission.permissions import KINDS, Permissions
 from fila_cluster.client.protocol.consuming import Consumption
+from fila_cluster.client.protocol.short_calls import ShortCalls
 from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq.bucket_limits import BucketLimits
@@ -443,13 +444,27 @@ def hasty_callback(stack: ExitStack) -> None:
     replace(stack, OwnedBatches, "add_report", make)
 
 
+def forgotten_call(stack: ExitStack) -> None:
+    """A short call that does not go as usual is not looked after by the general code."""
+
+    def make(real: Any) -> Any:
+        def widen(short: Any) -> PendingCall:
+            call = short.usual = PendingCall(short._key, short._command, short._now, short._timeout_s)
+            short.way = None
+            return call
+
+        return widen
+
+    replace(stack, ShortCalls, "widen", make)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, pattern_over_own, forgotten_debt, last_page, whole_queue_moves, kept_original, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
-        hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept,
+        hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept, forgotten_call,
         *HOST_BUGS,
     )
 }  # fmt: skip

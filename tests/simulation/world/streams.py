@@ -165,7 +165,9 @@ class StreamSocket:
         self.network.world.after(self.network.latency(), self._try, address)
         return errno.EINPROGRESS
 
-    def recv(self, size: int) -> bytes:
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if self._data and flags & real.MSG_PEEK:
+            return self._data[0][:size]
         if self._data:
             data = b"".join(self._data)
             self._data.clear()

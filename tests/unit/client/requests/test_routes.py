@@ -91,7 +91,7 @@ def test_names_are_remembered_up_to_a_bound() -> None:
     routes = cluster.session.routes
     for number in range(NAMES_MAX + 1):
         routes.shard(f"n{number}")
-    assert len(routes._names) == 1
+    assert len(routes.names) == 1
 
 
 # --- opening ------------------------------------------------------------------------------------------------------------
