@@ -94,7 +94,7 @@ class FrameWriter:
             except BlockingIOError:
                 count = 0
             if count < len(data):
-                self._append(data)
+                self.append(data)
                 self._took(count)
             return
         if frames:
