@@ -35,7 +35,7 @@ TASKS: dict[str, dict[type, str]] = {
         Client: "receive receive_any consume consume_batches",
         Consumer: "take close",
         BatchConsumer: "close",
-        Delivery: "id queue headers payload text json fairness_key weight throttle_keys priority cost attempts max_attempts "
+        Delivery: "id queue headers payload text json fairness_key weight throttle_keys priority cost actual_cost attempts max_attempts "
         "error metadata enqueued_at leased_at lease_expires_at reason source_queue dead_lettered_at",
     },
     "settle": {

@@ -79,6 +79,11 @@ class ThreadDelivery(Delivery):
         of = self._of
         self._wait(lambda: of.extend(seconds))
 
+    def _price(self, cost: float | None) -> None:
+        assert self._of is not None
+        super()._price(cost)
+        self._of.actual_cost = self.actual_cost
+
     def _settle(self, how: Settlement) -> None:
         assert self._of is not None
         of = self._of
@@ -106,6 +111,11 @@ class AwaitedDelivery(AsyncDelivery):
         assert self._of is not None
         self._of.extend(seconds)
 
+    def _price(self, cost: float | None) -> None:
+        assert self._of is not None
+        super()._price(cost)
+        self._of.actual_cost = self.actual_cost
+
     def _settle(self, how: Settlement) -> None:
         assert self._of is not None
         of = self._of
@@ -124,7 +134,7 @@ def for_thread(delivery: Delivery) -> Delivery:
     if not isinstance(delivery, AsyncDelivery):
         return delivery
     view = ThreadDelivery(delivery._lease, delivery._index, delivery._packed, _settled=True, _of=delivery)
-    view._loop, view._trace = asyncio.get_running_loop(), delivery._trace
+    view._loop, view._trace, view._cost_milli = asyncio.get_running_loop(), delivery._trace, delivery._cost_milli
     return view
 
 
@@ -133,7 +143,7 @@ def for_coroutine(delivery: Delivery) -> Delivery:
     if isinstance(delivery, AsyncDelivery):
         return delivery
     view = AwaitedDelivery(delivery._lease, delivery._index, delivery._packed, _settled=True, _of=delivery)
-    view._trace = delivery._trace
+    view._trace, view._cost_milli = delivery._trace, delivery._cost_milli
     return view
 
 

@@ -125,6 +125,13 @@ def cost_milli(cost: Any) -> int:
     return max(1, math.floor(float(cost) * 1000 + 0.5 + 1e-6))
 
 
+def actual_cost_milli(cost: Any) -> int:
+    """Return what a delivery really cost, in thousandths: 0 for no work at all."""
+    if not _is_number(cost) or not 0 <= cost <= COST_MILLI_MAX / 1000:
+        raise InvalidArgumentError(f"cost={shown(cost)}: a cost is a number from 0 to {COST_MILLI_MAX // 1000}")
+    return math.floor(float(cost) * 1000 + 0.5 + 1e-6)
+
+
 def per_second(rate: Any) -> float:
     """Return a rate, a second."""
     if not _is_number(rate) or not 0 < rate < math.inf:

@@ -44,6 +44,7 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
     _headers: dict[str, str] | None = None
     _extension: Extension | None = None
     _trace: DeliveryTrace | None = None
+    _cost_milli: int | None = None
 
     # --- its fields ---------------------------------------------------------------------------------------------------
 
@@ -80,32 +81,54 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
         """When the lease ends, by the broker's last answer."""
         return utc(self._expires_ms or self._lease.expires_ms)
 
+    @property
+    def actual_cost(self) -> float | None:
+        """What the work really cost, if it was set: its settlement, whichever it is, charges the difference to ``cost``."""
+        return None if self._cost_milli is None else self._cost_milli / 1000
+
+    @actual_cost.setter
+    def actual_cost(self, cost: float | None) -> None:
+        self._cost_milli = None
+        self._price(cost)
+
+    def _price(self, cost: float | None) -> None:
+        if cost is not None:
+            self._cost_milli = checks.actual_cost_milli(cost)
+
     # --- how its lease ends -------------------------------------------------------------------------------------------
 
-    def ack(self) -> None:
+    def ack(self, *, cost: float | None = None) -> None:
         """Acknowledge: the message is removed for good.
+
+        Args:
+            cost: What the work really cost. The difference to :attr:`cost` is charged to its fairness key and its buckets, or
+                given back. None: :attr:`actual_cost`, if that was set.
 
         Raises:
             LeaseExpiredError: The lease has ended. The message is delivered again, or was.
             AlreadySettledError: It was settled here before.
         """
+        self._price(cost)
         return self._settle(ACK)
 
-    def nack(self, error: str = "", *, metadata: bytes | None = None) -> None:
+    def nack(self, error: str = "", *, metadata: bytes | None = None, cost: float | None = None) -> None:
         """Fail: count an attempt, and let the queue's ``on_failure`` decide what is next; without one, retry at once.
 
         Args:
             error: Why, for the next attempt and for people; the last 4 KiB are kept.
             metadata: At most 64 KiB for the next attempt, which finds them in :attr:`metadata`. None: keep the earlier
                 ones.
+            cost: What the work really cost. The difference to :attr:`cost` is charged to its fairness key and its buckets, or
+                given back. None: :attr:`actual_cost`, if that was set.
 
         Raises:
             LeaseExpiredError: The lease has ended. The message is delivered again, or was.
             AlreadySettledError: It was settled here before.
         """
+        self._price(cost)
         return self._settle(settlement(Verb.NACK, error, metadata))
 
-    def retry(self, after: float = 0.0, error: str = "", *, metadata: bytes | None = None) -> None:
+    def retry(self, after: float = 0.0, error: str = "", *, metadata: bytes | None = None, cost: float | None = None) -> None:
         """Fail: count an attempt and deliver it again.
 
         Args:
@@ -113,39 +136,48 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
             error: Why, for the next attempt and for people; the last 4 KiB are kept.
             metadata: At most 64 KiB for the next attempt, which finds them in :attr:`metadata`. None: keep the earlier
                 ones.
+            cost: What the work really cost. The difference to :attr:`cost` is charged to its fairness key and its buckets, or
+                given back. None: :attr:`actual_cost`, if that was set.
 
         Raises:
             LeaseExpiredError: The lease has ended. The message is delivered again, or was.
             AlreadySettledError: It was settled here before.
         """
         after_ms = checks.milliseconds("after", after, DELAY_MS_MAX)
+        self._price(cost)
         return self._settle(settlement(Verb.RETRY, error, metadata, after_ms))
 
-    def fail(self, error: str = "") -> None:
+    def fail(self, error: str = "", *, cost: float | None = None) -> None:
         """Fail for good: count an attempt and dead-letter it now.
 
         Args:
             error: Why, for people; the last 4 KiB are kept.
+            cost: What the work really cost. The difference to :attr:`cost` is charged to its fairness key and its buckets, or
+                given back. None: :attr:`actual_cost`, if that was set.
 
         Raises:
             LeaseExpiredError: The lease has ended. The message is delivered again, or was.
             AlreadySettledError: It was settled here before.
         """
+        self._price(cost)
         return self._settle(settlement(Verb.FAIL, error))
 
-    def defer(self, retry_after: float) -> None:
+    def defer(self, retry_after: float, *, cost: float | None = None) -> None:
         """Give it back without a failed attempt, to be delivered again later.
 
         Until then its throttle keys deliver nothing, in the whole cluster: for a provider's "429 Too Many Requests".
 
         Args:
             retry_after: The time until then, in seconds, more than 0.
+            cost: What the work really cost. The difference to :attr:`cost` is charged to its fairness key and its buckets, or
+                given back. None: :attr:`actual_cost`, if that was set.
 
         Raises:
             LeaseExpiredError: The lease has ended. The message is delivered again, or was.
             AlreadySettledError: It was settled here before.
         """
         after_ms = checks.positive_milliseconds("retry_after", retry_after, DELAY_MS_MAX)
+        self._price(cost)
         return self._settle(settlement(Verb.DEFER, after_ms=after_ms))
 
     def extend(self, seconds: float) -> None:
@@ -182,13 +214,15 @@ class AsyncDelivery(Delivery):
 
     if TYPE_CHECKING:
 
-        async def ack(self) -> None: ...  # type: ignore[override]  # noqa: D102
-        async def nack(self, error: str = "", *, metadata: bytes | None = None) -> None: ...  # type: ignore[override]  # noqa: D102
-        async def retry(  # type: ignore[override]  # noqa: D102
-            self, after: float = 0.0, error: str = "", *, metadata: bytes | None = None
+        async def ack(self, *, cost: float | None = None) -> None: ...  # type: ignore[override]  # noqa: D102
+        async def nack(  # type: ignore[override]  # noqa: D102
+            self, error: str = "", *, metadata: bytes | None = None, cost: float | None = None
         ) -> None: ...
-        async def fail(self, error: str = "") -> None: ...  # type: ignore[override]  # noqa: D102
-        async def defer(self, retry_after: float) -> None: ...  # type: ignore[override]  # noqa: D102
+        async def retry(  # type: ignore[override]  # noqa: D102
+            self, after: float = 0.0, error: str = "", *, metadata: bytes | None = None, cost: float | None = None
+        ) -> None: ...
+        async def fail(self, error: str = "", *, cost: float | None = None) -> None: ...  # type: ignore[override]  # noqa: D102
+        async def defer(self, retry_after: float, *, cost: float | None = None) -> None: ...  # type: ignore[override]  # noqa: D102
         async def extend(self, seconds: float) -> None: ...  # type: ignore[override]  # noqa: D102
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
 
 Indexes: TypeAlias = dict[ClientLease, list[int]]
+Costs: TypeAlias = dict[ClientLease, dict[int, int]]
+"""What deliveries really cost, in thousandths, by index."""
 
 NACKED_MAX: Final = 100
 """Deliveries of a frame of nacks. Each may run a hook for milliseconds, and the broker answers when all of them are done."""
@@ -52,11 +54,12 @@ def settlement(verb: Verb, error: object = "", metadata: object = None, after_ms
 class Settling(Pending[None]):
     """One caller's deliveries. Done when every frame with some of them is answered."""
 
-    __slots__ = ("abandoned", "deliveries", "errors", "frames_left")
+    __slots__ = ("abandoned", "costs", "deliveries", "errors", "frames_left")
 
     def __init__(self, deliveries: "Sequence[Delivery]") -> None:
         super().__init__()
         self.deliveries = deliveries
+        self.costs: Costs | None = None
         self.errors: dict[int, FilaError] = {}
         """The errors, by position in ``deliveries``."""
         self.frames_left = 0
@@ -133,6 +136,8 @@ class _Frame:
 
     leases: Indexes = field(default_factory=dict)
     members: list[Settling] = field(default_factory=list)
+    costs: list[tuple[int, int, int]] = field(default_factory=list)
+    """As :attr:`fila_proto_zmq.commands.Settle.costs`."""
     named: int = 0
     """The number of deliveries in it."""
 
@@ -142,6 +147,9 @@ class _Frame:
 
     def add(self, settling: Settling, lease: ClientLease, indexes: list[int]) -> None:
         self.named += len(indexes)
+        if settling.costs is not None:
+            costs = settling.costs.get(lease, {})
+            self.costs += [(lease.id, index, costs[index]) for index in indexes if index in costs]
         known = self.leases.get(lease)
         if known is None:
             self.leases[lease] = indexes
@@ -251,6 +259,8 @@ class Settler:
                 indexes = leases.setdefault(lease, [])
             delivery._settled = True
             indexes.append(delivery._index)
+            if delivery._cost_milli is not None:
+                _note_cost(settling, delivery, delivery._cost_milli)
         if leases:
             self.collected.append((settling, how, leases))
         else:
@@ -282,8 +292,10 @@ class Settler:
                 if not delivery._settled:  # at most once, or named twice
                     delivery._settled = True
                     leases.setdefault(delivery._lease, []).append(delivery._index)
+                    if delivery._cost_milli is not None:
+                        _note_cost(settling, delivery, delivery._cost_milli)
             for lease, indexes in leases.items():  # each travels in one frame
-                self._insist({lease: indexes})
+                self._insist({lease: indexes}, settling.costs)
         settling.finish()
         return settling
 
@@ -296,8 +308,9 @@ class Settler:
                 fences[lease.queue].append((lease.id, indexes))
         return fences
 
-    def _insist(self, leases: Indexes) -> None:
+    def _insist(self, leases: Indexes, costs: Costs | None = None) -> None:
         handing = _Handing(leases, self._handed)
+        handing.costs = costs
         self._handing[handing] = None
         # Copies, because frames add to these lists.
         self.collected.append((handing, ACK, {lease: [*indexes] for lease, indexes in leases.items()}))
@@ -305,7 +318,7 @@ class Settler:
     def _handed(self, handing: "_Handing", error: FilaError | None) -> None:
         del self._handing[handing]
         if error is not None and error.retryable:
-            self._insist(handing.leases)
+            self._insist(handing.leases, handing.costs)
 
     def flush(self) -> None:
         """Send the settlements since the last flush."""
@@ -321,7 +334,7 @@ class Settler:
                         open_to.append(_Frame())
                     open_to[-1].add(settling, lease, part)
         for (queue, how), frame in [(kind, frame) for kind, each in frames.items() for frame in each]:
-            command = Settle(how.verb, fences_of(frame.leases), how.error, how.metadata, how.after_ms)
+            command = Settle(how.verb, fences_of(frame.leases), how.error, how.metadata, how.after_ms, frame.costs)
             if how.verb is not Verb.NACK:
                 self._send(queue, command, partial(_answered, frame))
                 continue
@@ -360,6 +373,12 @@ class Settler:
         elif how.verb is not Verb.ACK:
             text = f"{delivery!r} was delivered at most once, it is gone from its queue: there is nothing to settle"
             settling.errors[position] = AlreadySettledError(text)
+
+
+def _note_cost(settling: Settling, delivery: "Delivery", cost_milli: int) -> None:
+    if settling.costs is None:
+        settling.costs = {}
+    settling.costs.setdefault(delivery._lease, {})[delivery._index] = cost_milli
 
 
 def in_frames(leases: Indexes) -> Iterator[Indexes]:

@@ -210,6 +210,8 @@ class Settle(Command):
     error: str = ""
     metadata: bytes | None = None
     after_ms: int = 0
+    costs: list[tuple[int, int, int]] = []
+    """What deliveries really cost, if not their messages' cost: ``(lease, index, thousandths)``."""
 
 
 class Extended(Reply):

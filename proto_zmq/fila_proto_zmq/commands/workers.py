@@ -141,6 +141,16 @@ class TokenWant(Struct):
     returned: int
 
 
+class CostCharge(Struct):
+    """By how many millionths of a token deliveries cost more than their messages' costs: taken from the buckets of all keys.
+
+    Below 0: they cost less, and the buckets get the rest back.
+    """
+
+    keys: list[str]
+    more: int
+
+
 class Tokens(Command):
     """Ask for tokens and report the use of earlier ones. Not answered: :class:`Grants` follow."""
 
@@ -149,6 +159,10 @@ class Tokens(Command):
     session: int
     """A new session starts with no tokens and totals of 0."""
     wants: list[TokenWant]
+    charge: int = 0
+    """The number of ``charges``, which counts up in an epoch of the shard. Sent again until it is confirmed; 0: there are
+    none."""
+    charges: list[CostCharge] = []
 
 
 class Grant(Struct):
@@ -171,6 +185,8 @@ class Grants(Command):
     session: int
     grants: list[Grant]
     levels: list[tuple[str, int, int, int]] = []
+    charged: int = 0
+    """The number of the charges that are taken; 0: nothing is confirmed."""
 
 
 class Park(Command):

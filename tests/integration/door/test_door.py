@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from fila_cluster import Client
+from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError
 from fila_cluster.ops.observer.http_api.bodies import STATUSES
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
@@ -452,3 +452,20 @@ def test_throttle_keys_are_listed(url: str, client: Client) -> None:
     ]
     assert ask(url, "/throttles?page=2", b"", method="GET").status == 400
     assert ask(url, "/throttles", {}).status == 405
+
+
+def test_a_settlement_may_say_what_the_work_cost(url: str, client: Client, queue: str) -> None:
+    key = f"cost:{queue}"
+    client.set_throttle(key, rate=0.001, burst=10)
+    client.enqueue_many(queue, [Message(b"x", throttle_keys=[key]) for _ in range(2)])
+    first, second = take(url, queue, max_messages=2)
+    done = settle(
+        url, queue, {"token": first["token"], "action": "ack", "cost": 5.5}, {"token": second["token"], "action": "fail", "cost": 0}
+    )  # fmt: skip
+    assert done.status == 200, done
+    client.enqueue(queue, b"x", throttle_keys=[key])
+    (third,) = take(url, queue, wait=5)
+    eventually(lambda: 3.4 < (client.list_throttles(key)[0].tokens or 0) < 3.7, "10 - 5.5 - 0 - 1 tokens")
+    assert settle(url, queue, {"token": third["token"], "action": "ack", "cost": -1}).status == 400
+    assert settle(url, queue, {"token": third["token"], "action": "extend", "seconds": 9, "cost": 1}).status == 400
+    assert settle(url, queue, {"token": third["token"], "action": "ack"}).status == 200

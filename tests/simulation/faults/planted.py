@@ -209,6 +209,24 @@ def forgotten_debt(stack: ExitStack) -> None:
     stack.enter_context(replaced([(Bucket, "at_rest", property(lambda bucket: not (bucket.outstanding or bucket.line)))]))
 
 
+def unpaid_work(stack: ExitStack) -> None:
+    """What work costs beyond its message's cost is not taken from the buckets."""
+
+    def make(real: Any) -> Any:
+        return lambda bucket, amount: real(bucket, min(0, amount))
+
+    replace(stack, Bucket, "charge", make)
+
+
+def refund_of_all(stack: ExitStack) -> None:
+    """Work that cost less than its message's cost gives all of that back, and as much again."""
+
+    def make(real: Any) -> Any:
+        return lambda bucket, amount: real(bucket, amount if amount > 0 else 2 * amount)
+
+    replace(stack, Bucket, "charge", make)
+
+
 def last_page(stack: ExitStack) -> None:
     """A list of throttle keys ends with its first page."""
 
@@ -461,7 +479,7 @@ def forgotten_call(stack: ExitStack) -> None:
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
-        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, pattern_over_own, forgotten_debt, last_page, whole_queue_moves, kept_original, endless_turn,
+        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, pattern_over_own, forgotten_debt, unpaid_work, refund_of_all, last_page, whole_queue_moves, kept_original, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
         hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept, forgotten_call,

@@ -35,6 +35,8 @@ class Desk:
     templates: dict[str, str] = field(default_factory=dict)
     """Patterns by what the names that match them begin with."""
     settled: list[tuple[bytes, Settlement]] = field(default_factory=list)
+    costs: list[float | None] = field(default_factory=list)
+    """The actual costs that came with them."""
     refusals: deque[FilaError] = field(default_factory=deque)
     dead: list[Stored] = field(default_factory=list)
     later: list[Stored] = field(default_factory=list)
@@ -87,6 +89,7 @@ class Desk:
             raise error
         delivery._settled = True
         self.settled.append((stored.payload, how))
+        self.costs.append(delivery.actual_cost)
         if how.verb is Verb.ACK:
             return
         stored.attempts += how.verb is not Verb.DEFER

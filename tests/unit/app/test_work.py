@@ -250,6 +250,26 @@ def test_a_handler_may_settle_by_itself(app: App, desk: Desk, kind: type[FakeCli
     assert [handler.tally.own for handler in app.handlers] == [1, 1]
 
 
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_handler_may_say_what_its_work_cost(app: App, desk: Desk, kind: type[FakeClient]) -> None:
+    told: list[float | None] = []
+
+    @app.handler("orders")
+    async def order(delivery: AsyncDelivery) -> None:
+        delivery.actual_cost = 2.5
+
+    @app.handler("mail")
+    def mail(delivery: Delivery) -> None:
+        delivery.actual_cost = 7
+        told.append(delivery.actual_cost)
+
+    desk.put("orders", b"x")
+    desk.put("mail", b"x")
+    assert work_off(app, kind(desk)) == 2
+    assert told == [7]
+    assert set(desk.costs) == {2.5, 7}
+
+
 def test_a_lost_lease_is_logged_and_not_raised(app: App, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     app.handler("orders")(lambda payload: None)
     desk.refusals.append(LeaseExpiredError("the lease of message 7 has ended"))

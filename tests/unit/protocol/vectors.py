@@ -33,6 +33,7 @@ from fila_proto_zmq.commands import (
     ConnectionList,
     ConnectionView,
     ConsumerView,
+    CostCharge,
     CreateKey,
     CreateQueue,
     CutBackup,
@@ -511,13 +512,13 @@ BODIES = [
     Body(CancelReceive(77, True), [77, True], "924dc3"),
     Body(
         Settle(Verb.ACK, [(LEASE, []), (LEASE + 1, [0, 2])]),
-        [1, [[LEASE, []], [LEASE + 1, [0, 2]]], "", None, 0],
-        "95019292cf00000001000000019092cf0000000100000002920002a0c000",
+        [1, [[LEASE, []], [LEASE + 1, [0, 2]]], "", None, 0, []],
+        "96019292cf00000001000000019092cf0000000100000002920002a0c00090",
     ),
     Body(
-        Settle(Verb.RETRY, [(LEASE, [7])], "429", b"\xff", 1_500),
-        [3, [[LEASE, [7]]], "429", b"\xff", 1_500],
-        "95039192cf00000001000000019107a3343239c401ffcd05dc",
+        Settle(Verb.RETRY, [(LEASE, [7])], "429", b"\xff", 1_500, [(LEASE, 7, 2_500)]),
+        [3, [[LEASE, [7]]], "429", b"\xff", 1_500, [[LEASE, 7, 2_500]]],
+        "96039192cf00000001000000019107a3343239c401ffcd05dc9193cf000000010000000107cd09c4",
     ),
     Body(
         Settled([(LEASE, 7, Fault("LEASE_EXPIRED", "too late"))]),
@@ -707,21 +708,24 @@ BODIES = [
     Body(PutConfig(9, {"color": None}, True, 2, True), [9, {"color": None}, True, 2, True], "950981a5636f6c6f72c0c302c3"),
     Body(ConfigTaken([0, 3]), [[0, 3]], "91920003"),
     Body(
-        Tokens(1, 5, [TokenWant(["api", "sms"], 1_000_000, 50_000_000, 7_000_000, 2_500_000)]),
-        [1, 5, [[["api", "sms"], 1_000_000, 50_000_000, 7_000_000, 2_500_000]]],
-        "930105919592a3617069a3736d73ce000f4240ce02faf080ce006acfc0ce002625a0",
+        Tokens(
+            1, 5, [TokenWant(["api", "sms"], 1_000_000, 50_000_000, 7_000_000, 2_500_000)], 4, [CostCharge(["api"], -500_000)]
+        ),
+        [1, 5, [[["api", "sms"], 1_000_000, 50_000_000, 7_000_000, 2_500_000]], 4, [[["api"], -500_000]]],
+        "950105919592a3617069a3736d73ce000f4240ce02faf080ce006acfc0ce002625a004919291a3617069d2fff85ee0",
     ),
     Body(
         Grants(
-            1, 5, [Grant(["api", "sms"], 12_000_000), Grant(["fax"], 0, 250, True)], [("api", -1, 10_000_000, 20_000_000)]
+            1, 5, [Grant(["api", "sms"], 12_000_000), Grant(["fax"], 0, 250, True)], [("api", -1, 10_000_000, 20_000_000)], 9
         ),
         [
             1,
             5,
             [[["api", "sms"], 12_000_000, 0, False, False], [["fax"], 0, 250, True, False]],
             [["api", -1, 10_000_000, 20_000_000]],
+            9,
         ],
-        "940105929592a3617069a3736d73ce00b71b0000c2c29591a366617800ccfac3c29194a3617069ffce00989680ce01312d00",
+        "950105929592a3617069a3736d73ce00b71b0000c2c29591a366617800ccfac3c29194a3617069ffce00989680ce01312d0009",
     ),
     Body(Park({"api": 1_730_000_000_000}), [{"api": 1_730_000_000_000}], "9181a3617069cf00000192cc091400"),
     Body(DescribeClients([b"\1\2"]), [[b"\1\2"]], "9191c4020102"),

@@ -74,6 +74,7 @@ from fila_worker.core.model.queues import Queue
 from fila_worker.core.model.state import Opening, State
 from fila_worker.core.schedules.schedules import Schedules
 from fila_worker.core.settings import ShardSettings
+from fila_worker.core.settle.actual_costs import ActualCosts
 from fila_worker.core.settle.settle import Settlements, settle_usual
 from fila_worker.core.settle.transfers import Transfers
 from fila_worker.core.store import DiskSpace, Store
@@ -95,6 +96,7 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     DeadLetterTargets,
     OpenViews,
     Deliveries,
+    ActualCosts,
     BankRequests,
     WaitingReceives,
     Schedules,

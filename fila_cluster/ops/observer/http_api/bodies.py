@@ -126,8 +126,12 @@ class ReceivedBody(msgspec.Struct):
     deliveries: list[DeliveryBody]
 
 
-class _Settlement(_Strict, tag_field="action"):
+class _Action(_Strict, tag_field="action"):
     token: str
+
+
+class _Settlement(_Action, kw_only=True):
+    cost: Annotated[float | None, Meta(description="What the work really cost, if not the message's cost.")] = None
 
 
 class AckBody(_Settlement, tag="ack"):
@@ -161,7 +165,7 @@ class DeferBody(_Settlement, tag="defer"):
     retry_after: float
 
 
-class ExtendBody(_Settlement, tag="extend"):
+class ExtendBody(_Action, tag="extend"):
     """Set the end of the lease to ``seconds`` from now."""
 
     seconds: float

@@ -163,15 +163,15 @@ async def _try(asked: ApiRequest, delivery: AsyncDelivery, how: bodies.AnySettle
 def _carry_out(delivery: AsyncDelivery, how: bodies.AnySettlement) -> Coroutine[Any, Any, None]:
     match how:
         case bodies.AckBody():
-            return delivery.ack()
+            return delivery.ack(cost=how.cost)
         case bodies.NackBody():
-            return delivery.nack(how.error, metadata=how.metadata_base64)
+            return delivery.nack(how.error, metadata=how.metadata_base64, cost=how.cost)
         case bodies.RetryBody():
-            return delivery.retry(how.after, how.error, metadata=how.metadata_base64)
+            return delivery.retry(how.after, how.error, metadata=how.metadata_base64, cost=how.cost)
         case bodies.FailBody():
-            return delivery.fail(how.error)
+            return delivery.fail(how.error, cost=how.cost)
         case bodies.DeferBody():
-            return delivery.defer(how.retry_after)
+            return delivery.defer(how.retry_after, cost=how.cost)
         case bodies.ExtendBody():
             return delivery.extend(how.seconds)
 

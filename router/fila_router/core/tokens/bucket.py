@@ -145,6 +145,11 @@ class Bucket:
         self.level -= amount
         self.outstanding += amount
 
+    def charge(self, amount: int) -> None:
+        """Take tokens for deliveries that cost more than they took, down into debt. Below 0: give some back."""
+        self.new = False
+        self.level = min(self.level - amount, self.burst - self.outstanding)
+
     def settle(self, consumed: int, returned: int) -> None:
         """Settle outstanding tokens. Call :meth:`accrue` before."""
         self.outstanding -= consumed + returned

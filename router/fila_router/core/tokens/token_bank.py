@@ -44,9 +44,16 @@ class GrantUpdates:
 
     def __init__(self) -> None:
         self._waits: dict[ShardSession, dict[Account, int]] = {}
+        self._charged: dict[ShardSession, int] = {}
+        """The numbers of the charges to confirm."""
 
     def __bool__(self) -> bool:
-        return bool(self._waits)
+        return bool(self._waits or self._charged)
+
+    def confirm(self, session: ShardSession, charge: int) -> None:
+        """Confirm that the charges of a shard are taken."""
+        self._charged[session] = charge
+        self._waits.setdefault(session, {})
 
     def report(self, account: Account, wait_ms: int, now_ms: int) -> None:
         """Report an account's total, and that it has to wait for ``wait_ms``."""
@@ -68,23 +75,30 @@ class GrantUpdates:
         """Drop the update of an account, or of a whole session."""
         if account is None:
             self._waits.pop(session, None)
+            self._charged.pop(session, None)
         else:
             self._waits.get(session, {}).pop(account, None)
 
     def take(self, buckets_of: Callable[[Account], Iterable[Bucket]]) -> list[Grants]:
         """Return all updates, a frame for each shard, with the levels of the buckets concerned."""
-        waits, self._waits = self._waits, {}
-        return [_grants(session, updates, buckets_of) for session, updates in waits.items() if updates]
+        (waits, self._waits), (charged, self._charged) = (self._waits, {}), (self._charged, {})
+        return [
+            _grants(session, updates, buckets_of, charged.get(session, 0))
+            for session, updates in waits.items()
+            if updates or session in charged
+        ]
 
 
-def _grants(session: ShardSession, waits: dict[Account, int], buckets_of: Callable[[Account], Iterable[Bucket]]) -> Grants:
+def _grants(
+    session: ShardSession, waits: dict[Account, int], buckets_of: Callable[[Account], Iterable[Bucket]], charged: int
+) -> Grants:
     grants = [
         Grant(list(account.keys), account.granted, wait_ms, account.refused, account.outstanding < account.most)
         for account, wait_ms in waits.items()
     ]
     concerned = {bucket.key: bucket for account in waits for bucket in buckets_of(account)}
     levels = [(bucket.key, max(bucket.level, LEVEL_MIN), bucket.rate, bucket.burst) for bucket in concerned.values()]
-    return Grants(session.shard, session.number, grants, levels)
+    return Grants(session.shard, session.number, grants, levels, charged)
 
 
 BUCKETS_MAX: Final = 1_500_000
@@ -117,6 +131,8 @@ class TokenBank:
         """The throttle keys and patterns that got a rate since then. Buckets that have their first limit by them are full."""
         self._looked_at: list[str] = []
         """Buckets that are still to be looked at, whether they can be forgotten."""
+        self._charged: dict[int, tuple[int, int]] = {}
+        """The epoch and the number of the last charges of each shard."""
         self._turns = 0
         self._due_buckets = DueBuckets()
         self._updates = GrantUpdates()
@@ -300,6 +316,9 @@ class TokenBank:
         session = self._session(tokens.shard, epoch, tokens.session, now_ms)
         if session.state is SessionState.OVER:
             return
+        if tokens.charge:
+            self._charge(tokens, epoch, now_ms)
+            self._updates.confirm(session, tokens.charge)
         for want in tokens.wants:
             if want.consumed < 0 or want.returned < 0 or want.consumed + want.returned > AMOUNT_MAX:
                 continue  # such a total is beyond any session's
@@ -307,6 +326,19 @@ class TokenBank:
             self._report(account, want.consumed, want.returned, now_ms)
             if session.state is SessionState.OPEN and self._has_room(account.keys):  # else it is asked again later
                 self._want(account, want, now_ms)
+
+    def _charge(self, tokens: Tokens, epoch: int, now_ms: int) -> None:
+        """Take what deliveries really cost into account, each batch once."""
+        if self._charged.get(tokens.shard, (0, 0)) >= (epoch, tokens.charge):
+            return
+        self._charged[tokens.shard] = epoch, tokens.charge
+        for charge in tokens.charges:
+            keys = dict.fromkeys(charge.keys)
+            self.make_buckets(keys, now_ms)
+            for bucket in (self.buckets[key] for key in keys if key in self.buckets):
+                bucket.accrue(now_ms)
+                bucket.charge(min(charge.more, AMOUNT_MAX))
+                self._schedule(bucket, now_ms)
 
     def _account(self, session: ShardSession, want: TokenWant, now_ms: int) -> Account:
         keys = tuple(dict.fromkeys(want.keys))

@@ -100,7 +100,9 @@ def _applies(history: History, queue: str) -> bool:
     options = history.queues.get(queue)
     if options is None or options.keys() & {"max_in_flight_per_key", "delivery"}:
         return False
-    return not any(call.queue == queue and call.kind in ("pause", "reserve") for call in history.calls)
+    return not any(
+        call.queue == queue and (call.kind in ("pause", "reserve") or "actual_cost" in call.said) for call in history.calls
+    )
 
 
 def _once(grants: list[Grant]) -> list[Grant]:

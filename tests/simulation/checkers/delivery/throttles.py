@@ -13,6 +13,9 @@ SLACK_S = 0.05
 """What a shard's clock, in whole milliseconds and read once a turn, may differ from that of the bank."""
 
 
+KNOWN_US = 2_500_000
+"""After this time the bank knows what a settled delivery has cost, unless a process died."""
+
 PATTERN = "t*"
 """A pattern of the throttle keys."""
 
@@ -92,29 +95,72 @@ def _check_lists(history: History, key: str, limits: list[Stretch]) -> None:
                 return
 
 
+@dataclass
+class Spent:
+    """Tokens that were taken, or given back: when, when the bank must know it at the latest, how many, and for which delivery."""
+
+    at_us: int
+    known_us: int
+    cost: float
+    grant: Grant | None = None
+
+
 def _check_stretch(history: History, key: str, limit: Stretch) -> None:
     assert limit.rate is not None
-    level = 0.0
-    since_us = limit.since_us
     true_clocks = not history.clock_steps and not history.clocks_differ
-    granted = sorted(((_granted_us(grant, true_clocks), grant) for grant in history.grants), key=lambda moment: moment[0])
-    for granted_us, grant in granted:
-        if (
-            key not in grant.throttle_keys
-            or grant.repeated
-            or not limit.since_us + 1_000_000 <= granted_us <= limit.until_us
-            or grant.queue.endswith(".dlq")
-        ):
+    counted = [
+        grant
+        for grant in history.grants
+        if key in grant.throttle_keys and not grant.repeated and not grant.queue.endswith(".dlq")
+    ]
+    moments = [(_granted_us(grant, true_clocks), grant) for grant in counted]
+    spent = [Spent(at_us, at_us, grant.cost, grant) for at_us, grant in moments] + _differences(history, counted)
+    spent = [each for each in spent if limit.since_us + 1_000_000 <= each.at_us <= limit.until_us]
+    spent.sort(key=lambda each: each.at_us)
+    late = [each for each in spent if each.known_us > each.at_us]
+    level, since_us = 0.0, limit.since_us
+    for position, each in enumerate(spent):
+        if late:
+            known = [other for other in spent[:position] if other.known_us <= each.at_us]
+            level, since_us = _level_after(known, limit)
+        level = max(0.0, max(0.0, level - limit.rate * (each.at_us - since_us) / 1e6) + each.cost)
+        since_us = each.at_us
+        if each.grant is None:
             continue
-        level = max(0.0, level - limit.rate * (granted_us - since_us) / 1e6) + grant.cost
-        since_us = granted_us
-        allowed = limit.burst if grant.cost <= limit.burst else max(limit.burst, grant.cost) if limit.burst else 0.0
+        cost = each.cost
+        allowed = limit.burst if cost <= limit.burst else max(limit.burst, cost) if limit.burst else 0.0
         if level > allowed + limit.rate * SLACK_S + 1e-6:
             history.fail(
                 "throttles",
-                f"{grant.token}: {level:.3f} tokens of {key} beyond its rate, burst {limit.burst:g}, rate {limit.rate:g}",
+                f"{each.grant.token}: {level:.3f} tokens of {key} beyond its rate, burst {limit.burst:g}, rate {limit.rate:g}",
             )
             return
+
+
+def _level_after(spent: list[Spent], limit: Stretch) -> tuple[float, int]:
+    assert limit.rate is not None
+    level, since_us = 0.0, limit.since_us
+    for each in spent:
+        level = max(0.0, max(0.0, level - limit.rate * (each.at_us - since_us) / 1e6) + each.cost)
+        since_us = each.at_us
+    return level, since_us
+
+
+def _differences(history: History, grants: list[Grant]) -> list[Spent]:
+    """What deliveries cost more or less than their messages' cost: from when on the bank may know it, or must."""
+    by_fence = {grant.fence: grant for grant in grants}
+    found: dict[tuple[int, int], Spent] = {}
+    for call in history.calls:
+        fence = call.said.get("lease"), call.said.get("index")
+        if "actual_cost" not in call.said or fence not in by_fence:
+            continue
+        more = call.said["actual_cost"] - by_fence[fence].cost
+        if more <= 0:
+            at_us = min(call.started_us, found[fence].at_us) if fence in found else call.started_us
+            found[fence] = Spent(at_us, at_us, more)
+        elif call.ok and call.ended_us is not None and not history.had_a_death(call.started_us, call.ended_us + KNOWN_US):
+            found[fence] = Spent(call.started_us, call.ended_us + KNOWN_US, more)
+    return list(found.values())
 
 
 def _granted_us(grant: Grant, true_clocks: bool) -> int:

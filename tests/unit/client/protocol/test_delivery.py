@@ -154,3 +154,41 @@ def test_where_there_is_nothing_to_settle_there_is_no_warning(case):
         del got
         gc.collect()
     assert owner.forgotten_leases == []
+
+
+# --- what the work cost -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda got, cost: got.ack(cost=cost),
+        lambda got, cost: got.nack("why", cost=cost),
+        lambda got, cost: got.retry(1.0, cost=cost),
+        lambda got, cost: got.fail("why", cost=cost),
+        lambda got, cost: got.defer(1.0, cost=cost),
+    ],
+)
+def test_each_verb_takes_what_the_work_cost(verb):
+    class Settling(Owner):
+        def settle_one(self, delivery, settlement):
+            return None
+
+    got = delivery(owner=Settling())
+    assert got.actual_cost is None
+    verb(got, 2.5)
+    assert got.actual_cost == 2.5
+    verb(got, None)
+    assert got.actual_cost == 2.5, "what was set before holds"
+    give_up(got)
+
+
+@pytest.mark.parametrize("cost", [-1, float("nan"), float("inf"), "1", True, 1e9])
+def test_a_cost_that_will_not_do(cost):
+    got = delivery()
+    with pytest.raises(InvalidArgumentError, match="cost"):
+        got.ack(cost=cost)
+    with pytest.raises(InvalidArgumentError, match="cost"):
+        got.actual_cost = cost
+    assert got.actual_cost is None
+    give_up(got)

@@ -320,3 +320,40 @@ def test_a_goodbye_names_the_acks_that_are_not_confirmed(peer):
     assert [sent.command for sent in peer.sent()] == [Settle(Verb.ACK, [(7, [])]), Goodbye([(7, [0])])]
     with pytest.raises(FilaError, match="closed"):
         peer.session.ack_soon([delivery])
+
+
+# --- actual costs -----------------------------------------------------------------------------------------------------
+
+
+def test_actual_costs_travel_with_their_deliveries(peer):
+    deliveries = peer.receive("q", batch(7, 3), batch(8, 1))
+    deliveries[1].actual_cost = 2.5
+    deliveries[3].actual_cost = 0
+    peer.session.settle(deliveries, ACK)
+    assert peer.one(Settle).command == Settle(Verb.ACK, [(7, []), (8, [])], costs=[(7, 1, 2500), (8, 0, 0)])
+
+
+def test_different_costs_are_no_different_manners(peer):
+    deliveries = peer.receive("q", batch(7, 2))
+    for position, delivery in enumerate(deliveries):
+        delivery.actual_cost = 1 + position
+        peer.session.settle([delivery], ACK)
+    assert peer.one(Settle).command == Settle(Verb.ACK, [(7, [])], costs=[(7, 0, 1000), (7, 1, 2000)])
+
+
+def test_costs_go_to_the_frame_of_their_deliveries(peer):
+    count = NACKED_MAX + 1
+    deliveries = peer.receive("q", batch(7, count))
+    for delivery in deliveries:
+        delivery.actual_cost = 3
+    peer.session.settle(deliveries, settlement(Verb.NACK))
+    assert [len(sent.command.costs) for sent in peer.sent()] == [NACKED_MAX, 1]
+
+
+def test_an_ack_that_no_caller_waits_for_keeps_its_cost(peer):
+    (delivery,) = peer.receive("q", batch(7, 1))
+    delivery.actual_cost = 4
+    peer.session.ack_soon([delivery])
+    sent = peer.one(Settle)
+    peer.refuse(sent, RequestTimeoutError("late"))
+    assert peer.one(Settle).command == sent.command == Settle(Verb.ACK, [(7, [])], costs=[(7, 0, 4000)])

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fila_proto_zmq.commands import Enqueue, Pause, PurgeQueue
+from fila_proto_zmq.commands import Enqueue, Pause, PurgeQueue, Settle, Verb
 from fila_proto_zmq.limits import COST_MILLI_MAX
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.model.drr import Debtors
-from tests.support.shard.shard import Got, ShardHarness
+from tests.support.shard.shard import Got, ShardHarness, fences
 
 EMPTY = seal_envelope(b"")
 
@@ -238,3 +238,79 @@ def test_thousands_of_keys_in_debt_do_not_make_a_turn_long(cost: int) -> None:
         delivered = sum(len(serve(shard, 500)) for _ in range(4))
     assert delivered == 2000
     assert appended.call_count + popped.call_count <= 4 * delivered
+
+
+# --- actual costs -----------------------------------------------------------------------------------------------------
+
+
+def serve_at(shard: ShardHarness, count: int, costs: dict[str, float]) -> str:
+    """Deliver and ack messages one by one, each at the actual cost of its key."""
+    served = ""
+    for _ in range(count):
+        (got,) = shard.receive()
+        actual = [(got.lease, got.index, round(1000 * costs[got.key]))] if got.key in costs else []
+        shard.ask(Settle(Verb.ACK, fences([got]), costs=actual))
+        served += got.key
+    return served
+
+
+def test_shares_are_shares_of_actual_costs(shard: ShardHarness) -> None:
+    enqueue(shard, "a", 200)
+    enqueue(shard, "b", 200, cost=4)
+    enqueue(shard, "c", 200)
+    served = Counter(serve_at(shard, 220, {"a": 4, "b": 1}))
+    assert 80 <= served["b"] <= 102
+    assert abs(served["b"] - served["c"]) <= 20
+    assert abs(served["c"] / 4 - served["a"]) <= 3
+
+
+def test_what_is_given_back_is_worth_one_turn_at_most(shard: ShardHarness) -> None:
+    enqueue(shard, "a", 50, cost=10)
+    got = shard.receive(20)
+    enqueue(shard, "b", 50)
+    shard.ask(Settle(Verb.ACK, fences(got), costs=[(each.lease, each.index, 0) for each in got]))
+    assert "aaa" not in keys_served(shard, 10)
+
+
+def test_a_key_that_was_alone_pays_what_its_last_messages_cost_more(shard: ShardHarness) -> None:
+    enqueue(shard, "a", 50)
+    (got,) = shard.receive()
+    enqueue(shard, "b", 50)
+    shard.ask(Settle(Verb.ACK, fences([got]), costs=[(got.lease, got.index, 9_000)]))
+    assert keys_served(shard, 8).count("a") <= 1
+
+
+def test_a_key_without_messages_keeps_the_debt_of_a_late_ack(shard: ShardHarness) -> None:
+    enqueue(shard, "a", 1)
+    enqueue(shard, "b", 50)
+    got = shard.receive(2)
+    late = [each for each in got if each.key == "a"]
+    shard.ask(Settle(Verb.ACK, fences(late), costs=[(each.lease, each.index, 5_000) for each in late]))
+    enqueue(shard, "a", 10)
+    assert keys_served(shard, 5).count("a") <= 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12_000), st.booleans()), min_size=1, max_size=60))
+def test_any_costs_leave_each_key_in_one_list(steps: list[tuple[str, int, bool]]) -> None:
+    shard = ShardHarness()
+    shard.create("q")
+    held: list[Got] = []
+    for key, cost_milli, settles in steps:
+        if settles and held:
+            got = held.pop()
+            shard.ask(Settle(Verb.ACK, fences([got]), costs=[(got.lease, got.index, cost_milli)]))
+        else:
+            enqueue(shard, key, 1 + cost_milli % 3, cost=1 + cost_milli % 4)
+            held += shard.receive(1 + cost_milli % 2)
+        ring = shard.shard.queues["q"].ring
+        listed = [*ring.fresh, *ring.again, *ring.busy, *ring.debtors]
+        assert len(set(listed)) == len(listed) == sum(key.line is not None for key in shard.shard.queues["q"].keys.values())
+        assert {*listed, *([ring.current] if ring.current else [])} == set(ring.active_keys())
+        assert all(key.active for key in listed)
+    shard.ack(held)
+    for _ in range(300):
+        if not (got_more := shard.receive(10)):
+            break
+        shard.ack(got_more)
+    assert shard.counts() == (0, 0, 0), "each message has its turn"

@@ -341,6 +341,45 @@ class Ring:
             key.joined_turn = self._turns
             self.fresh.append(key)
 
+    def charge(self, key: FairnessKey, milli: int) -> None:
+        """Take more of a key's share than its deliveries have taken. Below 0: give some back.
+
+        What is given back pays a debt, and is worth one turn at most beyond that, and nothing to a key without messages: no
+        key can save up a share with which it stops the others.
+        """
+        key.spent += milli
+        turn = key.weight * MILLI
+        if key is self.current:
+            credit = min(key.credit - milli, max(key.credit, turn))
+            self._credit += credit - key.credit
+            self._spent += milli
+            key.credit = credit
+            return
+        credit = self._credit_now(key)
+        credit = min(credit - milli, max(credit, turn if key.active else 0))
+        if not key.active:
+            key.credit, key.due = credit, 0
+            if credit < 0:
+                self._owe(key)
+            return
+        if key.line is not self.debtors and credit > -turn:
+            key.credit = credit
+            return
+        assert key.line is not None, "an active key that is not in its turn is in a list"
+        key.line.remove(key)
+        key.credit = credit
+        if credit <= -turn:
+            self._owe(key)
+            self.debtors.append(key)
+        else:
+            self.busy.append(key)
+
+    def _credit_now(self, key: FairnessKey) -> int:
+        """Return a key's credit, with the turns that it owes."""
+        if key.line is self.debtors or (not key.active and key.due > self._round):
+            return key.credit - max(0, key.due - self._round - 1) * key.weight * MILLI
+        return key.credit if key.active else 0
+
     # --- rounds and debts ---------------------------------------------------------------------------------------------
 
     def _owe(self, key: FairnessKey) -> None:

@@ -14,6 +14,7 @@ from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Extend, Extended, Fault, Fences, Settle, Settled, Verb
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, LeaseExpiredError
 from fila_proto_zmq.limits import (
+    COST_MILLI_MAX,
     DELAY_MS_MAX,
     ERROR_TEXT_BYTES_MAX,
     FENCES_MAX,
@@ -26,6 +27,7 @@ from fila_worker.core.effects import ClientCall
 from fila_worker.core.model.acked_messages import mark_acked
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.leases import SETTLED, TAKEN, Lease
+from fila_worker.core.settle.actual_costs import Costs, charge
 from fila_worker.core.settle.failed_attempts import (
     ATTEMPT_COST,
     Attempt,
@@ -72,7 +74,10 @@ def settle(state: "State", call: "ClientCall", command: Settle) -> "Settled | Wo
         return _settle_in_steps(state, call, queue, command, verb)
     state.jobs.charge(FENCE_COST * len(command.fences))
     faults: Faults = []
+    costs = _costs_of(command) if command.costs else None
     for lease, indexes in _fenced(state, call, queue, command.fences, faults):
+        if costs:
+            charge(state, lease, indexes, costs)
         ack(state, queue, lease, indexes, call.now_ms)
     return Settled(faults)
 
@@ -86,6 +91,7 @@ def settle_usual(state: "State", call: "ClientCall", command: Settle) -> Settled
         or command.verb != Verb.ACK
         or len(command.fences) != 1
         or len(command.fences[0][1]) > 1
+        or command.costs
     ):
         return None
     state.jobs.left -= FENCE_COST
@@ -107,11 +113,14 @@ def _has_many(state: "State", client: bytes, fences: Fences) -> bool:
 def _settle_in_steps(state: "State", call: ClientCall, queue: "Queue", command: Settle, verb: Verb) -> "Work":
     """Settle fence by fence. Members left over by a step are looked up again in the next: they may have expired."""
     faults: Faults = []
+    costs = _costs_of(command)
     left, effort = deque(command.fences), 0
     while left:
         effort += FENCE_COST
         for lease, indexes in _fenced(state, call, queue, [left.popleft()], faults):
             some = indexes if verb is Verb.ACK else indexes[: max(1, state.settings.limits.step_effort // _COSTS[verb])]
+            if costs:
+                charge(state, lease, some, costs)
             done = _settle_some(state, lease, some, command, verb, call.now_ms)
             effort += done * _COSTS[verb]
             if done < len(indexes):
@@ -158,7 +167,16 @@ def _checked(command: Settle) -> Verb:
     if len(command.metadata or b"") > METADATA_BYTES_MAX:
         raise InvalidArgumentError(f"metadata of {len(command.metadata or b'')} bytes: use at most {METADATA_BYTES_MAX}")
     check_fences(command.fences)
+    if len(command.costs) > FENCES_MAX:
+        raise InvalidArgumentError(f"costs of {len(command.costs):,} deliveries in one frame: name at most {FENCES_MAX:,}")
+    for _, _, cost_milli in command.costs:
+        if not 0 <= cost_milli <= COST_MILLI_MAX:
+            raise InvalidArgumentError(f"a cost of {cost_milli} thousandths: use 0 to {COST_MILLI_MAX}")
     return verb
+
+
+def _costs_of(command: Settle) -> Costs:
+    return {(lease, index): cost_milli for lease, index, cost_milli in command.costs}
 
 
 def _attempt(command: Settle, verb: Verb, now_ms: int) -> Attempt:
