@@ -53,7 +53,9 @@ class ThrottleStats:
     waiting: int = 0
     """Messages that a consumer could have, but for this key or another one of theirs; of very many some are not counted."""
     rate_min: float | None = None
-    """The least to which deferrals lower the rate."""
+    """The least to which deferrals lower the rate; None: they do not."""
+    rate_in_force: float | None = None
+    """What deferrals have left of the rate, by the broker's last count."""
 
 
 @dataclass(frozen=True, slots=True)

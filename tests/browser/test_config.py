@@ -59,7 +59,7 @@ def test_a_throttle_is_set_with_its_burst_and_holds(page: Page, dashboard: str, 
     while len(held) < 2:
         held += client.receive(queue, 3, wait=5)
     assert len(held) == 2  # the burst
-    expect(row.locator("td").nth(6)).to_have_text("2")
+    expect(row.locator("td").nth(7)).to_have_text("2")
     client.ack(held)
 
 

@@ -34,7 +34,17 @@ def flagged(text: str, *, good: bool) -> Text:
 def throttle_table(throttles: "Iterable[ThrottleStats]") -> Table:
     """Return the table of throttle keys."""
     rows = table("throttle key", "#tokens/s", "#burst", "#tokens now", "#concurrency", "#waiting")
-    for each in throttles:
-        numbers = (each.rate, each.burst, each.tokens, each.concurrency)
-        rows.add_row(each.key, *("–" if number is None else f"{number:.10g}" for number in numbers), f"{each.waiting:,}")
+    for throttle in throttles:
+        numbers = (
+            "–" if each is None else f"{each:.10g}" for each in (throttle.burst, throttle.tokens, throttle.concurrency)
+        )
+        rows.add_row(throttle.key, rate_text(throttle), *numbers, f"{throttle.waiting:,}")
     return rows
+
+
+def rate_text(throttle: "ThrottleStats") -> str:
+    """Return the rate of a throttle key, and before it the rate in force if deferrals have lowered it."""
+    if throttle.rate is None:
+        return "–"
+    lowered = throttle.rate_in_force is not None and throttle.rate_in_force < throttle.rate
+    return f"{throttle.rate_in_force:.10g} of {throttle.rate:.10g}" if lowered else f"{throttle.rate:.10g}"

@@ -76,6 +76,7 @@ class ThrottleRow:
     rate: float | None
     burst: float | None
     tokens: float | None
+    rate_in_force: float | None
     concurrency: int | None
     waiting: int
     passes: int | None
@@ -87,7 +88,14 @@ def throttle_rows(throttles: Iterable[ThrottleStats], metrics: Metrics) -> list[
     seen = _seen(metrics)
     return [
         ThrottleRow(
-            each.key, each.rate, each.burst, each.tokens, each.concurrency, each.waiting, *seen.get(each.key, (None, None))
+            each.key,
+            each.rate,
+            each.burst,
+            each.tokens,
+            each.rate_in_force,
+            each.concurrency,
+            each.waiting,
+            *seen.get(each.key, (None, None)),
         )
         for each in throttles
     ]
@@ -235,6 +243,7 @@ _THROTTLE_ACTIONS: Final = """
 _THROTTLE_COLUMNS: Final = (
     TableColumn("key", "Throttle key", slot=MONO),
     TableColumn("rate", "Tokens / s", lambda number: f"{number:,g}", is_number=True),
+    TableColumn("rate_in_force", "In force", lambda number: f"{number:,g}", is_number=True),
     TableColumn("burst", "Burst", lambda number: f"{number:,g}", is_number=True),
     TableColumn("tokens", "Tokens now", lambda number: f"{number:,.1f}", is_number=True),
     TableColumn("concurrency", "Leased at most", counted, is_number=True),

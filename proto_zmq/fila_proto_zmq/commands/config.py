@@ -100,6 +100,9 @@ class ThrottleStats(Struct):
     waiting: int = 0
     """Messages that a consumer could have, but for this key or another one of theirs; of very many some are not counted."""
     rate_min: float | None = None
+    """The least to which deferrals lower the rate; None: they do not."""
+    rate_in_force: float | None = None
+    """What they have left of it, by the bank's last count."""
 
 
 class ThrottleList(Reply):
@@ -131,6 +134,8 @@ def joined_throttles(lists: Iterable[ThrottleList]) -> ThrottleList:
         known = found.setdefault(each.key, each)
         if known is not each:
             known.waiting += each.waiting
+            rates = [rate for rate in (known.rate_in_force, each.rate_in_force) if rate is not None]
+            known.rate_in_force = min(rates, default=None)
             known.tokens = min((tokens for tokens in (known.tokens, each.tokens) if tokens is not None), default=None)
     end = min((page.next for page in lists if page.next), default="")
     names = sorted(key for key in found if not end or key <= end)

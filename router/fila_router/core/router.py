@@ -84,7 +84,7 @@ class Router:
             self._members,
             self._tokens,
             ConfigReplication(state, self._bank),
-            ThrottleParks(state),
+            ThrottleParks(state, self._bank),
             Moves(state, self._bank),
             fan_ins,
             self._placements,

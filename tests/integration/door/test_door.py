@@ -445,9 +445,10 @@ def test_throttle_keys_are_listed(url: str, client: Client) -> None:
     client.set_throttle("door:b", concurrency=2)
     answer = ask(url, "/throttles?prefix=door:", b"", method="GET")
     none = {"rate": None, "burst": None, "tokens": None, "concurrency": None, "waiting": 0, "rate_min": None}
+    none["rate_in_force"] = None
     assert answer.status == 200, answer
     assert answer.body["throttles"] == [
-        {**none, "key": "door:a", "rate": 5.0, "burst": 8.0, "tokens": 8.0},
+        {**none, "key": "door:a", "rate": 5.0, "burst": 8.0, "tokens": 8.0, "rate_in_force": 5.0},
         {**none, "key": "door:b", "concurrency": 2},
     ]
     assert ask(url, "/throttles?page=2", b"", method="GET").status == 400

@@ -113,9 +113,10 @@ class Programs(ReceivingPrograms):
             await self.call("delete_throttle", "", lambda: self.client.delete_throttle(name), asks=4, key=name)
         else:
             rate, burst = random.choice([(5, 5), (20, 2), (50, 1), (2, 10)])
+            least = 1 if Random(random.getrandbits(32)).random() < 0.6 else None
             await self.call(
-                "set_throttle", "", lambda: self.client.set_throttle(name, rate=rate, burst=burst), asks=2, key=name,
-                value=f"{rate},{burst}",
+                "set_throttle", "", lambda: self.client.set_throttle(name, rate=rate, burst=burst, rate_min=least), asks=3,
+                key=name, value=f"{rate},{burst}", least=least,
             )  # fmt: skip
 
     async def config(self, random: Random, queue: str) -> None:

@@ -20,6 +20,7 @@ from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.ids import sequence
 from fila_proto_zmq.record import pack_record, unpack_record
 from fila_router.core.tokens.bucket import Bucket
+from fila_router.core.tokens.token_bank import TokenBank
 from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.deliver import subscriptions
 from fila_worker.core.enqueue import insert
@@ -225,6 +226,11 @@ def refund_of_all(stack: ExitStack) -> None:
         return lambda bucket, amount: real(bucket, amount if amount > 0 else 2 * amount)
 
     replace(stack, Bucket, "charge", make)
+
+
+def deaf_to_deferrals(stack: ExitStack) -> None:
+    """Deferrals do not lower a rate."""
+    replace(stack, TokenBank, "defer", lambda real: lambda bank, keys, now_ms: None)
 
 
 def last_page(stack: ExitStack) -> None:
@@ -479,7 +485,7 @@ def forgotten_call(stack: ExitStack) -> None:
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
-        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, pattern_over_own, forgotten_debt, unpaid_work, refund_of_all, last_page, whole_queue_moves, kept_original, endless_turn,
+        commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, pattern_over_own, forgotten_debt, unpaid_work, refund_of_all, deaf_to_deferrals, last_page, whole_queue_moves, kept_original, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
         hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept, forgotten_call,

@@ -188,7 +188,7 @@ def test_inspecting_shows_throttles_and_pauses(shown):
     assert rows["acme"][-1] == "paused"
     assert rows["other"][-1] == "0"
     told = shown("--json", "queue", "inspect", "orders", GetQueueStats=stats)
-    none = {"concurrency": None, "waiting": 0, "rate_min": None}
+    none = {"concurrency": None, "waiting": 0, "rate_min": None, "rate_in_force": None}
     assert told["throttles"] == [{"key": "provider", "rate": 5.0, "burst": 10.0, "tokens": 2.25, **none}]
     assert (told["paused"], told["keys"][0]["paused"]) == (True, True)
 
@@ -322,6 +322,8 @@ def test_throttles(asked, shown, run):
     listed = commands.ThrottleList([commands.ThrottleStats("p", 5.0, 10.0, 2.25, None, 1234)])
     text = shown("throttle", "list", "--prefix", "p", ListThrottles=listed)
     assert text.splitlines()[1].split() == ["p", "5", "10", "2.25", "–", "1,234"]
+    listed.throttles[0].rate_in_force = 2.5
+    assert "2.5 of 5" in shown("throttle", "list", ListThrottles=listed)
     assert shown("--json", "throttle", "list", ListThrottles=listed)[0]["waiting"] == 1234
     assert shown("throttle", "list", ListThrottles=commands.ThrottleList([])) == "no throttle key has a limit\n"
     assert shown("throttle", "delete", "p", SetConfig=change) == "deleted p\n"

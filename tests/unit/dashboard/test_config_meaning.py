@@ -28,7 +28,7 @@ def test_each_key_says_what_it_is_for(key: str, meant: str) -> None:
 def test_throttles_are_joined_with_what_shards_see_of_them() -> None:
     throttles = [
         ThrottleStats("idle", 0.5, 1.0, 1.0),
-        ThrottleStats("mail", 5.0, 20.0, 3.5, 4, 7),
+        ThrottleStats("mail", 5.0, 20.0, 3.5, 4, 7, 1.0, 2.5),
         ThrottleStats("t*", 9.0, 9.0),
     ]
     metrics = cluster()
@@ -36,9 +36,9 @@ def test_throttles_are_joined_with_what_shards_see_of_them() -> None:
     shards[0].throttles = [ThrottleMetrics("mail", 5, 20, 17.5, 10, 2)]
     shards[1].throttles = [ThrottleMetrics("mail", 5, 20, 3.5, 5, 1)]
     assert throttle_rows(throttles, metrics) == [
-        ThrottleRow("idle", 0.5, 1.0, 1.0, None, 0, None, None),
-        ThrottleRow("mail", 5.0, 20.0, 3.5, 4, 7, 15, 3),
-        ThrottleRow("t*", 9.0, 9.0, None, None, 0, None, None),
+        ThrottleRow("idle", 0.5, 1.0, 1.0, None, None, 0, None, None),
+        ThrottleRow("mail", 5.0, 20.0, 3.5, 2.5, 4, 7, 15, 3),
+        ThrottleRow("t*", 9.0, 9.0, None, None, None, 0, None, None),
     ]
 
 

@@ -198,6 +198,7 @@ class ThrottleBody(msgspec.Struct):
         int, Meta(description="Messages that a consumer could have, but for this key or another one of theirs.")
     ]
     rate_min: float | None
+    rate_in_force: Annotated[float | None, Meta(description="What deferrals have left of the rate.")]
 
 
 class ThrottlesBody(msgspec.Struct):

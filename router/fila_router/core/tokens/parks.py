@@ -12,6 +12,7 @@ from fila_proto_zmq.codec import encode_reply
 from fila_proto_zmq.commands import Done, Park
 from fila_proto_zmq.frames import Header
 from fila_router.core.feature import Registration, RouterFeature, RouterState
+from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.worker_state import WorkerState
 
 PARKS_MAX: Final = 100_000
@@ -58,8 +59,9 @@ class ThrottleParks(RouterFeature):
     is lost.
     """
 
-    def __init__(self, state: RouterState) -> None:
+    def __init__(self, state: RouterState, bank: TokenBank) -> None:
         super().__init__(state)
+        self._bank = bank
         self.messages = {Park: self._park}
         self.answers = {Park: self._parked}
         self._parks = Parks()
@@ -70,6 +72,7 @@ class ThrottleParks(RouterFeature):
         """Send a worker's parks to the others. A ``request`` is answered when all of them have confirmed the parks."""
         parks = command.parks
         new_parks = self._parks.merge(parks, self.state.wall_ms(now_ms))
+        self._bank.defer(new_parks, now_ms)
         workers = self.state.table.workers.values()
         others = [worker.identity for worker in workers if worker.routable and worker is not source]
         if not request:

@@ -26,8 +26,9 @@ from typing import Final
 
 from fila_proto_zmq.bucket_limits import BucketLimits, split_names
 from fila_proto_zmq.commands import Grant, Grants, Tokens, TokenWant
-from fila_proto_zmq.runtime_config import Limit
+from fila_proto_zmq.runtime_config import Limit, number_of
 from fila_router.core.tokens.bucket import NEVER_MS, PATIENCE_MS, Account, Bucket, DueBuckets, SessionState, ShardSession
+from fila_router.core.tokens.learned_rates import LearnedRates
 
 NOTICE_MS: Final = 10
 """A shorter wait is not reported: the tokens themselves come soon."""
@@ -133,6 +134,7 @@ class TokenBank:
         """Buckets that are still to be looked at, whether they can be forgotten."""
         self._charged: dict[int, tuple[int, int]] = {}
         """The epoch and the number of the last charges of each shard."""
+        self._learned = LearnedRates()
         self._turns = 0
         self._due_buckets = DueBuckets()
         self._updates = GrantUpdates()
@@ -143,6 +145,7 @@ class TokenBank:
         self._due_buckets, self._updates = DueBuckets(), GrantUpdates()
         self._limits_since_ms = now_ms
         self._added.clear()
+        self._learned = LearnedRates()
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
@@ -176,7 +179,7 @@ class TokenBank:
             elif name not in before:
                 self._added.add(name)
         for name in names:
-            self.limit(name, self.limits.get(name), now_ms, full=True)
+            self.limit(name, self._limit_of(name), now_ms, full=True)
         if patterns:
             self._follow_all(now_ms)
 
@@ -188,7 +191,7 @@ class TokenBank:
                 held = account.outstanding if session.state is SessionState.OPEN else 0
                 outstanding.update(dict.fromkeys(account.keys, held))
         for key in {**self.buckets, **outstanding}:
-            limit = self.limits.get(key)
+            limit = self._limit_of(key)
             if key in self.buckets or limit is None:
                 self.limit(key, limit, now_ms, full=False)
             else:
@@ -197,9 +200,38 @@ class TokenBank:
     def make_buckets(self, keys: Iterable[str], now_ms: int) -> None:
         """Make the buckets of these keys that are not made yet: no account has tokens of them."""
         for key in keys:
-            if key not in self.buckets and (limit := self.limits.get(key)) is not None:
+            if key not in self.buckets and (limit := self._limit_of(key)) is not None:
                 full = self._is_new(key)
                 self.buckets[key] = Bucket(key, limit, 0, now_ms if full else self._limits_since_ms, full=full)
+
+    def _limit_of(self, key: str) -> Limit | None:
+        """Return the limit of a bucket, with the rate that deferrals have left."""
+        learns = self._learns(key) if key in self._learned else None
+        return self.limits.get(key) if learns is None else self._learned.in_force(key, *learns)
+
+    def _learns(self, key: str) -> tuple[Limit, int] | None:
+        """Return the limit of a key that has a least rate, and that; None: deferrals do not lower its rate."""
+        limit, least = self.limits.get(key), self.limits.find(key, "rate_min")
+        least_rate = number_of(least)
+        return None if limit is None or least_rate is None else (limit, min(round(least_rate * 1000), limit.rate_milli))
+
+    def defer(self, keys: Iterable[str], now_ms: int) -> None:
+        """Lower the rates of keys whose messages a consumer has deferred."""
+        for key in keys:
+            if (learns := self._learns(key)) is not None:
+                self.make_buckets((key,), now_ms)
+                self._learned.deferred(key, *learns, now_ms)
+                self.limit(key, self._limit_of(key), now_ms, full=False)
+
+    def _grow_rates(self, now_ms: int) -> None:
+        for _ in range(SERVED_MAX):
+            key = self._learned.due(now_ms)
+            if key is None:
+                return
+            learns = self._learns(key)
+            self._learned.grow(key, None if learns is None else learns[0])
+            if key in self.buckets:
+                self.limit(key, self._limit_of(key), now_ms, full=False)
 
     def _has_room(self, keys: Iterable[str]) -> bool:
         """Return whether the buckets of these keys may be made: those of keys without limits of their own are bounded."""
@@ -447,11 +479,12 @@ class TokenBank:
         """Return the milliseconds until an account may be served; None: not before a shard's frame."""
         if self._updates:
             return 0
-        first_ms = self._due_buckets.first_ms()
-        return None if first_ms is None else max(0, first_ms - now_ms)
+        times = [each for each in (self._due_buckets.first_ms(), self._learned.next_due()) if each is not None]
+        return max(0, min(times) - now_ms) if times else None
 
     def serve(self, now_ms: int) -> list[Grants]:
         """Grant what is due, as much as may be done in one go; return the updates, one for each shard."""
+        self._grow_rates(now_ms)
         left = SERVED_MAX
         while left > 0 and (key := self._due_buckets.due(now_ms)) is not None:
             left = self._serve(self.buckets[key], left, now_ms)

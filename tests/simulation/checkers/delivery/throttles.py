@@ -6,7 +6,7 @@ The moments are those of the grants, not of their frames: a granted message is s
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.simulation.history import Grant, History
+from tests.simulation.history import Done, Grant, History
 from tests.simulation.world.processes import BIRTH_MS
 
 SLACK_S = 0.05
@@ -28,6 +28,8 @@ class Stretch:
     until_us: int
     rate: float | None = None
     burst: float = 0.0
+    least: float | None = None
+    """The least rate that deferrals leave; None: they leave all."""
 
 
 def check(history: History) -> None:
@@ -66,7 +68,8 @@ def _stretches(history: History, key: str) -> list[Stretch]:
             found.append(Stretch(call.ended_us, starts[index + 1]))
         else:
             rate, burst = map(float, call.said["value"].split(","))
-            found.append(Stretch(call.ended_us, starts[index + 1], rate, burst))
+            least = call.said.get("least")
+            found.append(Stretch(call.ended_us, starts[index + 1], rate, burst, least))
     return found
 
 
@@ -79,7 +82,7 @@ def _in_force(own: list[Stretch], of_pattern: list[Stretch]) -> Iterator[Stretch
         for other in of_pattern:
             since_us, until_us = max(each.since_us, other.since_us), min(each.until_us, other.until_us)
             if other.rate is not None and since_us < until_us:
-                yield Stretch(since_us, until_us, other.rate, other.burst)
+                yield Stretch(since_us, until_us, other.rate, other.burst, other.least)
 
 
 def _check_lists(history: History, key: str, limits: list[Stretch]) -> None:
@@ -118,12 +121,13 @@ def _check_stretch(history: History, key: str, limit: Stretch) -> None:
     spent = [each for each in spent if limit.since_us + 1_000_000 <= each.at_us <= limit.until_us]
     spent.sort(key=lambda each: each.at_us)
     late = [each for each in spent if each.known_us > each.at_us]
+    lowered = _deferrals(history, limit, counted)
     level, since_us = 0.0, limit.since_us
     for position, each in enumerate(spent):
         if late:
             known = [other for other in spent[:position] if other.known_us <= each.at_us]
-            level, since_us = _level_after(known, limit)
-        level = max(0.0, max(0.0, level - limit.rate * (each.at_us - since_us) / 1e6) + each.cost)
+            level, since_us = _level_after(known, limit, lowered)
+        level = max(0.0, max(0.0, level - _income(limit, lowered, since_us, each.at_us)) + each.cost)
         since_us = each.at_us
         if each.grant is None:
             continue
@@ -137,13 +141,46 @@ def _check_stretch(history: History, key: str, limit: Stretch) -> None:
             return
 
 
-def _level_after(spent: list[Spent], limit: Stretch) -> tuple[float, int]:
-    assert limit.rate is not None
+def _level_after(spent: list[Spent], limit: Stretch, lowered: list[Done]) -> tuple[float, int]:
     level, since_us = 0.0, limit.since_us
     for each in spent:
-        level = max(0.0, max(0.0, level - limit.rate * (each.at_us - since_us) / 1e6) + each.cost)
+        level = max(0.0, max(0.0, level - _income(limit, lowered, since_us, each.at_us)) + each.cost)
         since_us = each.at_us
     return level, since_us
+
+
+def _deferrals(history: History, limit: Stretch, grants: list[Grant]) -> list[Done]:
+    """The deferrals that lower the rate in this stretch for certain: each is the first for a while, and nobody died."""
+    if limit.least is None or history.clock_steps or history.clocks_differ:
+        return []
+    by_fence = {grant.fence: grant for grant in grants}
+    about = [
+        call
+        for call in history.calls
+        if call.kind == "defer" and (call.said.get("lease"), call.said.get("index")) in by_fence
+    ]
+    return [
+        call
+        for call in about
+        if call.ok and call.ended_us is not None and limit.since_us <= call.started_us
+        and not history.had_a_death(call.started_us - 3_000_000, limit.until_us)
+        and not any(0 <= call.started_us - other.started_us < 3_000_000 for other in about if other is not call)
+    ]  # fmt: skip
+
+
+def _income(limit: Stretch, lowered: list[Done], since_us: int, until_us: int) -> float:
+    """The most tokens that may have come in: a deferral halves the rate, and each second adds a twentieth."""
+    assert limit.rate is not None
+    if not lowered or until_us <= since_us:
+        return limit.rate * (until_us - since_us) / 1e6
+    income = 0.0
+    for begin_us in range(since_us, until_us, 100_000):
+        end_us = min(begin_us + 100_000, until_us)
+        known = [call for call in lowered if (call.ended_us or 0) + 500_000 <= begin_us]
+        shares = [0.5 + ((end_us - call.started_us) / 1e6 + 1) / 20 for call in known]
+        rate = max(limit.least or 0.0, limit.rate * min([1.0, *shares]))
+        income += rate * (end_us - begin_us) / 1e6
+    return income
 
 
 def _differences(history: History, grants: list[Grant]) -> list[Spent]:

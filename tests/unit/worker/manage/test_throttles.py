@@ -30,9 +30,9 @@ def shard() -> ShardHarness:
 
 def test_each_key_with_a_limit_is_listed(shard: ShardHarness) -> None:
     assert listed(shard).throttles == [
-        ThrottleStats("api", 5.0, 8.0, 8.0, 3),
+        ThrottleStats("api", 5.0, 8.0, 8.0, 3, rate_in_force=5.0),
         ThrottleStats("tenant:a", concurrency=2),
-        ThrottleStats("tenant:b", 1.0, 1.0, 1.0, rate_min=0.5),
+        ThrottleStats("tenant:b", 1.0, 1.0, 1.0, rate_min=0.5, rate_in_force=1.0),
     ]
 
 

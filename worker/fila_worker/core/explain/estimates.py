@@ -147,6 +147,7 @@ def tokens_come_ms(state: "State", lane: "Lane", ahead: int, cost_milli: int, no
         limit = throttling.limits.get(name)
         if limit is None:
             continue
+        limit = throttling.levels.in_force(name, limit)
         cost = cost_milli * MICRO_PER_MILLI
         missing = ahead * cost + limit.level_for(cost) - lane.tokens - throttling.levels.tokens_in(name, limit, now_ms)
         if missing > 0:

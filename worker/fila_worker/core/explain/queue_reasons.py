@@ -196,8 +196,9 @@ class _Lack(NamedTuple):
 
     @classmethod
     def of(cls, state: "State", name: str, need: int, now_ms: int) -> "_Lack":
-        limit = state.token_client.limits[name]
-        level = state.token_client.levels.tokens_in(name, limit, now_ms)
+        levels = state.token_client.levels
+        limit = levels.in_force(name, state.token_client.limits[name])
+        level = levels.tokens_in(name, limit, now_ms)
         return cls(name, need, level, limit)
 
     @property

@@ -61,6 +61,7 @@ def throttle_stats(state: "State", keys: Iterable[str], now_ms: int) -> list[Thr
         limit, each = limits.get(key), ThrottleStats(key)
         if limit is not None:
             each.rate, each.burst = limit.rate_milli / 1000, limit.burst_micro / 1e6
+            each.rate_in_force = client.levels.in_force(key, limit).rate_milli / 1000
             each.tokens = None if is_pattern(key) else client.levels.tokens_in(key, limit, now_ms) / 1e6
         each.rate_min = runtime_config.number_of(limits.find(key, "rate_min"))
         places = runtime_config.number_of(limits.find(key, "concurrency"))

@@ -44,6 +44,11 @@ class BucketLevels(dict[str, tuple[int, int, int, int]]):
         then_ms, level, rate, burst = self.get(key, (now_ms, limit.burst_micro, 0, limit.burst_micro))
         return min(burst, limit.burst_micro, level + (now_ms - then_ms) * rate)
 
+    def in_force(self, key: str, limit: "Limit") -> "Limit":
+        """Return the limit of a bucket with the rate that deferrals have left, by the bank's last count."""
+        rate_milli = self[key][2] if key in self else limit.rate_milli
+        return limit if rate_milli >= limit.rate_milli else limit._replace(rate_milli=rate_milli)
+
     def follow(self, key: str, limit: "Limit | None", now_ms: int) -> None:
         """Follow a changed limit. A changed bucket keeps its tokens; an unused or new one is full."""
         if limit is None:
