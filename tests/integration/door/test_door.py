@@ -422,7 +422,9 @@ def test_whatever_is_sent_gets_an_answer_that_is_json(
 def test_it_is_described(url: str) -> None:
     document = ask(url, "/openapi.json", b"", {}, method="GET").body
     assert document["openapi"].startswith("3.1")
-    assert set(document["paths"]) == {f"/queues/{{queue}}/{name}" for name in ("messages", "receive", "settle")}
+    of_queues = {f"/queues/{{queue}}/{name}" for name in ("messages", "receive", "settle")}
+    assert set(document["paths"]) == {*of_queues, "/throttles"}
+    assert set(document["paths"]["/throttles"]) == {"get"}
     text = json.dumps(document)
     references = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
     assert references <= document["components"]["schemas"].keys()
