@@ -114,3 +114,16 @@ def test_the_bank_takes_each_batch_once_and_confirms_it_each_time() -> None:
         assert bank.buckets["t"].level == level * 1_000_000
     bank.ask(Tokens(0, 1, [], 1, [CostCharge(["t"], -9_000_000)]), 6, cluster.now_ms)  # the shard was opened again
     assert bank.buckets["t"].level == BURST * 1_000_000, "no more than the burst"
+
+
+def test_a_lone_ack_charges_in_a_plain_queue_too() -> None:
+    shard = ShardHarness()
+    shard.create("q")
+    shard.enqueue(b"x", b"y")
+    first, second = shard.receive(1) + shard.receive(1)
+    key = shard.shard.queues["q"].keys["default"]
+    before = key.spent
+    shard.ask(Settle(Verb.ACK, fences([first])))
+    assert key.spent == before
+    shard.ask(Settle(Verb.ACK, fences([second]), costs=[(second.lease, second.index, 3_500)]))
+    assert key.spent == before + 2_500
