@@ -68,7 +68,7 @@ def _unfounded(history: History, sent: Sent, letter: Grant, calls: list[Done]) -
         return "" if said else "and was never failed"
     if letter.reason == "max_attempts":
         own = sent.options.get("max_attempts")
-        if own is not None and source == sent.queue:
+        if own is not None and source in history.homes_of(sent):
             return "" if letter.attempts >= own else f"after {letter.attempts} attempts of its own {own}"
         caps = [options.get("max_attempts"), *(call.said.get("max_attempts") for call in _updates(history, source))]
         least = min((cap for cap in caps if cap is not None), default=None)
