@@ -72,13 +72,16 @@ def _at_once(one: Grant, other: Grant) -> bool:
 
 
 def _plain(history: History, grant: Grant) -> bool:
-    """Whether it was in line from the moment in which it was enqueued: neither delayed, nor redriven, nor given to a reservation."""
+    """Whether it was in line from the moment in which it was enqueued: neither delayed, nor redriven, moved or given to a
+    reservation."""
     sent = history.sent.get(grant.token)
     if sent is None or grant.attempts or sent.queue != grant.queue:
         return False
     options = history.queues.get(sent.queue, {})
     if sent.options.get("dedup_mode") == "last":
         return False  # it has the place of another
+    if history.homes_of(sent) != {sent.queue}:
+        return False  # a move may have taken it to the end of another line, and back
     delayed = sent.options.get("delay") or "late" in str(options.get("on_enqueue", ""))
     return not delayed and not history.saw("redrive") and not history.saw("reserve") and not history.saw("delete_queue")
 
