@@ -8,8 +8,9 @@ import asyncio
 import gc
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from benchmarks.harness.fila import asyncio_client, blocking_client
 from benchmarks.inside.turns import CONSUMER, PRODUCER, driver
 from benchmarks.inside.turns import QUEUE as TURNS_QUEUE
 from benchmarks.inside.walks import Worker, worker
+from fila_cluster import AsyncClient, Client
 from fila_cluster.client.io.reactor import run as run_loop
 from fila_proto_zmq import commands as c
 from fila_proto_zmq.codec import decode_body, encode_command
@@ -175,16 +177,48 @@ def _lease_in(data: bytes) -> int:
 # --- a client ------------------------------------------------------------------------------------------------------------
 
 
+LOOK_S: Final = 0.3
+LOOKS_MAX: Final = 100
+
+
+def _goes_straight(client: Any) -> bool:
+    """Return whether a client's way to the worker is open: under valgrind it may take a second attempt."""
+    doors = client._session.routes.doors.values()
+    return bool(doors) and all(way.open for way in doors)
+
+
+@contextmanager
+def _client_of(address: str, queue: str) -> Iterator[Client]:
+    with blocking_client(address) as client:
+        for _ in range(LOOKS_MAX):
+            client.enqueue(queue, PAYLOAD, HEADERS)
+            if _goes_straight(client):
+                break
+            time.sleep(LOOK_S)
+        yield client
+
+
+@asynccontextmanager
+async def _async_client_of(address: str, queue: str) -> AsyncIterator[AsyncClient]:
+    async with asyncio_client(address) as client:
+        for _ in range(LOOKS_MAX):
+            await client.enqueue(queue, PAYLOAD, HEADERS)
+            if _goes_straight(client):
+                break
+            await asyncio.sleep(LOOK_S)
+        yield client
+
+
 @contextmanager
 def _client_enqueue(address: str, queue: str) -> Iterator[Steps]:
-    with blocking_client(address) as client:
+    with _client_of(address, queue) as client:
         yield _repeated(partial(client.enqueue, queue, PAYLOAD, HEADERS))
 
 
 @contextmanager
 def _async_enqueue(address: str, queue: str) -> Iterator[Steps]:
     async def main(steps: int) -> None:
-        async with asyncio_client(address) as client:
+        async with _async_client_of(address, queue) as client:
             for _ in range(steps):
                 await client.enqueue(queue, PAYLOAD, HEADERS)
 
@@ -194,7 +228,7 @@ def _async_enqueue(address: str, queue: str) -> Iterator[Steps]:
 @contextmanager
 def _async_together(address: str, queue: str) -> Iterator[Steps]:
     async def main(steps: int) -> None:
-        async with asyncio_client(address) as client:
+        async with _async_client_of(address, queue) as client:
             for _ in range(steps):
                 await asyncio.gather(*(client.enqueue(queue, PAYLOAD, HEADERS) for _ in range(20)))
 
@@ -210,14 +244,14 @@ def _client_consume(address: str, queue: str) -> Iterator[Steps]:
                 _look_at(delivery)
                 delivery.ack()
 
-    with blocking_client(address) as client:
+    with _client_of(address, queue) as client:
         yield run
 
 
 @contextmanager
 def _async_consume(address: str, queue: str) -> Iterator[Steps]:
     async def main(steps: int) -> None:
-        async with asyncio_client(address) as client, client.consume(queue) as deliveries:
+        async with _async_client_of(address, queue) as client, client.consume(queue) as deliveries:
             for _ in range(steps):
                 delivery = await anext(deliveries)
                 _look_at(delivery)
@@ -236,7 +270,7 @@ def _client_batches(address: str, queue: str) -> Iterator[Steps]:
                     _look_at(delivery)
                 batch.ack()
 
-    with blocking_client(address) as client:
+    with _client_of(address, queue) as client:
         yield run
 
 

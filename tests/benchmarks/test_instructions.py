@@ -37,7 +37,7 @@ def test_a_scene_of_a_client_makes_its_steps(name: str, address: str) -> None:
         with scene.open(address, name) as run:
             run(2)
         done = client.queue_stats(name)
-        assert (done.acked if scene.filled else done.enqueued) == 2 * scene.per
+        assert done.acked == 2 * scene.per if scene.filled else done.enqueued > 2 * scene.per
 
 
 def test_counts_are_differences_for_each_thing() -> None:
