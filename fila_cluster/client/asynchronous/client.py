@@ -135,7 +135,8 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:  # not in a coroutine of its own: that would cost 3 % of an enqueue
             row = seal_row(payload, headers if trace is None else trace.carried(headers), options)
-            short = self._io.short(name, partial(Enqueue, [row[0]], *row[1])) if len(row[0]) < SHORT_BYTES_MAX else None
+            is_short = self._io.is_alone and len(row[0]) < SHORT_BYTES_MAX
+            short = self._io.short(name, partial(Enqueue, [row[0]], *row[1])) if is_short else None
             if short is not None:
                 message_id = id_of(await short)
             else:

@@ -173,7 +173,8 @@ class AsyncConsuming:
         return deliveries
 
     async def _settle_one(self, delivery: Delivery, how: Settlement) -> None:
-        if how is not ACK or delivery._settled or delivery._lease.owner is not self._owner or tracer.installed is not None:
+        is_short = how is ACK and self._io.is_alone and tracer.installed is None
+        if not is_short or delivery._settled or delivery._lease.owner is not self._owner:
             await self._settle((delivery,), how, messages.failure_of_one)
             return
         ack = LoneAck(delivery)

@@ -108,6 +108,8 @@ class Pump:
     closes it as soon as the change is done. Anything else that a handler asks for there is an error.
     """
 
+    is_alone: Final = True
+    """Whether a call may be a short one: any may, that has no others beside it."""
     INTERRUPTION: Final = BaseException
     """The exceptions that end a wait early: an interrupt, or an exception of a signal handler."""
 

@@ -52,7 +52,7 @@ class Reactor:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._refusal: FilaError | None = None
-        self._alone = False
+        self.is_alone = False
         """Whether the last tick of the loop with a call had only this one: then the next one may be alone, too."""
         self._wire: Wire | None = None
         self._answered: asyncio.Future[Any]
@@ -101,7 +101,7 @@ class Reactor:
         Return a future of its reply, None if nothing was done. A call that was widened is given itself, when it is done.
 
         """
-        if not self._alone or self._scheduled or self._links is None or self._links.closed or self._refusal is not None:
+        if self._scheduled or self._links is None or self._links.closed or self._refusal is not None:
             return None
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
@@ -241,7 +241,7 @@ class Reactor:
     def _scheduled_exchange(self) -> None:
         self._scheduled = False
         if collected := self._session.collected:
-            self._alone = collected == 1 and self._session.short.way is None
+            self.is_alone = collected == 1 and self._session.short.way is None
         self._exchange()
 
     def _take_in(self, descriptor: int) -> None:
