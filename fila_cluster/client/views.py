@@ -60,7 +60,10 @@ class ThrottleStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats(QueueInfo):
-    """A queue in detail. ``oldest_pending_age`` is in seconds; the counters run since the queue's shard started."""
+    """A queue in detail. ``oldest_pending_age`` is in seconds; the counters run since the queue's shard started.
+
+    ``max_in_flight``: the most messages that may be leased; None: no limit.
+    """
 
     oldest_pending_age: float
     quantum: int
@@ -72,6 +75,7 @@ class QueueStats(QueueInfo):
     dead_lettered: int
     keys: list[KeyStats]
     throttles: list[ThrottleStats]
+    max_in_flight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +258,7 @@ def queue_stats(reply: commands.QueueStats) -> QueueStats:
         dead_lettered=reply.dead_lettered,
         keys=[KeyStats(**_fields(key)) for key in reply.keys],
         throttles=throttles(reply.throttles),
+        max_in_flight=reply.max_in_flight,
     )
 
 

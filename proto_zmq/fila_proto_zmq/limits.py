@@ -91,8 +91,8 @@ DEDUP_ID_BYTES_MAX: Final = 256
 MAX_ATTEMPTS_MAX: Final = 2**31 - 1
 """Deliveries of a message, at least 1: a record counts its failed attempts in 32 bits."""
 
-IN_FLIGHT_PER_KEY_MAX: Final = 2**31 - 1
-"""Messages of a fairness key that are out at a time, at least 1."""
+IN_FLIGHT_MAX: Final = 2**31 - 1
+"""Messages of a fairness key, or of a queue, that are out at a time, at least 1."""
 
 DEDUP_WINDOW_MS_MAX: Final = 7 * 24 * 3600 * 1000
 """A week: a job that failed on a Friday may run again on Monday. At least 1, 0: the broker's. Its ids are on disk."""

@@ -17,6 +17,7 @@ class ReasonCode(StrEnum):
     KEY_PAUSED = "key_paused"
     ORDERED_BEHIND = "ordered_behind"
     IN_FLIGHT_CAP = "in_flight_cap"
+    CONCURRENCY = "concurrency"
     PARKED = "parked"
     THROTTLED = "throttled"
     NO_CONSUMERS = "no_consumers"
@@ -89,6 +90,12 @@ MEANINGS: Final = {
         "As many messages of its key as `max_in_flight_per_key` allows are leased or wait for a retry. The consumers take "
         "long, or the cap is too low.",
         details="`fairness_key` `in_flight` `max_in_flight` `retrying`",
+        until="the first of those leases ends",
+    ),
+    ReasonCode.CONCURRENCY: Meaning(
+        "As many messages of the queue as `max_in_flight` allows are leased. `holders` are those that are leased for longest. "
+        "The consumers take long, or the limit is too low.",
+        details="`queue` `limit` `in_use` `holders` (each with `message_id` `consumer` `since_ms`)",
         until="the first of those leases ends",
     ),
     ReasonCode.PARKED: Meaning(

@@ -90,6 +90,8 @@ class Run:
         self.network.direct_arrivals.append(self.history.direct_arrived)
         self.places = checkers.Places(self.history)
         self.cluster.watch(self.places.committed)
+        if "in_flight" in options.features:
+            self.cluster.watch(checkers.Leased(self.history).committed)
 
     # --- clients --------------------------------------------------------------------------------------------------------
 

@@ -136,9 +136,10 @@ def inspect(invocation: Invocation, name: str) -> None:
 
 def _summary(stats: "QueueStats") -> "Table":
     rows = table("", "#now", "", "#since its shard started")
+    of = f" of {counted(stats.max_in_flight)}" if stats.max_in_flight else ""
     now = {
         "pending": counted(stats.pending),
-        "in flight": counted(stats.in_flight),
+        "in flight": counted(stats.in_flight) + of,
         "delayed": counted(stats.delayed),
         "consumers": counted(stats.consumers),
         "oldest pending": aged(stats.oldest_pending_age) if stats.pending else "–",

@@ -37,6 +37,7 @@ class Administration:
         idle_expiry: float | None = None,
         lua_timeout: float | None = None,
         lua_memory_limit: int | None = None,
+        max_in_flight: int | None = None,
     ) -> None:
         """Create a queue, and its dead letter queue ``<name>.dlq``. An option that is None has the broker's default.
 
@@ -64,6 +65,7 @@ class Administration:
             idle_expiry=idle_expiry,
             lua_timeout=lua_timeout,
             lua_memory_limit=lua_memory_limit,
+            max_in_flight=max_in_flight,
         )
         self.request(Request(check_new_queue_name(name), commands.CreateQueue(queues.encode(options)[0])))
 

@@ -36,6 +36,8 @@ class QueueOptions(TypedDict, total=False):
     """How long one run of a script may take. Default: the broker's."""
     lua_memory_limit: int | None
     """Bytes that one run of a script may use. Default: the broker's."""
+    max_in_flight: int | None
+    """Messages of the queue that may be leased at a time. Default: no limit."""
 
 
 def _script(option: commands.Option, value: Any) -> str:

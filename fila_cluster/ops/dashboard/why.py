@@ -84,6 +84,7 @@ _OF_CODES: Final[dict[str, Callable[[str, Details], list[Action]]]] = {
     "throttled": lambda queue, details: [Action("Change the throttle", link("/config", throttle=details["throttle_key"]))],
     "ordered_behind": _ordered_behind,
     "in_flight_cap": _leased,
+    "concurrency": _leased,
     "leased": _leased,
     "delayed": _messages("Delayed messages", "delayed"),
     "retry_wait": _messages("Delayed messages", "delayed"),
@@ -129,10 +130,14 @@ def _name(name: str) -> str:
 
 def _text(name: str, value: Any, now: datetime) -> str:
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return ", ".join(_holder(each, now) if isinstance(each, dict) else str(each) for each in value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return _quantity(name, value, now) if isinstance(value, int | float) else str(value)
+
+
+def _holder(held: dict[str, Any], now: datetime) -> str:
+    return f"{held['message_id']} by {held['consumer']} since {_moment(utc(held['since_ms']), now)}"
 
 
 def _quantity(name: str, value: float, now: datetime) -> str:

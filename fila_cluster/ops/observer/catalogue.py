@@ -234,6 +234,12 @@ SCOPES: Final = (
             Metric("fila.messages.redriven", COUNTER, "Dead letters sent back from this queue.", "redriven"),
             Metric("fila.queue.pending", GAUGE, "Messages that could be delivered.", "info.pending"),
             Metric("fila.queue.in_flight", GAUGE, "Messages that are leased.", "info.in_flight"),
+            Metric(
+                "fila.queue.max_in_flight",
+                GAUGE,
+                "The most messages that may be leased; none without a limit.",
+                "max_in_flight",
+            ),
             Metric("fila.queue.delayed", GAUGE, "Messages that are not due yet.", "info.delayed"),
             Metric("fila.queue.depth", GAUGE, "The sum of these three.", "info.depth"),
             Metric(

@@ -63,6 +63,8 @@ class QueueMetrics(Struct):
     hooks: HookMetrics | None = None
     settle_ms: Histogram | None = None
     """From the lease to the ack; None: no acks."""
+    max_in_flight: int | None = None
+    """The most messages that may be leased; None: no limit."""
 
 
 class ThrottleMetrics(Struct):

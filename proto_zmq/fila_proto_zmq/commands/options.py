@@ -16,7 +16,7 @@ import msgspec
 
 from fila_proto_zmq.commands.structs import Struct, names_queue
 from fila_proto_zmq.limits import (
-    IN_FLIGHT_PER_KEY_MAX,
+    IN_FLIGHT_MAX,
     LEASE_MS_MAX,
     LUA_MEMORY_LIMIT_BYTES_MAX,
     LUA_MEMORY_LIMIT_BYTES_MIN,
@@ -106,7 +106,7 @@ class QueueOptions(Struct):
             "count",
             "Messages of a fairness key that may be leased or wait for a retry at a time; 1: strict order.",
             "no limit",
-            (1, IN_FLIGHT_PER_KEY_MAX),
+            (1, IN_FLIGHT_MAX),
             "messages",
         ),
     ] = None
@@ -152,6 +152,10 @@ class QueueOptions(Struct):
             "bytes",
             label="memory limit of hooks",
         ),
+    ] = None
+    max_in_flight: Annotated[
+        int | None,
+        Option("count", "Messages of the queue that may be leased at a time.", "no limit", (1, IN_FLIGHT_MAX), "messages"),
     ] = None
 
 

@@ -89,6 +89,8 @@ class QueueStats(Reply):
     """The buckets that messages of these keys draw on."""
     next: int = 0
     """Where the next page begins; 0: this is the last page."""
+    max_in_flight: int | None = None
+    """The most messages that may be leased; None: no limit."""
 
 
 class GetQueueStats(Command):

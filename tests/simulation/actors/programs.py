@@ -43,6 +43,13 @@ class Programs(ReceivingPrograms):
         change: dict[str, Any] = random.choice([{"max_attempts": 3}, {"max_attempts": None}, {"visibility_timeout": 2.0}])
         await self.call("update_queue", queue, lambda: self.client.update_queue(queue, **change), **change)
 
+    async def in_flight(self, random: Random, queue: str) -> None:
+        """Raise, lower or lift the limit on the leased messages of a queue."""
+        most = random.choice([None, 1, 2, 5])
+        await self.call(
+            "update_queue", queue, lambda: self.client.update_queue(queue, max_in_flight=most), max_in_flight=most
+        )
+
     async def purge(self, random: Random, queue: str) -> None:
         key = random.choice([None, *KEYS])
         await self.call("purge_queue", queue, lambda: self.client.purge_queue(queue, fairness_key=key), asks=20, key=key)

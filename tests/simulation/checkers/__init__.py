@@ -12,6 +12,7 @@ from tests.simulation.checkers.audit import audit, audit_again
 from tests.simulation.checkers.delivery import batches, dead_letters, dedup, fairness, moves, order, schedules, throttles
 from tests.simulation.checkers.delivery.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.leaders import check_proofs, serves
+from tests.simulation.checkers.leased import Leased
 from tests.simulation.checkers.places import Places
 from tests.simulation.checkers.rest import busy
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.run import Run
 
 __all__ = [
+    "Leased",
     "Places",
     "audit",
     "audit_again",

@@ -36,6 +36,7 @@ from fila_worker.core.model.state import State
 from fila_worker.core.schedules.table import KeptSchedule
 from fila_worker.core.settle import dead_letters, failed_attempts, settle
 from fila_worker.core.shard import Shard
+from fila_worker.core.stored import messages as stored_messages
 from fila_worker.process.departures import Departures
 from fila_worker.process.held import HeldEffects
 from tests.simulation.faults.host_bugs import HOST_BUGS
@@ -482,13 +483,26 @@ def forgotten_call(stack: ExitStack) -> None:
     replace(stack, ShortCalls, "widen", make)
 
 
+def uncounted_lease(stack: ExitStack) -> None:
+    """Leases that a restart finds do not count as in flight of their queues."""
+
+    def make(real: Any) -> Any:
+        def restore(state: Any, lease: Any, key: bytes) -> None:
+            real(state, lease, key)
+            lease.queue.max_in_flight += lease.open
+
+        return restore
+
+    replace(stack, stored_messages, "_restore", make)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, pattern_over_own, forgotten_debt, unpaid_work, refund_of_all, deaf_to_deferrals, last_page, whole_queue_moves, kept_original, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
-        hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept, forgotten_call,
+        hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept, forgotten_call, uncounted_lease,
         *HOST_BUGS,
     )
 }  # fmt: skip

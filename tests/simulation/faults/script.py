@@ -47,6 +47,7 @@ EXTRAS = {
     "together": 5,
     "limits": 8,
     "aside": 5,
+    "in_flight": 3,
 }
 """What the features of that name do, and how often at most (see :data:`options.EXTRAS`)."""
 

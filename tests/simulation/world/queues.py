@@ -40,6 +40,9 @@ def draw_queues(options: Options, shard_of: Callable[[str], int]) -> dict[str, d
             chosen["idle_expiry"] = random.choice([1.0, 3.0])
         if has("discard") and random.random() < 0.3:
             chosen["dead_letter"] = "discard"
+        own = Random(f"{options.seed} in flight of q{number}")  # other seeds do not shift
+        if has("in_flight") and own.random() < 0.7:
+            chosen["max_in_flight"] = own.choice([1, 2, 3, 8])
         queues[f"q{number}"] = {name: value for name, value in chosen.items() if value is not None}
     if has("elsewhere"):
         _bury_elsewhere(random, queues, shard_of)

@@ -1,9 +1,11 @@
 """What commands ask a broker for, and how they show what it says."""
 
 import json
+import re
 from functools import partialmethod
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -191,6 +193,14 @@ def test_inspecting_shows_throttles_and_pauses(shown):
     none = {"concurrency": None, "waiting": 0, "rate_min": None, "rate_in_force": None}
     assert told["throttles"] == [{"key": "provider", "rate": 5.0, "burst": 10.0, "tokens": 2.25, **none}]
     assert (told["paused"], told["keys"][0]["paused"]) == (True, True)
+
+
+@pytest.mark.parametrize(("most", "shown_as"), [(5, "2 of 5"), (None, "2")])
+def test_inspecting_shows_the_limit_of_leased_messages(shown, most, shown_as):
+    stats = commands.QueueStats(msgspec.structs.replace(INFO, in_flight=2), 0, 1000, *[0] * 6, [], max_in_flight=most)
+    text = shown("queue", "inspect", "orders", GetQueueStats=stats)
+    assert re.search(rf"in flight +{shown_as}  ", text)
+    assert shown("--json", "queue", "inspect", "orders", GetQueueStats=stats)["max_in_flight"] == most
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,12 @@ def test_numbers_have_their_units_and_moments_their_distance() -> None:
     ]
 
 
+def test_messages_that_hold_places_are_named_with_their_consumers() -> None:
+    holders = [{"message_id": "m1", "consumer": "c1", "since_ms": NOW_MS - 3000}]
+    told = numbers(reason("concurrency", limit=2, in_use=2, holders=holders), NOW)
+    assert told == [("limit", "2"), ("in use", "2"), ("holders", "m1 by c1 since 11:59:57 UTC, 3.0 s ago")]
+
+
 @pytest.mark.parametrize(
     ("left_s", "text"),
     [(-1, "any moment"), (0.5, "in 0.5 s"), (59.94, "in 59.9 s"), (532, "in 8 min 52 s"), (3 * 3600 + 125, "in 3 h 02 min")],

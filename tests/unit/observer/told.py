@@ -28,6 +28,7 @@ def queue(name: str = "orders", **changes: object) -> QueueMetrics:
         QueueInfo(name, 3, 2, 1, 4, True, False, 0), 1500, 10, 7, 4, 1, 2, 3, 5, {"OVERLOADED": 6}, 20, 4, 90, 80,
         [KeyMetrics("acme", 2, 3, 6, 0.5)], 1, Histogram([10, 1000], [1, 2, 4], 9000),
         HookMetrics(8, 1, 2, True, Histogram([1000, 5000], [8, 0, 0], 4000)), Histogram([10, 1000], [3, 1, 0], 500),
+        50,
     )  # fmt: skip
     for field, value in changes.items():
         setattr(told, field, value)

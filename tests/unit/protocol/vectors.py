@@ -204,7 +204,7 @@ VIEW = MessageView("leased", "acme", 2, ["api"], 0, 5, 9, "0102", b"\1")
 TIMES = Histogram([10, 100], [1, 0, 2], 1234)
 QUEUE_METRICS = QueueMetrics(
     ORDERS, 1500, 10, 7, 4, 1, 1, 1, 2, {"OVERLOADED": 2}, 5, 4, 9, 8, [KeyMetrics("acme", 2, 3, 7, 0.5)], 1, TIMES,
-    HookMetrics(4, 1, 2, True, TIMES), TIMES,
+    HookMetrics(4, 1, 2, True, TIMES), TIMES, 50,
 )  # fmt: skip
 SCHEDULED = Enqueue([b"\0\0\0\0x"], "acme")
 SCHEDULE = ScheduleView(
@@ -250,7 +250,7 @@ HOST_WORKER = HostWorker(
 PLAIN_TIMES = [[10, 100], [1, 0, 2], 1234]
 PLAIN_QUEUE_METRICS = [
     ["orders", 3, 2, 1, 1, False, False, 3], 1500, 10, 7, 4, 1, 1, 1, 2, {"OVERLOADED": 2}, 5, 4, 9, 8,
-    [["acme", 2, 3, 7, 0.5]], 1, PLAIN_TIMES, [4, 1, 2, True, PLAIN_TIMES], PLAIN_TIMES,
+    [["acme", 2, 3, 7, 0.5]], 1, PLAIN_TIMES, [4, 1, 2, True, PLAIN_TIMES], PLAIN_TIMES, 50,
 ]  # fmt: skip
 PLAIN_SHARD_METRICS = [
     3, [PLAIN_QUEUE_METRICS], 0, [["api", 10.5, 20.0, -1.0, 6, 7]], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
@@ -293,15 +293,15 @@ BODIES = [
         "9701a5302e312e3004cd3a98ce01000000c420" + SESSION.hex() + "91" + DOOR_HEX,
     ),
     Body(
-        CreateQueue(QueueOptions(30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536)),
-        [[30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536]],
-        "919bcd753005a3783d31a3793d32a764697363617264ac61745f6d6f73745f6f6e636501cdea60ce0036ee8014ce00010000",
+        CreateQueue(QueueOptions(30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536, 100)),
+        [[30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536, 100]],
+        "919ccd753005a3783d31a3793d32a764697363617264ac61745f6d6f73745f6f6e636501cdea60ce0036ee8014ce0001000064",
     ),
-    Body(CreateQueue(QueueOptions()), [[None] * 11], "919bc0c0c0c0c0c0c0c0c0c0c0"),
+    Body(CreateQueue(QueueOptions()), [[None] * 12], "919cc0c0c0c0c0c0c0c0c0c0c0c0"),
     Body(
         UpdateQueue(QueueOptions(max_attempts=3), ["max_attempts", "on_failure"]),
-        [[None, 3, *[None] * 9], ["max_attempts", "on_failure"]],
-        "929bc003c0c0c0c0c0c0c0c0c092ac6d61785f617474656d707473aa6f6e5f6661696c757265",
+        [[None, 3, *[None] * 10], ["max_attempts", "on_failure"]],
+        "929cc003c0c0c0c0c0c0c0c0c0c092ac6d61785f617474656d707473aa6f6e5f6661696c757265",
     ),
     Body(DeleteQueue(True), [True], "91c3"),
     Body(PurgeQueue("acme"), ["acme"], "91a461636d65"),
@@ -334,7 +334,7 @@ BODIES = [
     ),
     Body(GetQueueStats(17), [17], "9111"),
     Body(
-        QueueStats(ORDERS, 1500, 1000, 10, 7, 4, 1, 1, 1, [ACME], [ThrottleStats("api", 10.5, 20.0, -1.0)], 41),
+        QueueStats(ORDERS, 1500, 1000, 10, 7, 4, 1, 1, 1, [ACME], [ThrottleStats("api", 10.5, 20.0, -1.0)], 41, 50),
         [
             ["orders", 3, 2, 1, 1, False, False, 3],
             1500,
@@ -348,10 +348,11 @@ BODIES = [
             [["acme", 2, 3, 2, 1, 1999.0, 7, False]],
             [["api", 10.5, 20.0, -1.0, None, 0, None, None]],
             41,
+            50,
         ],
         (
-            "9c98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c2"
-            "9198a3617069cb4025000000000000cb4034000000000000cbbff0000000000000c000c0c029"
+            "9d98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c2"
+            "9198a3617069cb4025000000000000cb4034000000000000cbbff0000000000000c000c0c02932"
         ),
     ),
     Body(DescribeQueue(), [], "90"),
@@ -368,7 +369,7 @@ BODIES = [
         ),
         [
             ["orders", 3, 2, 1, 1, False, False, 3],
-            [None, 3, *[None] * 9],
+            [None, 3, *[None] * 10],
             1_730_000_000_000,
             4096,
             False,
@@ -377,8 +378,8 @@ BODIES = [
             [4, 2, 1, 2, 3, 1_730_000_010_000, "boom"],
         ],
         (
-            "9898a66f726465727303020101c2c2039bc003c0c0c0c0c0c0c0c0c0cf00000192cc091400cd1000c29197a430313032a47075736864"
-            "6202cf00000192cc0915f4cf00000192cc09893007970402010203cf00000192cc093b10a4626f6f6d"
+            "9898a66f726465727303020101c2c2039cc003c0c0c0c0c0c0c0c0c0c0cf00000192cc091400cd1000c29197a430313032a470757368"
+            "646202cf00000192cc0915f4cf00000192cc09893007970402010203cf00000192cc093b10a4626f6f6d"
         ),
     ),
     Body(
@@ -612,15 +613,15 @@ BODIES = [
             [1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8, {"worker-0": 9}, {"worker-0": 10}],
         ],
         (
-            "939196a8776f726b65722d30050693920a6493010002cd04d2919a0391dc001398a66f726465727303020101c2c203cd05dc"
+            "939196a8776f726b65722d30050693920a6493010002cd04d2919a0391dc001498a66f726465727303020101c2c203cd05dc"
             "0a07040101010281aa4f5645524c4f4144454402050409089195a461636d65020307cb3fe00000000000000193920a649301"
-            "0002cd04d295040102c393920a6493010002cd04d293920a6493010002cd04d2009196a3617069cb4025000000000000cb40"
-            "34000000000000cbbff00000000000000607060781ad4c454153455f4558504952454401cd10009693920a6493010002cd04"
-            "d293920a6493010002cd04d2010203c29604030201050698a161aa612f776f726b65722d30a9612e6578616d706c65929c03"
-            "a56c65616473075aff00cd1000ccfa05a093920a6493010002cd04d2930203029c04a7666f6c6c6f7773083c5b1e00ff00a0"
-            "c0c0c302b0697473206469736b2069732066756c6cb1726574656e74696f6e2e6d73206973203193a5302e312e30019198a8"
-            "776f726b65722d302aa275709103070190c39c010203040581aa4f5645524c4f414445440181a8776f726b65722d300281a8"
-            "776f726b65722d30cd0384070881a8776f726b65722d300981a8776f726b65722d300a"
+            "0002cd04d295040102c393920a6493010002cd04d293920a6493010002cd04d232009196a3617069cb4025000000000000cb"
+            "4034000000000000cbbff00000000000000607060781ad4c454153455f4558504952454401cd10009693920a6493010002cd"
+            "04d293920a6493010002cd04d2010203c29604030201050698a161aa612f776f726b65722d30a9612e6578616d706c65929c"
+            "03a56c65616473075aff00cd1000ccfa05a093920a6493010002cd04d2930203029c04a7666f6c6c6f7773083c5b1e00ff00"
+            "a0c0c0c302b0697473206469736b2069732066756c6cb1726574656e74696f6e2e6d73206973203193a5302e312e30019198"
+            "a8776f726b65722d302aa275709103070190c39c010203040581aa4f5645524c4f414445440181a8776f726b65722d300281"
+            "a8776f726b65722d30cd0384070881a8776f726b65722d300981a8776f726b65722d300a"
         ),
     ),
     Body(SetConfig("throttle.api", "10,20"), ["throttle.api", "10,20", ""], "93ac7468726f74746c652e617069a531302c3230a0"),
@@ -639,16 +640,16 @@ BODIES = [
     Body(UndoConfig(8, True, "shop"), [8, True, "shop"], "9308c3a473686f70"),
     Body(
         PutTemplate("tenant-*", QueueOptions(max_attempts=3), "shop"),
-        ["tenant-*", [None, 3, *[None] * 9], "shop"],
-        "93a874656e616e742d2a9bc003c0c0c0c0c0c0c0c0c0a473686f70",
+        ["tenant-*", [None, 3, *[None] * 10], "shop"],
+        "93a874656e616e742d2a9cc003c0c0c0c0c0c0c0c0c0c0a473686f70",
     ),
     Body(GetTemplate("tenant-*"), ["tenant-*"], "91a874656e616e742d2a"),
     Body(ListTemplates("ten", "tenant-*"), ["ten", "tenant-*"], "92a374656ea874656e616e742d2a"),
     Body(DeleteTemplate("tenant-*", "shop"), ["tenant-*", "shop"], "92a874656e616e742d2aa473686f70"),
     Body(
         TemplateList([Template("tenant-*", QueueOptions(max_attempts=3))], True),
-        [[["tenant-*", [None, 3, *[None] * 9]]], True],
-        "929192a874656e616e742d2a9bc003c0c0c0c0c0c0c0c0c0c3",
+        [[["tenant-*", [None, 3, *[None] * 10]]], True],
+        "929192a874656e616e742d2a9cc003c0c0c0c0c0c0c0c0c0c0c3",
     ),
     Body(MoveMessages("aside", 100, "acme"), ["aside", 100, "acme"], "93a5617369646564a461636d65"),
     Body(Moved(3, 40), [3, 40], "920328"),

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from fila_proto_zmq.commands import Cancel, DeleteQueue, Pause, PurgeQueue, Unsubscribe
+from fila_proto_zmq.commands import Cancel, DeleteQueue, Pause, PurgeQueue, QueueOptions, Unsubscribe, UpdateQueue
 from fila_proto_zmq.ids import parse_id
 from tests.support.shard.cluster_of_shards import ClusterOfShards, worst_excess
-from tests.support.shard.shard import ADMIN
+from tests.support.shard.shard import ADMIN, SHARDS
 from tests.unit.worker.tokens.throttled import BURST, RATE, busy_cluster, cluster_of
 
 # --- tokens that nobody can use ---------------------------------------------------------------------------------------
@@ -65,6 +65,19 @@ def test_many_waiting_keys_of_a_queue_without_consumers_hold_up_no_other_queue()
     cluster.consume(0, "p")
     cluster.run(10_000)  # for so long somebody may come back
     assert len(cluster.run(1000)) >= 0.9 * RATE
+
+
+def test_a_full_queue_leaves_all_tokens_to_others() -> None:
+    cluster = cluster_of(1)
+    cluster.create(0, "p")
+    cluster.shards[0].ask(UpdateQueue(QueueOptions(max_in_flight=1), ["max_in_flight"]), "q", ADMIN)
+    cluster.limit("t", 0, SHARDS)
+    cluster.enqueue(0, 100, "t")
+    cluster.consume(0, hold_ms=60_000)
+    cluster.run(500)
+    cluster.enqueue(0, 100, "t", queue="p")
+    cluster.consume(0, "p")
+    assert [each.queue for each in cluster.run(500)] == ["p"] * (SHARDS - 1)
 
 
 def test_a_paused_queue_goes_on_with_its_tokens_when_it_is_resumed() -> None:

@@ -106,6 +106,8 @@ def _serve(state: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
         left_of_round -= 1
         demand = queue.next_demand()
         count = min(demand.credit, share, DELIVERY_MESSAGES_MAX, count_max - served)
+        if count > (free := queue.max_in_flight - queue.in_flight):
+            count = int(free)
         if count > 0:
             parcel = pick(state, queue, count, now_ms)
             if parcel.members:

@@ -1,8 +1,9 @@
 """The answer to "why does this wait?" for a message, a fairness key or a queue.
 
-The first reason has to change first for a delivery at once. Several reasons may hold. Their order is: a pause; then the cap
-or the tokens of this message or key alone; then missing consumers; then the messages before it. One exception: if no consumer
-has received from the queue for a while, and none holds a message of it, that reason comes before caps and tokens.
+The first reason has to change first for a delivery at once. Several reasons may hold. Their order is: a pause; a queue that is
+full; then the cap or the tokens of this message or key alone; then missing consumers; then the messages before it. One
+exception: if no consumer has received from the queue for a while, and none holds a message of it, that reason comes before
+caps and tokens.
 
 The answer reads and changes nothing. Its cost is bounded, and only the request for it pays that cost.
 """

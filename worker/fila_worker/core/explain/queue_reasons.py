@@ -1,4 +1,4 @@
-"""Reasons that stop messages: pauses, missing consumers, the turns of other keys, and missing tokens of a lane.
+"""Reasons that stop messages: pauses, full queues, missing consumers, the turns of other keys, and missing tokens of a lane.
 
 The scheduler checks a message or key in its turn (:mod:`core.deliver.delivery`) and ends at the first obstacle. This module
 checks all obstacles, one after the other, so that an answer names them all.
@@ -15,6 +15,7 @@ from fila_proto_zmq.errors import OverloadedError
 from fila_proto_zmq.reasons import ReasonCode
 from fila_proto_zmq.record import FIXED_BYTES
 from fila_worker.core.enqueue import quotas
+from fila_worker.core.explain.concurrency import full_queue
 from fila_worker.core.explain.estimates import Rivals, is_read
 from fila_worker.core.explain.text import counted, reason, span
 from fila_worker.core.model.lane_tokens import TOKEN
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 
 def queue_reasons(state: "State", queue: "Queue", key_name: str | None, own: "list[Reason]", now_ms: int) -> "list[Reason]":
     """Return all reasons in their order. ``own``: what stops this message or key alone."""
-    nobody = attendance(state, queue, now_ms)
+    nobody, full = attendance(state, queue, now_ms), full_queue(state, queue, now_ms)
     who = [nobody] if nobody else []
     forsaken = not queue.in_flight and not is_read(queue, now_ms)
-    return [*pauses(queue, key_name), *(who + own if forsaken else own + who)]
+    return [*pauses(queue, key_name), *([full] if full else []), *(who + own if forsaken else own + who)]
 
 
 # --- pauses, hooks, limits ---------------------------------------------------------------------------------------------

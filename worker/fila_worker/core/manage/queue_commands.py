@@ -136,12 +136,14 @@ def update_queue(state: "State", call: "ClientCall", command: UpdateQueue) -> "D
     hooks = compiled(state, queue.name, options) if given.keys() & _OF_HOOKS else queue.hooks
     if queue.hooks is not None and hooks is not queue.hooks:
         queue.hooks.hooks.close()
-    queue.options, queue.hooks = options, hooks
+    queue.set_options(options)
+    queue.hooks = hooks
     queue.judge()
     settle_dead_letters(state, queue)
     state.define_queue(queue)
     if "idle_expiry_ms" in given:
         _start_idling(state, queue, call.now_ms)
+    state.mark_runnable(queue)
     state.notes.append(QueueUpdated(queue.name, state.index, sorted(given)))
     return reshape(state, queue) if "max_in_flight_per_key" in given else Done()
 
@@ -258,7 +260,7 @@ def queue_stats(state: "State", call: "ClientCall", command: GetQueueStats) -> Q
         queue.info(state.index), _oldest_pending_ms(state, keys, call.now_ms), state.settings.quantum, queue.enqueued,
         queue.delivered, queue.acked, queue.nacked, queue.expired, queue.dead_lettered,
         [_key_stats(key, state.settings.quantum) for key in keys], throttle_stats(state, used, call.now_ms),
-        end if len(keys) == state.settings.limits.stats_keys_max else 0,
+        end if len(keys) == state.settings.limits.stats_keys_max else 0, queue.options.max_in_flight,
     )  # fmt: skip
 
 

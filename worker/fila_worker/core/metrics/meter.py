@@ -122,6 +122,7 @@ def _of_queue(state: "State", queue: "Queue", now_ms: int) -> QueueMetrics:
         queue.info(state.index), 0 if oldest_ms is None else max(0, now_ms - oldest_ms), queue.enqueued, queue.delivered,
         queue.acked, queue.nacked, queue.expired, queue.dead_lettered, meter.redriven, dict(meter.rejected), len(queue.keys),
         len(ring), ring.turns, ring.rounds, top_keys.keys, top_keys.others, dwell_ms, _hooks(queue, now_ms), settle_ms,
+        queue.options.max_in_flight,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -107,6 +108,7 @@ class Queue:
         "keys",
         "lanes",
         "look_ms",
+        "max_in_flight",
         "meter",
         "nacked",
         "name",
@@ -136,7 +138,8 @@ class Queue:
     def __init__(
         self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS, warm: WarmLanes | None = None
     ) -> None:
-        self.id, self.name, self.options = queue_id, name, options
+        self.id, self.name = queue_id, name
+        self.set_options(options)
         self.dead_letters: Queue | None = None
         self.source: Queue | None = None
         self.hooks: GuardedHooks | None = None
@@ -202,7 +205,12 @@ class Queue:
     @property
     def open(self) -> bool:
         """Whether it may deliver: nothing blocks the whole queue."""
-        return not (self.paused or self.gone or self.reshaping)
+        return not (self.paused or self.gone or self.reshaping) and self.in_flight < self.max_in_flight
+
+    @property
+    def full(self) -> bool:
+        """Whether as many of its messages are leased as may be."""
+        return self.in_flight >= self.max_in_flight
 
     @property
     def at_most_once(self) -> bool:
@@ -213,6 +221,12 @@ class Queue:
     def depth(self) -> int:
         """The number of all its messages."""
         return self.pending + self.in_flight + self.delayed
+
+    def set_options(self, options: QueueOptions) -> None:
+        """Treat messages by these options from now on. What is delivered at most once does not count as in flight."""
+        self.options = options
+        self.max_in_flight: float = inf if self.at_most_once or options.max_in_flight is None else options.max_in_flight
+        """The most messages that may be leased."""
 
     def visibility_timeout_ms(self, settings: "ShardSettings") -> int:
         """Return how long a delivery is leased."""

@@ -232,7 +232,8 @@ class TokenClient:
             if idle_ms < HOLD_MS:
                 self._look_again(lane, lane.tokens_ms + HOLD_MS)
                 continue
-            stays = idle_ms < HOLD_LONG_MS and throttle.has_room and _is_live(lane, now_ms)
+            usable = _is_live(lane, now_ms) and not lane.key.queue.full
+            stays = usable and idle_ms < HOLD_LONG_MS and throttle.has_room
             throttle.trim(lane, throttle.burst // self._shards if stays else 0)
             self._unsettled(throttle)
             if lane.tokens:
