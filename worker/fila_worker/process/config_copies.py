@@ -202,6 +202,8 @@ class ConfigCopies(ProcessFeature):
             for slot in self.process.slots.values():
                 self._put(slot, put, now_ms)
         self._park(reply.parks, now_ms)
+        if len({shard.config_version for shard in self._open}) > 1:
+            self.level(now_ms)  # a change was lost on its way back from the owner, which is here
 
     def _park(self, parks: dict[str, int], now_ms: int) -> None:
         for slot in self.process.slots.values():

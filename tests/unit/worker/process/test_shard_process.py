@@ -309,6 +309,15 @@ def test_shards_that_were_apart_are_brought_to_one_config_and_one_set_of_parks()
     assert ahead.parks() == behind.parks() == host.config.parks() == {"api": 9_000, "sms": 7_000}
 
 
+def test_a_change_that_was_lost_between_the_owner_and_its_neighbours_reaches_them_with_the_next_registration(
+    host: HostHarness,
+) -> None:
+    host.ask(SetConfig("a", "1"), "")  # the router, which passes it on to all workers, is killed
+    assert versions(host) == {0, 1}
+    host.host.registered(Registered(), host.now_ms)  # a new router has no other config than this process
+    assert versions(host) == {1}
+
+
 def test_a_whole_config_in_pages_is_put_on_every_shard_a_page_a_turn_and_confirmed_at_the_end(host: HostHarness) -> None:
     pages: list[dict[str, str | None]] = [{"a": "1"}, {"b": "2"}, {"c": "3"}]
     for number, page in enumerate(pages[:2]):
