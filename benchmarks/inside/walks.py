@@ -116,12 +116,18 @@ class _AfterEachPass:
         return self._step()
 
 
+NO_DESCRIPTOR = -1
+
+
 class _SleeplessLoop(WorkerLoop):
     """A loop that looks for frames where it would sleep until some come."""
 
     def _sleep_ms(self, now_ms: int) -> int:
         super()._sleep_ms(now_ms)
         return 0
+
+    def _wait(self, now_ms: int, timeout_ms: int) -> list[int]:
+        return super()._wait(now_ms, timeout_ms) or [NO_DESCRIPTOR]  # so that each pass asks whether to stop
 
 
 class Worker:
@@ -166,7 +172,7 @@ class Worker:
         links._next_pulse_ms = 0
         for _ in range(PASSES_MAX):
             self._pass(self._answer_router)
-            links._next_pulse_ms = self._loop._look_again_ms = self._clock.now_ms() + LATER_MS
+            links._next_pulse_ms = self._loop._attend_again_ms = self._clock.now_ms() + LATER_MS
             if self._process.shards and not link._pulses and not link._offers:
                 return
             time.sleep(0.001)
@@ -197,7 +203,7 @@ class Worker:
     def serve(self, step: Callable[[], bool]) -> None:
         """Run the loop without walks, pulses and measurements, until ``step``, which is called after each pass, is true."""
         self._settle()
-        self._loop._links._next_pulse_ms = self._loop._look_again_ms = NEVER_MS
+        self._loop._links._next_pulse_ms = self._loop._attend_again_ms = NEVER_MS
         self._loop._stop = _AfterEachPass(step)  # type: ignore[assignment]
         self._loop._serve()
         self._loop._stop = self._stop  # type: ignore[assignment]
