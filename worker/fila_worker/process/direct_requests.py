@@ -14,7 +14,6 @@ from fila_proto_zmq.frames import REQUEST_AT, epoch_tag, unpack_header
 from fila_worker.core.effects import ANY_LINK, USUAL, Answer, ClientCall, DirectReply
 
 if TYPE_CHECKING:
-    from fila_worker.core.shard import Shard
     from fila_worker.process.shard_process import ShardProcess
     from fila_worker.process.slots import Frame, Slot
 
@@ -45,14 +44,15 @@ class DirectRequests:
             return False
         return epoch == epoch_tag(slot.shard.epoch)
 
-    def accept_usual(self, slot: "Slot", shard: "Shard", way: Any, queue: str, frame: "Frame", now_ms: int) -> bool:
+    def accept_usual(self, slot: "Slot", epoch: int, way: Any, queue: str, frame: "Frame", now_ms: int) -> bool:
         """Carry out a usual request that came on a client's connection, ``way``, and that :meth:`accept` would accept for this
         opening of the shard. Return False, and do nothing, unless it is one.
 
         Its reply is a :class:`DirectReply`: nothing else has to know that the request is open. So it must leave with this
         turn, and while the log has something to confirm, requests take the general way, which counts the open ones.
         """
-        if slot.shard is not shard or slot.leaving or slot.watches_log or self._process.failures.suspects.files:
+        shard = slot.shard
+        if shard is None or shard.epoch != epoch or slot.leaving or slot.watches_log or self._process.failures.suspects.files:
             return False
         client, header, key, body = frame
         try:

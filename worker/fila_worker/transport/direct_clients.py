@@ -31,7 +31,6 @@ from fila_worker.core.effects import USUAL, Answer, DirectReply, Push
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Effect
-    from fila_worker.core.shard import Shard
     from fila_worker.process.shard_process import ShardProcess
     from fila_worker.process.slots import Frame, Slot
 
@@ -92,11 +91,14 @@ ROUTES_MAX: Final = 64
 
 
 class Route(NamedTuple):
-    """Where usual requests for a queue go: found once, with a general request, for an opening of the queue's shard."""
+    """Where usual requests for a queue go: found once, with a general request, for an opening of the queue's shard.
+
+    It names the opening by its epoch: a reference would keep the memory of a failed shard, and its lock on the store.
+    """
 
     queue: str
     slot: "Slot"
-    shard: "Shard"
+    epoch: int
 
 
 @dataclass(slots=True, eq=False)
@@ -287,8 +289,8 @@ class DirectClients:
         client = connection.client
         route = connection.routes.get(header[:REQUEST_AT] + key)
         if route is not None and (connection.key is None or not connection.key.end_in_time(now_ms)):
-            queue, slot, shard = route
-            if self._requests.accept_usual(slot, shard, connection, queue, [client, header, key, body], now_ms):
+            queue, slot, epoch = route
+            if self._requests.accept_usual(slot, epoch, connection, queue, [client, header, key, body], now_ms):
                 return
         if not client or header[:6] == _HELLO:
             self._greet(connection, header, body, now_ms)
@@ -322,7 +324,7 @@ class DirectClients:
         if slot.shard is not None and self._requests.is_open(slot, int.from_bytes(head[EPOCH_AT:REQUEST_AT], "big")):
             if len(connection.routes) >= ROUTES_MAX:
                 connection.routes.clear()
-            connection.routes[head] = Route(queue, slot, slot.shard)
+            connection.routes[head] = Route(queue, slot, slot.shard.epoch)
 
     def _admit(self, connection: DirectConnection, slot: "Slot", header: bytes, key: bytes, body: Any, now_ms: int) -> bool:
         """Note a request that is about to be carried out; False: it is already open on this connection."""

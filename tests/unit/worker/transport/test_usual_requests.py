@@ -1,5 +1,8 @@
 """Usual requests at a worker's client socket: their short way, and where it ends."""
 
+from gc import collect
+from weakref import ref
+
 import pytest
 
 from fila_admission.keys import ALGORITHM, digest_of
@@ -77,6 +80,19 @@ def test_usual_requests_take_the_general_way_once_the_shard_was_opened_again(pee
     refusal = peers.ask(connection, enqueue(), epoch=epoch)
     assert isinstance(refusal, ShardUnavailableError)
     assert refusal.details["moved"] is True
+
+
+def test_a_route_keeps_no_memory_of_a_failed_shard(peers: SocketPeers) -> None:
+    """Its iterators would keep the lock on the store, so that the shard could not be opened again."""
+    connection = peers.connect()
+    peers.ask(connection, enqueue())
+    peers.ask(connection, enqueue())
+    shard = ref(peers.host.shards[0])
+    break_shard(peers)
+    peers.say(connection, enqueue(), QUEUE)
+    peers.turn()
+    collect()
+    assert shard() is None
 
 
 def test_a_connection_keeps_few_routes(peers: SocketPeers) -> None:
