@@ -173,7 +173,7 @@ class AsyncConsuming:
         return deliveries
 
     async def _settle_one(self, delivery: Delivery, how: Settlement) -> None:
-        is_short = how is ACK and self._io.is_alone and tracer.installed is None
+        is_short = how is ACK and delivery._cost_milli is None and self._io.is_alone and tracer.installed is None
         if not is_short or delivery._settled or delivery._lease.owner is not self._owner:
             await self._settle((delivery,), how, messages.failure_of_one)
             return
