@@ -25,6 +25,8 @@ _ONE_WAY = (
     wire.SealParts,
     wire.ReportParts,
     wire.ForgetParts,
+    wire.ReportPlaces,
+    wire.GrantPlaces,
 )
 _PUSHES = {
     wire.MARK: ("MARK", "–", "Nothing: the broker sees whether the connection takes frames. Ignore it.", "–"),

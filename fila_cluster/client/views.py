@@ -49,7 +49,9 @@ class ThrottleStats:
     tokens: float | None
     """What its bucket holds, by the broker's last count."""
     concurrency: int | None = None
-    """Messages that may be leased together."""
+    """Messages that may be leased together, in the whole cluster."""
+    in_use: int = 0
+    """With a concurrency: messages that are. Of a queue's statistics: as its shard last heard."""
     waiting: int = 0
     """Messages that a consumer could have, but for this key or another one of theirs; of very many some are not counted."""
     rate_min: float | None = None

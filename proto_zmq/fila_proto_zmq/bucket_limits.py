@@ -1,7 +1,7 @@
-"""The limits of token buckets that a runtime config sets, those by patterns included.
+"""The limits of throttle keys and quotas that a runtime config sets, those by patterns included.
 
 An entry ``throttle:<prefix>*:<limit>`` holds for each throttle key that begins with the prefix and has no entry of its own
-for that limit; of several patterns the longest holds. Each such key has a bucket of its own. A look-up cuts the key to each
+for that limit; of several patterns the longest holds. Each such key has a bucket and places of its own. A look-up cuts the key to each
 length that a pattern has, so it costs no more with many patterns or keys, and keys under a pattern take no memory here.
 """
 
@@ -14,6 +14,8 @@ from fila_proto_zmq.runtime_config import (
     Limit,
     bucket_limit,
     buckets_of,
+    count_of,
+    is_concurrency,
     is_quota_bucket,
     throttle_entry,
     throttle_key_of,
@@ -39,6 +41,9 @@ class BucketLimits:
         self._lengths = {limit: Counter[int]() for limit in THROTTLE_LIMITS}
         """How many patterns have an entry for each limit, by the length of their prefixes."""
         self.has_patterns = False
+        self._concurrencies: set[str] = set()
+        self.concurrency_changes = 0
+        """How often entries of a concurrency were changed."""
         self.change(values or {})
 
     def change(self, changes: Mapping[str, str | None]) -> None:
@@ -52,6 +57,9 @@ class BucketLimits:
                 values.pop(key, None)
             else:
                 values[key] = value
+            if is_concurrency(key):
+                self.concurrency_changes += 1
+                (self._concurrencies.discard if value is None else self._concurrencies.add)(key)
         for bucket in buckets_of(changes):
             limit = bucket_limit(bucket, values)
             if limit is None:
@@ -69,6 +77,15 @@ class BucketLimits:
     def find(self, throttle_key: str, limit: str) -> str | None:
         """Return the value of one of the :data:`~fila_proto_zmq.runtime_config.THROTTLE_LIMITS` that holds for a key."""
         return next((self.values[throttle_entry(name, limit)] for name in self.sources(throttle_key, limit)), None)
+
+    @property
+    def has_concurrency(self) -> bool:
+        """Whether any throttle key or pattern has a concurrency."""
+        return bool(self._concurrencies)
+
+    def concurrency(self, throttle_key: str) -> int | None:
+        """Return how many messages with a throttle key, or of a pattern, may be leased at a time; None: any number."""
+        return count_of(self.find(throttle_key, "concurrency"))
 
     def covers(self, throttle_key: str) -> bool:
         """Return whether a throttle key has any limit."""

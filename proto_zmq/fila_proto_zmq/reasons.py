@@ -93,10 +93,11 @@ MEANINGS: Final = {
         until="the first of those leases ends",
     ),
     ReasonCode.CONCURRENCY: Meaning(
-        "As many messages of the queue as `max_in_flight` allows are leased. `holders` are those that are leased for longest. "
-        "The consumers take long, or the limit is too low.",
-        details="`queue` `limit` `in_use` `holders` (each with `message_id` `consumer` `since_ms`)",
-        until="the first of those leases ends",
+        "As many messages are leased as may be: of the queue (`max_in_flight`), or, in the whole cluster, of a throttle key "
+        "(`config set throttle:KEY:concurrency` changes it). `holders` are those that are leased for longest, of a throttle "
+        "key on this shard. The consumers take long, or the limit is too low.",
+        details="`queue` or `throttle_key`; `limit` `in_use` `holders` (each with `message_id` `consumer` `since_ms`)",
+        until="of a queue: the first of those leases ends",
     ),
     ReasonCode.PARKED: Meaning(
         "A consumer deferred a message, so the throttle keys of that message deliver nothing.",

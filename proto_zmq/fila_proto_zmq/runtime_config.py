@@ -5,9 +5,9 @@ Most keys are free text, for hooks to read. These set limits:
 ====================================================  ===============================================================
 ``throttle:<key>:rate``                               tokens a second that come into the bucket of a throttle key
 ``throttle:<key>:burst``                              tokens that it can hold (default: the rate, at least 1)
-``throttle:<key>:concurrency``                        messages with the throttle key that may be leased together
-``throttle:<key>:rate_min``                           the least to which deferrals lower the rate
 ``throttle.<key>``                                    both in one, ``rate,burst``
+``throttle:<key>:concurrency``                        how many messages with the key may be leased at a time
+``throttle:<key>:rate_min``                           the least to which deferrals lower the rate
 ``namespace:<namespace>:max_enqueues_per_minute``     how many messages the queues of a namespace take in together
 ====================================================  ===============================================================
 
@@ -36,6 +36,7 @@ from fila_proto_zmq.limits import (
     CONFIG_KEY_BYTES_MAX,
     CONFIG_KEYS_MAX,
     CONFIG_VALUE_BYTES_MAX,
+    IN_FLIGHT_MAX,
     TEMPLATE_BYTES_MAX,
     TEMPLATES_MAX,
     THROTTLE_KEY_BYTES_MAX,
@@ -67,6 +68,7 @@ _QUOTA: Final = "\0"
 TEMPLATE: Final = "fila:template:"
 """The beginning of the keys that are kept for templates. A pattern follows."""
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_COUNT: Final = re.compile(r"[0-9]+", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAMESPACE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 
@@ -248,6 +250,20 @@ def number_of(text: str | None) -> float | None:
     return None if milli is None else milli / 1000
 
 
+def count_of(text: str | None) -> int | None:
+    """Return the whole number in a stored value, such as a concurrency; None: there is none."""
+    return int(text) if text is not None and _is_count(text) else None
+
+
+def is_concurrency(key: str) -> bool:
+    """Return whether a stored key is the concurrency of a throttle key, or of a pattern."""
+    return _between(_COLON, key, _CONCURRENCY) is not None
+
+
+def _is_count(text: str) -> bool:
+    return len(text) <= NUMBER_CHARACTERS_MAX and bool(_COUNT.fullmatch(text)) and int(text) <= IN_FLIGHT_MAX
+
+
 def namespace_limit(namespace: str, config: Config) -> Limit | None:
     """Return the limit of a namespace's enqueues."""
     per_minute_milli = _milli(config.get(_NAMESPACE + namespace + _PER_MINUTE))
@@ -339,11 +355,13 @@ def _checked(key: str, value: str) -> str:
     if not key.startswith(_COLON) and namespace is None:
         return value
     text = value.strip()
+    if is_concurrency(key):
+        if not _is_count(text):
+            raise InvalidConfigError(f"{key!r} = {_shown(value)}: use a whole number from 0 to {IN_FLIGHT_MAX}")
+        return text
     if len(text) > NUMBER_CHARACTERS_MAX or not _NUMBER.fullmatch(text):
         raise InvalidConfigError(f"{key!r} = {_shown(value)}: that is no finite number, give one such as 10 or 0.5")
     number = Decimal(text)
-    if key.endswith(_CONCURRENCY) and number != number.to_integral_value():
-        raise InvalidConfigError(f"{key!r} = {_shown(value)}: use a whole number from 0 to {NUMBER_MAX}")
     least = NUMBER_MIN if namespace is None else PER_MINUTE_MIN
     if not (least <= number <= NUMBER_MAX or (number == 0 and namespace is None)):
         zero = "0 or " if namespace is None else ""

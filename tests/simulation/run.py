@@ -36,6 +36,8 @@ LOOK_AGAIN_US = 3_000_000
 """Between two looks at what is not as it should be: it may be under way."""
 LOOKS = 4
 """How often invariants and sizes are looked at while a script runs, at moments that the seed chooses."""
+LIMIT_US, LATE_US = 1_500_000, 8_000_000
+"""How long a lowered limit of a throttle key may be exceeded: usually, and if there are faults."""
 PROOF_LOOK_US = 250_000
 """Between two looks at whether leaders of shards have proof that they are."""
 AUDIT_US_MAX = 240_000_000
@@ -90,8 +92,9 @@ class Run:
         self.network.direct_arrivals.append(self.history.direct_arrived)
         self.places = checkers.Places(self.history)
         self.cluster.watch(self.places.committed)
-        if "in_flight" in options.features:
-            self.cluster.watch(checkers.Leased(self.history).committed)
+        if options.features & {"in_flight", "concurrency"}:
+            late_us = LATE_US if options.faults else LIMIT_US
+            self.cluster.watch(checkers.Leased(self.history, late_us=late_us).committed)
 
     # --- clients --------------------------------------------------------------------------------------------------------
 
@@ -160,6 +163,8 @@ class Run:
         async def create() -> None:
             for queue, options in self._queues_in_order():
                 await first.create(queue, options)
+            if "concurrency" in self.options.features:
+                await first.limit_concurrency(Random(f"{self.options.seed} first places"))
 
         first.process.spawn(create())
 
@@ -206,10 +211,11 @@ class Run:
             span_us += self.options.shard_settings.consumer_timeout_ms * 1000
         span_us += self._settles_us
         world.run_until(world.now_us + span_us - LOOK_AGAIN_US)
-        missing = checkers.unknown_leases(self)
+        missing, idle = checkers.unknown_leases(self), checkers.idle_places(self)
         world.run_until(world.now_us + LOOK_AGAIN_US)
         checkers.serves(self)
         missing &= checkers.unknown_leases(self)
+        checkers.report_idle(self, idle & checkers.idle_places(self))
         if missing:  # a heartbeat without an answer, and the next one, may take a timeout each
             world.run_until(world.now_us + round(2e6 * self.options.timeout_s))
             missing &= checkers.unknown_leases(self)

@@ -72,6 +72,10 @@ BUGS = {
     "dropped_update": Caught("replaced", 60, "debounce"),
     "old_number": Caught("crash", 40, "rewind,elsewhere,verbs,receive,max_attempts", 11_400),
     "kept_letter": Caught("audit", 10, "hosts,elsewhere"),
+    "place_counted_twice": Caught("concurrency", 60, "concurrency,consume"),
+    "forgotten_place": Caught("concurrency", 60, "concurrency,kill_worker,consume,long_leases", 10_050),
+    "hasty_return": Caught("concurrency", 60, "concurrency,lag", 10_078),
+    "forgetful_bank": Caught("invariants", 60, "concurrency,kill_worker,consume"),
     "uncounted_lease": Caught("in flight", 100, "in_flight,kill_worker,long_leases", 10_040),
 }
 

@@ -33,12 +33,11 @@ def flagged(text: str, *, good: bool) -> Text:
 
 def throttle_table(throttles: "Iterable[ThrottleStats]") -> Table:
     """Return the table of throttle keys."""
-    rows = table("throttle key", "#tokens/s", "#burst", "#tokens now", "#concurrency", "#waiting")
+    rows = table("throttle key", "#tokens/s", "#burst", "#tokens now", "#in use", "#waiting")
     for throttle in throttles:
-        numbers = (
-            "–" if each is None else f"{each:.10g}" for each in (throttle.burst, throttle.tokens, throttle.concurrency)
-        )
-        rows.add_row(throttle.key, rate_text(throttle), *numbers, f"{throttle.waiting:,}")
+        bucket = ("–" if each is None else f"{each:.10g}" for each in (throttle.burst, throttle.tokens))
+        places = "–" if throttle.concurrency is None else f"{throttle.in_use:,} of {throttle.concurrency:,}"
+        rows.add_row(throttle.key, rate_text(throttle), *bucket, places, f"{throttle.waiting:,}")
     return rows
 
 

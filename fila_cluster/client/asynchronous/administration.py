@@ -208,6 +208,7 @@ class AsyncAdministration:
         """Set a key of the runtime config for the whole cluster, durably. Every later enqueue, anywhere, sees it.
 
         ``throttle:<key>:rate`` and ``throttle:<key>:burst`` set a token bucket, in tokens a second and in tokens.
+        ``throttle:<key>:concurrency`` sets how many messages with the key may be leased at a time.
 
         Args:
             key: The key, at most 512 bytes.

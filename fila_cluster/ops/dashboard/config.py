@@ -38,7 +38,11 @@ FAMILIES: Final = (
     KeyFamily(
         "throttle:<key>:burst", "tokens", "how many it may save up; without one as many as it gets in a second, 1 at least"
     ),
-    KeyFamily("throttle:<key>:concurrency", "a whole number", "messages with the throttle key that may be leased together"),
+    KeyFamily(
+        "throttle:<key>:concurrency",
+        "messages",
+        "how many of its messages may be leased at a time, in the whole cluster; without one any number",
+    ),
     KeyFamily("throttle:<key>:rate_min", "tokens a second", "the least to which deferrals lower the rate"),
     KeyFamily("throttle.<key>", "rate,burst", "both in one: another way to write and to read the same"),
     KeyFamily(
@@ -60,7 +64,7 @@ def meaning(key: str) -> str:
         case "throttle", "burst":
             return f"tokens that throttle key {name} may save up"
         case "throttle", "concurrency":
-            return f"messages with throttle key {name} that may be leased together"
+            return f"messages with throttle key {name} that may be leased at a time"
         case "throttle", "rate_min":
             return f"the least rate of throttle key {name} after deferrals"
         case "namespace", "max_enqueues_per_minute":
@@ -78,6 +82,7 @@ class ThrottleRow:
     tokens: float | None
     rate_in_force: float | None
     concurrency: int | None
+    in_use: int | None
     waiting: int
     passes: int | None
     hits: int | None
@@ -94,6 +99,7 @@ def throttle_rows(throttles: Iterable[ThrottleStats], metrics: Metrics) -> list[
             each.tokens,
             each.rate_in_force,
             each.concurrency,
+            None if each.concurrency is None else each.in_use,
             each.waiting,
             *seen.get(each.key, (None, None)),
         )
@@ -247,6 +253,7 @@ _THROTTLE_COLUMNS: Final = (
     TableColumn("burst", "Burst", lambda number: f"{number:,g}", is_number=True),
     TableColumn("tokens", "Tokens now", lambda number: f"{number:,.1f}", is_number=True),
     TableColumn("concurrency", "Leased at most", counted, is_number=True),
+    TableColumn("in_use", "Leased", counted, is_number=True),
     TableColumn("waiting", "Waiting", counted, is_number=True),
     TableColumn("passes", "Passed", counted, is_number=True),
     TableColumn("hits", "Had to wait", counted, is_number=True),

@@ -66,6 +66,12 @@ def _leased(queue: str, details: Details) -> list[Action]:
     return _messages("Leased messages", "leased")(queue, details) + _consumers(queue, details)
 
 
+def _concurrency(queue: str, details: Details) -> list[Action]:
+    key = details.get("throttle_key")
+    change = [Action("Change the throttle", link("/config", throttle=key))] if key else []
+    return [*change, *_leased(queue, details)]
+
+
 def _ordered_behind(queue: str, details: Details) -> list[Action]:
     first = Action("Why does that one wait?", link("/why", queue=queue, id=details.get("message_id")))
     return [first, *_messages("Messages of its key")(queue, details)]
@@ -84,7 +90,7 @@ _OF_CODES: Final[dict[str, Callable[[str, Details], list[Action]]]] = {
     "throttled": lambda queue, details: [Action("Change the throttle", link("/config", throttle=details["throttle_key"]))],
     "ordered_behind": _ordered_behind,
     "in_flight_cap": _leased,
-    "concurrency": _leased,
+    "concurrency": _concurrency,
     "leased": _leased,
     "delayed": _messages("Delayed messages", "delayed"),
     "retry_wait": _messages("Delayed messages", "delayed"),

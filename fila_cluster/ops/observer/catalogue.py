@@ -222,6 +222,19 @@ SCOPES: Final = (
         ),
     ),
     Scope(
+        ("shard", "throttle_key"),
+        sources.placed_keys,
+        (
+            Metric("fila.throttle.concurrency", GAUGE, "Messages that may be leased in the whole cluster.", "concurrency"),
+            Metric(
+                "fila.throttle.in_use", GAUGE, "Messages of the shard that are leased: the sum over shards counts.", "leased"
+            ),
+            Metric(
+                "fila.throttle.waiting", GAUGE, "Messages of the shard that wait for a place, counted in part.", "waiting"
+            ),
+        ),
+    ),
+    Scope(
         ("queue",),
         sources.queues,
         (

@@ -109,6 +109,13 @@ def throttle_keys(metrics: Metrics) -> Iterator[Source]:
             yield Source((*labels, throttle.key), throttle, since_ms)
 
 
+def placed_keys(metrics: Metrics) -> Iterator[Source]:
+    """Yield the throttle keys with a concurrency that shards show."""
+    for labels, shard, since_ms in shards(metrics):
+        for place in shard.places:
+            yield Source((*labels, place.key), place, since_ms)
+
+
 def queues(metrics: Metrics) -> Iterator[Source]:
     """Yield the queues that shards show."""
     for _, shard, since_ms in shards(metrics):

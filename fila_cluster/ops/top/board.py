@@ -89,7 +89,7 @@ def urgent(concerns: Sequence[Concern]) -> Text:
 
 def throttled(throttles: Sequence[ThrottleStats]) -> Text:
     """Return the token buckets of a queue's messages, the emptiest first."""
-    emptiest_first = sorted(throttles, key=lambda each: ((each.tokens or 0.0) / each.burst if each.burst else 0.0, each.key))
+    emptiest_first = sorted(throttles, key=lambda each: (_room(each), each.key))
     lines = [_bucket(each) for each in emptiest_first[:THROTTLES_SHOWN]]
     hidden = len(throttles) - len(lines)
     if hidden:
@@ -97,12 +97,22 @@ def throttled(throttles: Sequence[ThrottleStats]) -> Text:
     return Text("\n").join(lines)
 
 
+def _room(each: ThrottleStats) -> float:
+    """Return what part of a throttle key's tokens, or of its places, is free: the smaller one."""
+    tokens = each.tokens / each.burst if each.tokens is not None and each.burst else float(each.rate is None)
+    places = 1 - each.in_use / each.concurrency if each.concurrency else float(each.concurrency is None)
+    return min(tokens, places)
+
+
 def _bucket(each: ThrottleStats) -> Text:
     line = Text().append("throttle ", FAINT).append(printable(each.key))
-    if each.rate is None or each.tokens is None:
-        return line.append(f"  at most {each.concurrency} leased")
-    line.append(f"  {each.rate:g}/s  ")
-    return line.append(f"{each.tokens:.1f} of {each.burst:g} tokens", BAD if each.tokens < 1 else "")
+    if each.tokens is not None:
+        line.append(f"  {each.rate:g}/s  ").append(
+            f"{each.tokens:.1f} of {each.burst:g} tokens", BAD if each.tokens < 1 else ""
+        )
+    if each.concurrency is not None:
+        line.append("  ").append(f"{each.in_use:,} of {each.concurrency:,} places", BAD if each.waiting else "")
+    return line
 
 
 VIEWS: Final = ("queues", "keys", "workers", "attention")

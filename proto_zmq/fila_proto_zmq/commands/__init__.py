@@ -21,6 +21,7 @@ from fila_proto_zmq.commands.messages import *
 from fila_proto_zmq.commands.metrics import *
 from fila_proto_zmq.commands.operating import *
 from fila_proto_zmq.commands.options import *
+from fila_proto_zmq.commands.places import *
 from fila_proto_zmq.commands.queues import *
 from fila_proto_zmq.commands.schedules import *
 from fila_proto_zmq.commands.structs import *

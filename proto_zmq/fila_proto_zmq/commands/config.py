@@ -96,7 +96,10 @@ class ThrottleStats(Struct):
     tokens: float | None = None
     """What its bucket holds, by the shard's last count."""
     concurrency: int | None = None
-    """Messages that may be leased together; None: no limit."""
+    """Messages that may be leased together, in the whole cluster; None: no limit."""
+    in_use: int = 0
+    """With a concurrency: messages that are, of this shard's count or of all shards' once they are joined. In the statistics
+    of a queue: those of the cluster, as the shard last heard."""
     waiting: int = 0
     """Messages that a consumer could have, but for this key or another one of theirs; of very many some are not counted."""
     rate_min: float | None = None
@@ -133,6 +136,7 @@ def joined_throttles(lists: Iterable[ThrottleList]) -> ThrottleList:
     for each in (each for page in lists for each in page.throttles):
         known = found.setdefault(each.key, each)
         if known is not each:
+            known.in_use += each.in_use
             known.waiting += each.waiting
             rates = [rate for rate in (known.rate_in_force, each.rate_in_force) if rate is not None]
             known.rate_in_force = min(rates, default=None)

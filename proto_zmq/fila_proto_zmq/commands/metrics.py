@@ -80,6 +80,17 @@ class ThrottleMetrics(Struct):
     """How often a lane of messages had to wait: a bucket had too few tokens, or a key was parked."""
 
 
+class PlaceMetrics(Struct):
+    """One of the throttle keys with a concurrency that have the most leased and waiting messages on a shard."""
+
+    key: str
+    concurrency: int
+    leased: int
+    """On this shard: the sum over all shards is at most ``concurrency``, unless that was lowered."""
+    waiting: int
+    """On this shard, of a bounded number of lines."""
+
+
 class StoreMetrics(Struct):
     """A shard's database."""
 
@@ -108,6 +119,7 @@ class ShardMetrics(Struct):
     store: StoreMetrics
     schedules: ScheduleMetrics | None = None
     """None: the shard has none, and had none since it started."""
+    places: list[PlaceMetrics] = []
 
 
 class WorkerMetrics(Struct):

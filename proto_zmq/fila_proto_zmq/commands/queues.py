@@ -86,7 +86,7 @@ class QueueStats(Reply):
     dead_lettered: int
     keys: list[KeyStats]
     throttles: list[ThrottleStats] = []
-    """The buckets that messages of these keys draw on."""
+    """The limits of the throttle keys that messages of these keys have."""
     next: int = 0
     """Where the next page begins; 0: this is the last page."""
     max_in_flight: int | None = None

@@ -16,7 +16,8 @@ from fila_router.core.worker_state import WorkerState
 
 _TRANSFERS: Final = (wire.TransferMessages, wire.MessagesTransferred, wire.Appoint, wire.Appointed)
 _BATCHES: Final = (wire.JoinBatch, wire.BatchJoined, wire.SealParts, wire.ReportParts, wire.ForgetParts)
-RELAYED: Final = frozenset(command.opcode for command in _TRANSFERS + _BATCHES)
+_PLACES: Final = (wire.ReportPlaces, wire.GrantPlaces)
+RELAYED: Final = frozenset(command.opcode for command in _TRANSFERS + _BATCHES + _PLACES)
 """Opcodes of the messages between shards, which name the shard that they are for."""
 
 

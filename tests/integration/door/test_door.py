@@ -446,7 +446,7 @@ def test_throttle_keys_are_listed(url: str, client: Client) -> None:
     client.set_throttle("door:a", rate=5, burst=8)
     client.set_throttle("door:b", concurrency=2)
     answer = ask(url, "/throttles?prefix=door:", b"", method="GET")
-    none = {"rate": None, "burst": None, "tokens": None, "concurrency": None, "waiting": 0, "rate_min": None}
+    none = {"rate": None, "burst": None, "tokens": None, "concurrency": None, "in_use": 0, "waiting": 0, "rate_min": None}
     none["rate_in_force"] = None
     assert answer.status == 200, answer
     assert answer.body["throttles"] == [

@@ -148,6 +148,9 @@ class EnqueuingPrograms(NotedCalls):
         own = Random(f"{self.options.seed} {token} cap")  # other seeds do not shift
         if has("own_caps") and "dedup_id" not in options and own.random() < 0.3:
             options["max_attempts"] = own.choice([1, 2, 3])
+        placed = Random(f"{self.options.seed} {token} places")
+        if has("concurrency") and "throttle_keys" not in options and placed.random() < 0.6:
+            options["throttle_keys"] = placed.choice([["t0"], ["t0"], ["t1"], ["t0", "t1"]])
         headers = {"tenant": random.choice("xyz")} if has("hooks") else None
         if has("large") and random.random() < 0.5:
             headers = {**(headers or {}), "padding": "." * 600}

@@ -126,6 +126,29 @@ class Programs(ReceivingPrograms):
                 key=name, value=f"{rate},{burst}", least=least,
             )  # fmt: skip
 
+    async def concurrency(self, random: Random, queue: str) -> None:
+        """A limit on the leased messages of a throttle key, or of each key of a pattern, over the cluster; or none."""
+        name = random.choice(["t0", "t1"])
+        most = random.choice([None, "0", "1", "1", "2", "2", "5"])
+        again = random.choice([None, "1", "2"]) if most is None else most
+        if Random(f"{self.options.seed} {name} {most} {again}").random() < 0.3:  # other seeds do not shift
+            name = "t*"
+        key = f"throttle:{name}:concurrency"
+        if most is None:
+            await self.call("delete_config", "", lambda: self.client.delete_config(key), key=key)
+            await asyncio.sleep(random.choice([0.0, 0.2, 1.0]))
+        if again is not None:
+            await self.call("set_config", "", lambda: self.client.set_config(key, again), key=key, value=again)
+
+    async def limit_concurrency(self, random: Random) -> None:
+        """The limits on leased messages with which a run begins."""
+        for name in ("t0", "t1"):
+            if random.random() < 0.8:
+                key, most = f"throttle:{name}:concurrency", str(random.choice([1, 2, 3]))
+                await self.call(
+                    "set_config", "", lambda key=key, most=most: self.client.set_config(key, most), key=key, value=most
+                )
+
     async def config(self, random: Random, queue: str) -> None:
         key, value = f"app:{random.randrange(3)}", str(random.randrange(100))
         await self.call("set_config", "", lambda: self.client.set_config(key, value), key=key, value=value)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.checkers import calls, fate, keys, leaders, lives, memory, replaced, rest
 from tests.simulation.checkers.audit import audit, audit_again
 from tests.simulation.checkers.delivery import batches, dead_letters, dedup, fairness, moves, order, schedules, throttles
+from tests.simulation.checkers.delivery.concurrency import idle_places, report_idle
 from tests.simulation.checkers.delivery.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.leaders import check_proofs, serves
 from tests.simulation.checkers.leased import Leased
@@ -28,7 +29,9 @@ __all__ = [
     "busy",
     "check_proofs",
     "healed",
+    "idle_places",
     "now_and_then",
+    "report_idle",
     "report_unknown",
     "rested",
     "serves",

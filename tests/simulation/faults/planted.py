@@ -40,6 +40,7 @@ from fila_worker.core.stored import messages as stored_messages
 from fila_worker.process.departures import Departures
 from fila_worker.process.held import HeldEffects
 from tests.simulation.faults.host_bugs import HOST_BUGS
+from tests.simulation.faults.place_bugs import PLACE_BUGS
 from tests.simulation.faults.planting import Plant, replace
 from tests.simulation.replacing import replaced
 
@@ -503,7 +504,7 @@ BUGS: dict[str, Plant] = {
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
         hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept, forgotten_call, uncounted_lease,
-        *HOST_BUGS,
+        *PLACE_BUGS, *HOST_BUGS,
     )
 }  # fmt: skip
 

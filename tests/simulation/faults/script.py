@@ -48,6 +48,7 @@ EXTRAS = {
     "limits": 8,
     "aside": 5,
     "in_flight": 3,
+    "concurrency": 4,
 }
 """What the features of that name do, and how often at most (see :data:`options.EXTRAS`)."""
 

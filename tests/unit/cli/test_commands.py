@@ -190,9 +190,21 @@ def test_inspecting_shows_throttles_and_pauses(shown):
     assert rows["acme"][-1] == "paused"
     assert rows["other"][-1] == "0"
     told = shown("--json", "queue", "inspect", "orders", GetQueueStats=stats)
-    none = {"concurrency": None, "waiting": 0, "rate_min": None, "rate_in_force": None}
+    none = {"concurrency": None, "in_use": 0, "waiting": 0, "rate_min": None, "rate_in_force": None}
     assert told["throttles"] == [{"key": "provider", "rate": 5.0, "burst": 10.0, "tokens": 2.25, **none}]
     assert (told["paused"], told["keys"][0]["paused"]) == (True, True)
+
+
+def test_inspecting_shows_the_places_of_throttle_keys(shown):
+    throttles = [
+        commands.ThrottleStats("provider", 5.0, 10.0, 2.25, 8, 3, 12),
+        commands.ThrottleStats("llm", None, None, None, 2),
+    ]
+    stats = commands.QueueStats(INFO, 0, 1000, *[0] * 6, [], throttles)
+    text = shown("queue", "inspect", "orders", GetQueueStats=stats)
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
+    assert rows["provider"] == ["5", "10", "2.25", "3", "of", "8", "12"]
+    assert rows["llm"] == ["–", "–", "–", "0", "of", "2", "0"]
 
 
 @pytest.mark.parametrize(("most", "shown_as"), [(5, "2 of 5"), (None, "2")])
@@ -329,7 +341,7 @@ def test_throttles(asked, shown, run):
     assert shown("--json", "throttle", "set", "p", "--concurrency", "2", SetConfig=change) == {"key": "p", "concurrency": "2"}
     assert run("throttle", "set", "p", "--rate", "-1")[:1] == (1,)
     assert run("throttle", "set", "p")[:1] == (2,)
-    listed = commands.ThrottleList([commands.ThrottleStats("p", 5.0, 10.0, 2.25, None, 1234)])
+    listed = commands.ThrottleList([commands.ThrottleStats("p", 5.0, 10.0, 2.25, None, 0, 1234)])
     text = shown("throttle", "list", "--prefix", "p", ListThrottles=listed)
     assert text.splitlines()[1].split() == ["p", "5", "10", "2.25", "–", "1,234"]
     listed.throttles[0].rate_in_force = 2.5

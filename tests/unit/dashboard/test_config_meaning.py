@@ -14,7 +14,7 @@ from tests.unit.observer.told import cluster, shard
     [
         ("throttle:a:b:rate", "tokens a second for throttle key a:b"),
         ("throttle:mail:burst", "tokens that throttle key mail may save up"),
-        ("throttle:mail:concurrency", "messages with throttle key mail that may be leased together"),
+        ("throttle:mail:concurrency", "messages with throttle key mail that may be leased at a time"),
         ("throttle:mail:rate_min", "the least rate of throttle key mail after deferrals"),
         ("namespace:eu:max_enqueues_per_minute", "messages a minute into the queues eu/…"),
         ("weight:gold", FREE_TEXT),
@@ -28,7 +28,7 @@ def test_each_key_says_what_it_is_for(key: str, meant: str) -> None:
 def test_throttles_are_joined_with_what_shards_see_of_them() -> None:
     throttles = [
         ThrottleStats("idle", 0.5, 1.0, 1.0),
-        ThrottleStats("mail", 5.0, 20.0, 3.5, 4, 7, 1.0, 2.5),
+        ThrottleStats("mail", 5.0, 20.0, 3.5, 4, 3, 7, 1.0, 2.5),
         ThrottleStats("t*", 9.0, 9.0),
     ]
     metrics = cluster()
@@ -36,9 +36,9 @@ def test_throttles_are_joined_with_what_shards_see_of_them() -> None:
     shards[0].throttles = [ThrottleMetrics("mail", 5, 20, 17.5, 10, 2)]
     shards[1].throttles = [ThrottleMetrics("mail", 5, 20, 3.5, 5, 1)]
     assert throttle_rows(throttles, metrics) == [
-        ThrottleRow("idle", 0.5, 1.0, 1.0, None, None, 0, None, None),
-        ThrottleRow("mail", 5.0, 20.0, 3.5, 2.5, 4, 7, 15, 3),
-        ThrottleRow("t*", 9.0, 9.0, None, None, None, 0, None, None),
+        ThrottleRow("idle", 0.5, 1.0, 1.0, None, None, None, 0, None, None),
+        ThrottleRow("mail", 5.0, 20.0, 3.5, 2.5, 4, 3, 7, 15, 3),
+        ThrottleRow("t*", 9.0, 9.0, None, None, None, None, 0, None, None),
     ]
 
 

@@ -9,6 +9,7 @@ from fila_proto_zmq.commands import (
     KeyMetrics,
     LogReplicas,
     Metrics,
+    PlaceMetrics,
     QueueInfo,
     QueueMetrics,
     RouterMetrics,
@@ -39,7 +40,17 @@ def shard(index: int = 0, *queues: QueueMetrics) -> ShardMetrics:
     store = StoreMetrics(Histogram([50_000], [1, 2], 1_000_000), Histogram([1, 2], [0, 0, 3], 30), 11, 12, 13, stalled=True)
     throttles = [ThrottleMetrics("api", 10.5, 20.0, 1.5, 6, 7)]
     return ShardMetrics(
-        index, list(queues), 0, throttles, 60, 70, {"LEASE_EXPIRED": 9}, 4096, store, ScheduleMetrics(5, 40, 3, 2, 1, 4)
+        index,
+        list(queues),
+        0,
+        throttles,
+        60,
+        70,
+        {"LEASE_EXPIRED": 9},
+        4096,
+        store,
+        ScheduleMetrics(5, 40, 3, 2, 1, 4),
+        [PlaceMetrics("llm", 5, 3, 40)],
     )
 
 

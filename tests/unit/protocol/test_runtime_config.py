@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fila_proto_zmq import runtime_config
+from fila_proto_zmq.bucket_limits import BucketLimits
 from fila_proto_zmq.errors import InvalidConfigError
 from fila_proto_zmq.limits import CONFIG_KEY_BYTES_MAX, CONFIG_VALUE_BYTES_MAX, THROTTLE_KEY_BYTES_MAX
 from fila_proto_zmq.runtime_config import (
@@ -297,3 +298,32 @@ def test_the_throttle_key_of_an_entry() -> None:
     for limit in runtime_config.THROTTLE_LIMITS:
         assert runtime_config.throttle_key_of(runtime_config.throttle_entry("a:rate", limit)) == "a:rate"
     assert runtime_config.throttle_key_of("app:rate") is runtime_config.throttle_key_of("throttle.a") is None
+
+
+# --- concurrency ------------------------------------------------------------------------------------------------------
+
+CONCURRENCY = "throttle:tenant:acme:concurrency"
+
+
+@pytest.mark.parametrize(("value", "most"), [("0", 0), (" 20 ", 20), ("2147483647", 2**31 - 1)])
+def test_a_concurrency_is_a_whole_number(value: str, most: int) -> None:
+    config = runtime_config.changes_for(CONCURRENCY, value, {})
+    assert config == {CONCURRENCY: str(most)}
+    assert BucketLimits({CONCURRENCY: str(most)}).concurrency("tenant:acme") == most
+    assert runtime_config.buckets_of(config) == set()
+
+
+@pytest.mark.parametrize("value", ["", "-1", "1.5", "1e3", "many", "2147483648", "9" * 80, "٣"])
+def test_any_other_concurrency_is_refused(value: str) -> None:
+    with pytest.raises(InvalidConfigError, match="use a whole number from 0 to 2147483647"):
+        runtime_config.changes_for(CONCURRENCY, value, {})
+
+
+@pytest.mark.parametrize("stored", ["x", "-1", "1.5"])
+def test_a_concurrency_that_cannot_be_read_limits_nothing(stored: str) -> None:
+    assert BucketLimits({CONCURRENCY: stored}).concurrency("tenant:acme") is None
+
+
+def test_a_concurrency_needs_a_throttle_key() -> None:
+    with pytest.raises(InvalidConfigError, match="use throttle:KEY:rate"):
+        runtime_config.changes_for("throttle::concurrency", "1", {})

@@ -71,6 +71,7 @@ from fila_proto_zmq.commands import (
     Goodbye,
     Grant,
     GrantKey,
+    GrantPlaces,
     Grants,
     Heartbeat,
     Hello,
@@ -111,7 +112,11 @@ from fila_proto_zmq.commands import (
     Park,
     PartReport,
     Pause,
+    PlaceAccount,
     Placement,
+    PlaceMetrics,
+    PlaceOpening,
+    PlaceWant,
     PrepareShard,
     Pulse,
     Pulsed,
@@ -137,6 +142,7 @@ from fila_proto_zmq.commands import (
     ReleaseShard,
     RenewReservation,
     ReportParts,
+    ReportPlaces,
     ReservationEnded,
     Reserve,
     Reserved,
@@ -232,7 +238,7 @@ SCHEDULE = ScheduleView(
 )
 SHARD_METRICS = ShardMetrics(
     3, [QUEUE_METRICS], 0, [ThrottleMetrics("api", 10.5, 20.0, -1.0, 6, 7)], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
-    StoreMetrics(TIMES, TIMES, 1, 2, 3, False), ScheduleMetrics(4, 3, 2, 1, 5, 6),
+    StoreMetrics(TIMES, TIMES, 1, 2, 3, False), ScheduleMetrics(4, 3, 2, 1, 5, 6), [PlaceMetrics("llm", 5, 3, 40)],
 )  # fmt: skip
 HOST_WORKER = HostWorker(
     "a",
@@ -254,7 +260,7 @@ PLAIN_QUEUE_METRICS = [
 ]  # fmt: skip
 PLAIN_SHARD_METRICS = [
     3, [PLAIN_QUEUE_METRICS], 0, [["api", 10.5, 20.0, -1.0, 6, 7]], 6, 7, {"LEASE_EXPIRED": 1}, 4096,
-    [PLAIN_TIMES, PLAIN_TIMES, 1, 2, 3, False], [4, 3, 2, 1, 5, 6],
+    [PLAIN_TIMES, PLAIN_TIMES, 1, 2, 3, False], [4, 3, 2, 1, 5, 6], [["llm", 5, 3, 40]],
 ]  # fmt: skip
 PLAIN_HOST_WORKER = [
     "a",
@@ -334,7 +340,7 @@ BODIES = [
     ),
     Body(GetQueueStats(17), [17], "9111"),
     Body(
-        QueueStats(ORDERS, 1500, 1000, 10, 7, 4, 1, 1, 1, [ACME], [ThrottleStats("api", 10.5, 20.0, -1.0)], 41, 50),
+        QueueStats(ORDERS, 1500, 1000, 10, 7, 4, 1, 1, 1, [ACME], [ThrottleStats("api", 10.5, 20.0, -1.0, 5, 3, 40)], 41, 50),
         [
             ["orders", 3, 2, 1, 1, False, False, 3],
             1500,
@@ -346,13 +352,13 @@ BODIES = [
             1,
             1,
             [["acme", 2, 3, 2, 1, 1999.0, 7, False]],
-            [["api", 10.5, 20.0, -1.0, None, 0, None, None]],
+            [["api", 10.5, 20.0, -1.0, 5, 3, 40, None, None]],
             41,
             50,
         ],
         (
-            "9d98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c2"
-            "9198a3617069cb4025000000000000cb4034000000000000cbbff0000000000000c000c0c02932"
+            "9d98a66f726465727303020101c2c203cd05dccd03e80a07040101019198a461636d6502030201cb409f3c000000000007c29199a36170"
+            "69cb4025000000000000cb4034000000000000cbbff0000000000000050328c0c02932"
         ),
     ),
     Body(DescribeQueue(), [], "90"),
@@ -613,15 +619,15 @@ BODIES = [
             [1, 2, 3, 4, 5, {"OVERLOADED": 1}, {"worker-0": 2}, {"worker-0": 900}, 7, 8, {"worker-0": 9}, {"worker-0": 10}],
         ],
         (
-            "939196a8776f726b65722d30050693920a6493010002cd04d2919a0391dc001498a66f726465727303020101c2c203cd05dc"
+            "939196a8776f726b65722d30050693920a6493010002cd04d2919b0391dc001498a66f726465727303020101c2c203cd05dc"
             "0a07040101010281aa4f5645524c4f4144454402050409089195a461636d65020307cb3fe00000000000000193920a649301"
             "0002cd04d295040102c393920a6493010002cd04d293920a6493010002cd04d232009196a3617069cb4025000000000000cb"
             "4034000000000000cbbff00000000000000607060781ad4c454153455f4558504952454401cd10009693920a6493010002cd"
-            "04d293920a6493010002cd04d2010203c29604030201050698a161aa612f776f726b65722d30a9612e6578616d706c65929c"
-            "03a56c65616473075aff00cd1000ccfa05a093920a6493010002cd04d2930203029c04a7666f6c6c6f7773083c5b1e00ff00"
-            "a0c0c0c302b0697473206469736b2069732066756c6cb1726574656e74696f6e2e6d73206973203193a5302e312e30019198"
-            "a8776f726b65722d302aa275709103070190c39c010203040581aa4f5645524c4f414445440181a8776f726b65722d300281"
-            "a8776f726b65722d30cd0384070881a8776f726b65722d300981a8776f726b65722d300a"
+            "04d293920a6493010002cd04d2010203c2960403020105069194a36c6c6d05032898a161aa612f776f726b65722d30a9612e"
+            "6578616d706c65929c03a56c65616473075aff00cd1000ccfa05a093920a6493010002cd04d2930203029c04a7666f6c6c6f"
+            "7773083c5b1e00ff00a0c0c0c302b0697473206469736b2069732066756c6cb1726574656e74696f6e2e6d73206973203193"
+            "a5302e312e30019198a8776f726b65722d302aa275709103070190c39c010203040581aa4f5645524c4f414445440181a877"
+            "6f726b65722d300281a8776f726b65722d30cd0384070881a8776f726b65722d300981a8776f726b65722d300a"
         ),
     ),
     Body(SetConfig("throttle.api", "10,20"), ["throttle.api", "10,20", ""], "93ac7468726f74746c652e617069a531302c3230a0"),
@@ -656,10 +662,10 @@ BODIES = [
     Body(GetConfig("color"), ["color"], "91a5636f6c6f72"),
     Body(ListThrottles("tenant:", "tenant:a"), ["tenant:", "tenant:a"], "92a774656e616e743aa874656e616e743a61"),
     Body(
-        ThrottleList([ThrottleStats("api", 10.5, 20.0, -1.0, 5, 7, 0.5, 5.25)], "api"),
-        [[["api", 10.5, 20.0, -1.0, 5, 7, 0.5, 5.25]], "api"],
-        "929198a3617069cb4025000000000000cb4034000000000000cbbff00000000000000507cb3fe0000000000000cb40150000"
-        "00000000a3617069",
+        ThrottleList([ThrottleStats("api", 10.5, 20.0, -1.0, 5, 3, 7, 0.5, 5.25)], "api"),
+        [[["api", 10.5, 20.0, -1.0, 5, 3, 7, 0.5, 5.25]], "api"],
+        "929199a3617069cb4025000000000000cb4034000000000000cbbff0000000000000050307cb3fe0000000000000cb401500"
+        "0000000000a3617069",
     ),
     Body(ListConfig("throttle:"), ["throttle:"], "91a97468726f74746c653a"),
     Body(ConfigValues({"color": "blue"}), [{"color": "blue"}], "9181a5636f6c6f72a4626c7565"),
@@ -908,6 +914,20 @@ BODIES = [
         ForgetParts(1, 2, [("done", b"\1", "orders")]),
         [1, 2, [["done", b"\x01", "orders"]]],
         "9301029193a4646f6e65c40101a66f7264657273",
+    ),
+    Body(
+        ReportPlaces(
+            0, 2, 9, [8], [PlaceAccount("api", 7, 3, 1)], [PlaceWant(["api", "acme"], 2, 5)], [PlaceOpening("api", 6)]
+        ),
+        [0, 2, 9, [8], [["api", 7, 3, 1, False, 0]], [[["api", "acme"], 2, 5]], [["api", 6, 0]]],
+        "9700020991089196a3617069070301c200919392a3617069a461636d6502059193a36170690600",
+    ),
+    Body(
+        GrantPlaces(
+            2, 0, 9, [8], [PlaceAccount("api", 7, 3, 1, True, 4)], [["api"]], [["b"]], [PlaceOpening("acme", 6, 12)], True
+        ),
+        [2, 0, 9, [8], [["api", 7, 3, 1, True, 4]], [["api"]], [["b"]], [["acme", 6, 12]], True],
+        "9902000991089196a3617069070301c3049191a36170699191a1629193a461636d65060cc3",
     ),
     Body(Done(), [], "90"),
     Body(

@@ -27,6 +27,8 @@ from fila_worker.core.model.shard_transfers import (
     decode_outbox,
     stream_key,
 )
+from fila_worker.core.places.bank import KEY, ROW, decode_key, decode_row
+from fila_worker.core.places.holdings import HELD, decode_held
 from fila_worker.core.recovery import FORMAT, IDENTITY, Identity
 from fila_worker.core.schedules.table import MESSAGE, PROGRESS, SCHEDULE, decode_message, decode_progress, decode_schedule
 from fila_worker.storage.replica import LOG_NAME, MARKER_BYTES_MAX, POSITION, POSITION_BYTES
@@ -106,6 +108,9 @@ _DECODERS: Final[dict[bytes, Callable[[bytes], object]]] = {
     SCHEDULE: decode_schedule,
     PROGRESS: decode_progress,
     MESSAGE: decode_message,
+    HELD: decode_held,
+    KEY: decode_key,
+    ROW: decode_row,
 }
 """The decoders of values, by name; a name that ends in a colon is a prefix."""
 

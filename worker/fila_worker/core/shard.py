@@ -72,6 +72,8 @@ from fila_worker.core.model import cold_lanes
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Verb
 from fila_worker.core.model.queues import Queue
 from fila_worker.core.model.state import Opening, State
+from fila_worker.core.places.bank import PlaceBank
+from fila_worker.core.places.holdings import PlaceDeals, PlaceReports
 from fila_worker.core.schedules.schedules import Schedules
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.actual_costs import ActualCosts
@@ -95,9 +97,12 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     Enqueues,
     DeadLetterTargets,
     OpenViews,
+    PlaceDeals,
     Deliveries,
     ActualCosts,
     BankRequests,
+    PlaceReports,
+    PlaceBank,
     WaitingReceives,
     Schedules,
     Transfers,

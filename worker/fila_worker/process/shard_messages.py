@@ -14,12 +14,14 @@ from fila_proto_zmq.commands import (
     Command,
     EndClient,
     ForgetParts,
+    GrantPlaces,
     Grants,
     JoinBatch,
     MessagesTransferred,
     Park,
     PutDraining,
     ReportParts,
+    ReportPlaces,
     SealParts,
     TransferMessages,
 )
@@ -30,6 +32,7 @@ from fila_worker.process.feature import ProcessFeature
 
 BETWEEN_SHARDS: Final = (
     TransferMessages, MessagesTransferred, Appoint, Appointed, JoinBatch, BatchJoined, SealParts, ReportParts, ForgetParts,
+    ReportPlaces, GrantPlaces,
 )  # fmt: skip
 
 

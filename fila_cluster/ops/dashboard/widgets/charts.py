@@ -119,7 +119,7 @@ def _time_options(series: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Gauges:
-    """One bar for each token bucket of a queue's messages; hidden without token buckets."""
+    """One bar for each throttle key of a queue's messages, with what is free of its tokens or places; hidden without any."""
 
     def __init__(self) -> None:
         self._bars: dict[str, tuple[ui.label, ui.linear_progress]] = {}
@@ -137,10 +137,19 @@ class Gauges:
             self._build(throttles)
         for each in throttles:
             text, bar = self._bars[each.key]
-            tokens = max(0.0, each.tokens or 0.0)
-            text.text = f"{tokens:,.0f} of {each.burst:,.0f} tokens, {counted(round(each.rate or 0.0))} a second"
-            bar.value = min(1.0, tokens / each.burst) if each.burst else 0.0
-            bar.props(f"color={'negative' if tokens < 1 else 'primary'}")
+            told = []
+            free = 1.0
+            if each.tokens is not None and each.burst is not None and each.rate is not None:
+                tokens = max(0.0, each.tokens)
+                told.append(f"{tokens:,.0f} of {each.burst:,.0f} tokens, {counted(round(each.rate))} a second")
+                free = min(1.0, tokens / each.burst) if tokens >= 1 and each.burst else 0.0
+            if each.concurrency is not None:
+                waiting = f", {counted(each.waiting)} waiting" if each.waiting else ""
+                told.append(f"{counted(each.in_use)} of {counted(each.concurrency)} places in use{waiting}")
+                free = min(free, max(0.0, 1 - each.in_use / each.concurrency) if each.concurrency else 0.0)
+            text.text = "; ".join(told)
+            bar.value = free
+            bar.props(f"color={'primary' if free else 'negative'}")
 
     def _build(self, throttles: Sequence[ThrottleStats]) -> None:
         self._rows.clear()

@@ -193,7 +193,8 @@ class ThrottleBody(msgspec.Struct):
     rate: Annotated[float | None, Meta(description="Tokens a second.")]
     burst: float | None
     tokens: Annotated[float | None, Meta(description="What its bucket holds, by the broker's last count.")]
-    concurrency: Annotated[int | None, Meta(description="Messages that may be leased together.")]
+    concurrency: Annotated[int | None, Meta(description="Messages that may be leased together, in the whole cluster.")]
+    in_use: Annotated[int, Meta(description="With a concurrency: messages that are.")]
     waiting: Annotated[
         int, Meta(description="Messages that a consumer could have, but for this key or another one of theirs.")
     ]

@@ -152,12 +152,12 @@ def test_a_throttle_that_will_not_do_is_not_sent_in_part(ask, limits, error):
 
 def test_listing_throttles_in_pages(ask):
     pages = [
-        commands.ThrottleList([commands.ThrottleStats("a", 1.0, 2.0, 0.5, 3, 4, 0.1)], "a"),
+        commands.ThrottleList([commands.ThrottleStats("a", 1.0, 2.0, 0.5, 3, 2, 4, 0.1)], "a"),
         commands.ThrottleList([], "aa"),
         commands.ThrottleList([commands.ThrottleStats("b", concurrency=0)]),
     ]
     listed, seen = ask(lambda client: client.list_throttles("x"), ListThrottles=lambda _: pages.pop(0))
-    assert listed == [ThrottleStats("a", 1.0, 2.0, 0.5, 3, 4, 0.1), ThrottleStats("b", None, None, None, 0)]
+    assert listed == [ThrottleStats("a", 1.0, 2.0, 0.5, 3, 2, 4, 0.1), ThrottleStats("b", None, None, None, 0)]
     assert [command for _, command in seen] == [
         commands.ListThrottles("x"),
         commands.ListThrottles("x", "a"),

@@ -9,12 +9,16 @@ from fila_proto_zmq.commands import (
     BatchJoined,
     Command,
     ForgetParts,
+    GrantPlaces,
     JoinBatch,
     MessagesTransferred,
     Park,
     PartReport,
+    PlaceAccount,
+    PlaceWant,
     Registered,
     ReportParts,
+    ReportPlaces,
     SealParts,
     Transfer,
     TransferMessages,
@@ -103,6 +107,8 @@ BETWEEN = [
     SealParts(2, 0, [("done", bytes(16), "q")]),
     ReportParts(2, 0, True, [PartReport("done", bytes(16), "q", 1, 1, 0, 0)]),
     ForgetParts(2, 0, [("done", bytes(16), "q")]),
+    ReportPlaces(2, 0, 9, [8], [PlaceAccount("api", 7, 3, 1)], [PlaceWant(["api"], 2, 1)], []),
+    GrantPlaces(2, 0, 9, [8], [PlaceAccount("api", 7, 3, 1)], [["api"]], [], []),
 ]
 
 

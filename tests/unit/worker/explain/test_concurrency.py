@@ -1,7 +1,9 @@
 """Limits on the messages that are leased at a time, as reasons: the first reason names the holders of the places."""
 
+from fila_proto_zmq.commands import ThrottleStats
 from fila_proto_zmq.ids import client_name
 from tests.support.shard.explained import first, text_of, these, why
+from tests.support.shard.placed_shards import PlacedShards
 from tests.support.shard.shard import ShardHarness
 
 C1 = client_name(b"c1")
@@ -41,3 +43,26 @@ def test_a_queue_with_a_free_place_has_no_such_reason() -> None:
     shard.enqueue(b"1", b"2")
     shard.receive()
     assert "concurrency" not in [each.code for each in why(shard).reasons]
+
+
+def test_a_throttle_key_whose_places_are_used_up_in_the_cluster() -> None:
+    cluster = PlacedShards()
+    cluster.limit("llm", 3)
+    cluster.enqueue(2, 1, "llm")
+    cluster.consume(2)
+    cluster.enqueue(1, 9, "llm", fairness_key="acme")
+    cluster[1].pass_time(1000)
+    cluster.consume(1)
+    for told in (why(cluster[1], key="acme"), why(cluster[1])):
+        details = first(told, "concurrency")
+        assert these(details, ["throttle_key", "limit", "in_use"]) == ["llm", 3, 3]
+        assert [each["since_ms"] for each in details["holders"]] == [1_001_000] * 2
+    assert "throttle key 'llm' has 3 messages leased of at most 3 (concurrency)" in text_of(cluster[1], key="acme")
+
+
+def test_the_statistics_of_a_queue_show_the_places_of_its_throttle_keys() -> None:
+    cluster = PlacedShards()
+    cluster.limit("llm", 2)
+    cluster.enqueue(1, 9, "llm")
+    cluster.consume(1)
+    assert cluster[1].stats().throttles == [ThrottleStats("llm", None, None, None, 2, 2, 7)]

@@ -75,10 +75,10 @@ def test_messages_that_wait_for_tokens_are_counted(monkeypatch: pytest.MonkeyPat
 
 
 def test_pages_of_shards_are_joined_up_to_where_one_may_lack_something() -> None:
-    first = ThrottleList([ThrottleStats("a", 1.0, 1.0, 0.5, waiting=1), ThrottleStats("b", waiting=2)], "bb")
-    second = ThrottleList([ThrottleStats("a", 1.0, 1.0, 0.25, waiting=4), ThrottleStats("b"), ThrottleStats("c")])
+    first = ThrottleList([ThrottleStats("a", 1.0, 1.0, 0.5, in_use=2, waiting=1), ThrottleStats("b", waiting=2)], "bb")
+    second = ThrottleList([ThrottleStats("a", 1.0, 1.0, 0.25, in_use=3, waiting=4), ThrottleStats("b"), ThrottleStats("c")])
     assert joined_throttles([first, second]) == ThrottleList(
-        [ThrottleStats("a", 1.0, 1.0, 0.25, waiting=5), ThrottleStats("b", waiting=2)], "bb"
+        [ThrottleStats("a", 1.0, 1.0, 0.25, in_use=5, waiting=5), ThrottleStats("b", waiting=2)], "bb"
     )
     assert joined_throttles([ThrottleList([], "a"), second]).next == "a"
     assert joined_throttles([]) == ThrottleList([])

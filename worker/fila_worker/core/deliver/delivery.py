@@ -27,6 +27,7 @@ from fila_worker.core.model.due_index import too_old
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry, tokens_of
 from fila_worker.core.model.leases import Lease
+from fila_worker.core.places.taking import take
 from fila_worker.core.settings import Limits
 from fila_worker.core.settle import dead_letters
 
@@ -213,7 +214,7 @@ def _pick_among(state: "State", key: "FairnessKey", parcel: PickedBatch, count: 
             parcel.room_bytes -= LOOK_BYTES
         else:
             cost = extension_of(record).cost_milli
-            if lane.throttle and not state.token_client.take(lane.throttle, lane, cost, now_ms):
+            if lane.throttle and not take(state, lane, lane.throttle, cost, now_ms):
                 key.first_is_blocked()
                 parcel.room_bytes -= LOOK_BYTES
                 continue
@@ -270,6 +271,7 @@ def _reserve(state: "State", demand: Reserving, parcel: PickedBatch, now_ms: int
     """Lease a batch to a reservation, and answer with its size. The messages are fetched by the reservation's name."""
     holder = state.leases.reservation(demand.queue.id, demand.reservation)
     lease = Lease(state.leases.new_id(), holder, demand.queue, list(parcel.members), now_ms, demand.timeout_ms)
+    lease.labelled = parcel.labelled
     lease.sizes = list(map(len, parcel.records))
     lease.mortal = any(record[1] & HAS_TTL for record in parcel.records)
     lease.batches = tokens_of(parcel.records) or None
@@ -309,7 +311,7 @@ def _grant(
     members: list[Member] = list(parcel.members[span])
     lease = Lease(state.leases.new_id(), demand.consumer, queue, members, now_ms, duration_ms)
     lease.sizes = list(map(len, parcel.records[span]))
-    lease.at_most_once = queue.at_most_once
+    lease.at_most_once, lease.labelled = queue.at_most_once, parcel.labelled
     if not usual:
         lease.mortal = any(record[1] & HAS_TTL for record in parcel.records[span])
         lease.batches = tokens_of(parcel.records[span]) or None

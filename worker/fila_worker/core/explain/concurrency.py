@@ -1,7 +1,6 @@
 """Limits on the messages that are leased at a time, as reasons: which messages hold the places, and for how long."""
 
-from collections.abc import Iterator
-from heapq import nsmallest
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ from fila_worker.core.walking import LOOKS_AT_ONCE
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Reason
+    from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.leases import Lease
     from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
@@ -28,19 +28,55 @@ def full_queue(state: "State", queue: "Queue", now_ms: int) -> "Reason | None":
     """Return as a reason that as many messages of a queue are leased as may be."""
     if not queue.full:
         return None
-    looked_at = list(islice(state.leases.leases.values(), LEASES_LOOKED_AT_MAX))
-    state.jobs.charge(len(looked_at) // LOOKS_AT_ONCE)
-    leases = [lease for lease in looked_at if lease.queue is queue and lease.open]
+    leases = [lease for lease in _oldest(state) if lease.queue is queue]
     about = f"queue {queue.name!r} has {counted(queue.in_flight, 'message')} leased of at most {queue.max_in_flight:,}"
     first_ms = min((lease.next_expiry() for lease in leases), default=0)
-    longest, words = _longest(state, leases, now_ms)
+    longest, words = _longest(state, leases, lambda lane: True, now_ms)
     details: dict[str, Any] = {"limit": queue.max_in_flight, "in_use": queue.in_flight, "holders": longest}
     return reason(ReasonCode.CONCURRENCY, f"{about} (max_in_flight){words}", first_ms, queue=queue.name, **details)
 
 
-def _longest(state: "State", leases: "list[Lease]", now_ms: int) -> tuple[list[dict[str, Any]], str]:
-    """Return the messages that are leased for longest, as details and in words."""
-    held = list(islice(_members(nsmallest(HOLDERS_SHOWN, leases, key=lambda lease: lease.leased_ms)), HOLDERS_SHOWN))
+def place_shortage(state: "State", lane: "Lane", now_ms: int) -> "Reason | None":
+    """Return as a reason that a lane needs a place of a throttle key that has none free."""
+    places, queue = state.places, lane.key.queue
+    if lane.throttle is None or queue.at_most_once or lane in places.dealt:
+        return None
+    limits = {name: limit for name in lane.throttle_keys if (limit := places.limit(name)) is not None}
+    short = [name for name in limits if _lacks(state, name)]
+    used_up = [name for name in short if places_in_use(state, name) >= limits[name]]
+    if not used_up and not (short and lane in places.where):
+        return None
+    name = (used_up or short)[0]
+    in_use, limit = places_in_use(state, name), limits[name]
+    leases = [lease for lease in _oldest(state) if lease.labelled and not lease.at_most_once]
+    longest, words = _longest(state, leases, lambda other: name in other.throttle_keys, now_ms)
+    text = f"throttle key {name!r} has {counted(in_use, 'message')} leased of at most {limit:,} (concurrency){words}"
+    return reason(ReasonCode.CONCURRENCY, text, throttle_key=name, limit=limit, in_use=in_use, holders=longest)
+
+
+def _lacks(state: "State", name: str) -> bool:
+    key = state.places.keys.get(name)
+    return key is None or key.idle <= 0
+
+
+def places_in_use(state: "State", name: str) -> int:
+    """Return how many places of a throttle key all shards have, as this shard last heard."""
+    key = state.places.keys.get(name)
+    return 0 if key is None else max(key.in_use, key.counts.leased)
+
+
+def _oldest(state: "State") -> "list[Lease]":
+    """Return the oldest leases of a shard."""
+    looked_at = list(islice(state.leases.leases.values(), LEASES_LOOKED_AT_MAX))
+    state.jobs.charge(len(looked_at) // LOOKS_AT_ONCE)
+    return looked_at
+
+
+def _longest(
+    state: "State", leases: "list[Lease]", counts: "Callable[[Lane], bool]", now_ms: int
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the messages that are leased for longest, as details and in words. ``counts``: whether those of a lane do."""
+    held = list(islice(_members(sorted(leases, key=lambda lease: lease.leased_ms), counts), HOLDERS_SHOWN))
     if not held:
         return [], ""
     ids = [format_id(*record_id(record)) for record in state.read([key for _, key in held])]
@@ -53,7 +89,8 @@ def _longest(state: "State", leases: "list[Lease]", now_ms: int) -> tuple[list[d
     return details, f"; the longest is message {ids[0]}, leased by {holder(oldest.holder)} for {since}"
 
 
-def _members(leases: "list[Lease]") -> "Iterator[tuple[Lease, bytes]]":
+def _members(leases: "list[Lease]", counts: "Callable[[Lane], bool]") -> "Iterator[tuple[Lease, bytes]]":
     for lease in leases:
-        for _, key, _ in lease.open_members():
-            yield lease, key
+        for _, key, lane in lease.open_members():
+            if counts(lane):
+                yield lease, key

@@ -125,7 +125,13 @@ def delivery_ms(
     ``spot`` is the message's place in its lane, ``place`` and ``rivals`` count the messages before it.
     """
     key, queue = lane.key, lane.key.queue
-    if not is_served(key, now_ms) or queue.full or not key.open or (key.blocked_head and spot > key.blocked_head):
+    if (
+        not is_served(key, now_ms)
+        or queue.full
+        or lane in state.places.where
+        or not key.open
+        or (key.blocked_head and spot > key.blocked_head)
+    ):
         return 0
     tokens_ms = tokens_come_ms(state, lane, place.in_lane, cost_milli, now_ms)
     if tokens_ms is None or tokens_ms > now_ms:

@@ -15,7 +15,7 @@ from fila_proto_zmq.errors import OverloadedError
 from fila_proto_zmq.reasons import ReasonCode
 from fila_proto_zmq.record import FIXED_BYTES
 from fila_worker.core.enqueue import quotas
-from fila_worker.core.explain.concurrency import full_queue
+from fila_worker.core.explain.concurrency import full_queue, place_shortage
 from fila_worker.core.explain.estimates import Rivals, is_read
 from fila_worker.core.explain.text import counted, reason, span
 from fila_worker.core.model.lane_tokens import TOKEN
@@ -157,7 +157,7 @@ def nothing(queue: "Queue", now_ms: int) -> "Reason":
 
 
 def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -> "Reason | None":
-    """Return the reason of a lane whose first message waits for tokens. ``need``: the message's cost, if it is known."""
+    """Return the reason of a lane whose first message waits for tokens or places. ``need``: the message's cost, if it is known."""
     throttling = state.token_client
     if lane.throttle is None:
         return None
@@ -167,6 +167,9 @@ def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -
         remaining_ms = parked_until_ms - now_ms
         text = f"throttle key {name!r} delivers nothing for another {span(remaining_ms)}: a consumer deferred a message"
         return reason(ReasonCode.PARKED, text, parked_until_ms, throttle_key=name, remaining_ms=remaining_ms)
+    placeless = place_shortage(state, lane, now_ms)
+    if placeless is not None:
+        return placeless
     limited = [name for name in lane.throttle_keys if name in throttling.limits]
     if not limited:
         return None

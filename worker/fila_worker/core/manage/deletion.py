@@ -76,6 +76,8 @@ def _drop_leases(state: "State", queue: "Queue") -> "Generator[int, int, None]":
             effort = 0
         if state.leases.leases.get(lease.id) is lease:
             effort += LEASE_COST + lease.open
+            if lease.labelled:
+                state.count_leased(lease, range(len(lease.members)), -1)
             for _, message_key, lane in lease.open_members():
                 lane.unlease(message_key)
                 state.line_up(lane, message_key, None)

@@ -254,7 +254,7 @@ def queue_stats(state: "State", call: "ClientCall", command: GetQueueStats) -> Q
     queue = state.queues.find(call.queue)
     keys, end = keys_from(state, queue, command.start, state.settings.limits.stats_keys_max)
     lanes = [lane for key in keys if key.cold is None for lane in key.lanes.values()]
-    used = state.runtime.throttle_keys.intersection(each for lane in lanes for each in lane.throttle_keys)
+    used = state.runtime.limited(each for lane in lanes for each in lane.throttle_keys)
     state.jobs.charge(KEY_STATS_COST * len(keys) + len(lanes))
     return QueueStats(
         queue.info(state.index), _oldest_pending_ms(state, keys, call.now_ms), state.settings.quantum, queue.enqueued,

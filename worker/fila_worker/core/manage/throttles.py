@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from heapq import merge
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from sortedcontainers import SortedDict
@@ -11,6 +11,7 @@ from fila_proto_zmq import runtime_config
 from fila_proto_zmq.bucket_limits import is_pattern
 from fila_proto_zmq.commands import ListThrottles, ThrottleList, ThrottleStats
 from fila_proto_zmq.limits import LIST_THROTTLES_MAX
+from fila_worker.core.explain.concurrency import places_in_use
 from fila_worker.core.model.component import Component
 
 if TYPE_CHECKING:
@@ -45,16 +46,25 @@ def list_throttles(state: "State", call: "ClientCall", command: ListThrottles) -
             break
         if len(found) >= LIST_THROTTLES_MAX or looks >= LOOKS_MAX:
             state.jobs.charge(looks)
-            return ThrottleList(throttle_stats(state, found, call.now_ms), last)
+            return ThrottleList(_here(state, found, call.now_ms), last)
         looks, last = looks + 1, key
         if key > after and (key in own or limits.covers(key)):
             found.append(key)
     state.jobs.charge(looks)
-    return ThrottleList(throttle_stats(state, found, call.now_ms))
+    return ThrottleList(_here(state, found, call.now_ms))
+
+
+def _here(state: "State", keys: list[str], now_ms: int) -> list[ThrottleStats]:
+    """Return throttle keys with the leased messages of this shard, so that those of all shards add up."""
+    stats = throttle_stats(state, keys, now_ms)
+    for each in stats:
+        traffic = state.token_client.traffic.get(each.key)
+        each.in_use = traffic.leased if traffic is not None and each.concurrency is not None else 0
+    return stats
 
 
 def throttle_stats(state: "State", keys: Iterable[str], now_ms: int) -> list[ThrottleStats]:
-    """Return the limits of throttle keys, and what waits for them here."""
+    """Return the limits of throttle keys, their places in use in the cluster, as last heard, and what waits for them here."""
     client, limits = state.token_client, state.runtime.limits
     left, stats = LANES_COUNTED_MAX, []
     for key in keys:
@@ -64,8 +74,9 @@ def throttle_stats(state: "State", keys: Iterable[str], now_ms: int) -> list[Thr
             each.rate_in_force = client.levels.in_force(key, limit).rate_milli / 1000
             each.tokens = None if is_pattern(key) else client.levels.tokens_in(key, limit, now_ms) / 1e6
         each.rate_min = runtime_config.number_of(limits.find(key, "rate_min"))
-        places = runtime_config.number_of(limits.find(key, "concurrency"))
-        each.concurrency = None if places is None else int(places)
+        each.concurrency = limits.concurrency(key)
+        if each.concurrency is not None:
+            each.in_use = places_in_use(state, key)
         each.waiting, looks = _waiting_for(state, key, left)
         left -= looks
         stats.append(each)
@@ -79,7 +90,8 @@ def _waiting_for(state: "State", key: str, looks_max: int) -> tuple[int, int]:
     ``looks_max``: how many of each are read at most.
     """
     sets = list(islice(state.token_client.by_key.get(key, ()), looks_max))
-    lanes = list(islice((lane for each in sets for lane in each.waiting), looks_max))
+    for_tokens = (lane for each in sets for lane in each.waiting)
+    lanes = list(islice(chain(for_tokens, state.places.waiting_for(key)), looks_max))
     return sum(lane.pending for lane in lanes), len(sets) + len(lanes)
 
 

@@ -18,6 +18,7 @@ from fila_proto_zmq.commands import (
     Enqueue,
     Enqueued,
     HookMetrics,
+    PlaceMetrics,
     QueueMetrics,
     ScheduleMetrics,
     ShardMetrics,
@@ -39,6 +40,8 @@ KEYS_LOOKED_AT_MAX: Final = 2000
 
 THROTTLES_SHOWN: Final = 10
 THROTTLES_LOOKED_AT_MAX: Final = 1000
+LANES_ADDED_UP_MAX: Final = 64
+"""Lanes whose messages are added up for a throttle key."""
 
 
 class ReportState:
@@ -94,7 +97,7 @@ def report(state: "State", now_ms: int) -> ShardMetrics:
     return ShardMetrics(
         state.index, [_of_queue(state, queue, now_ms) for queue in shown], len(queues) - len(shown),
         _throttles(state, now_ms), state.token_client.passes, state.token_client.hits, dict(watch.refused),
-        state.buffers.used_bytes, state.store.metrics(), watch.schedules(),
+        state.buffers.used_bytes, state.store.metrics(), watch.schedules(), _places(state),
     )  # fmt: skip
 
 
@@ -148,6 +151,18 @@ def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:
         shown.append(
             ThrottleMetrics(key, limit.rate_milli / 1000, limit.burst_micro / 1e6, tokens / 1e6, traffic.passes, traffic.hits)
         )
+    return shown
+
+
+def _places(state: "State") -> list[PlaceMetrics]:
+    """Return the throttle keys with a concurrency that have the most leased and waiting messages."""
+    places = state.places
+    looked_at = islice(places.keys.values(), THROTTLES_LOOKED_AT_MAX)
+    busy = [(key.counts.leased, len(key.lines), key.key) for key in looked_at if key.counts.leased or key.lines]
+    shown = []
+    for leased, _, name in nlargest(THROTTLES_SHOWN, busy):
+        waiting = sum(lane.pending for lane in islice(places.waiting_for(name), LANES_ADDED_UP_MAX))
+        shown.append(PlaceMetrics(name, places.limit(name) or 0, leased, waiting))
     return shown
 
 

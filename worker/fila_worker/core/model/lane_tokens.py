@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fila_proto_zmq.runtime_config import Limit
+    from fila_worker.core.held_places import HeldKey
     from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.queues import Queue
 
@@ -28,12 +29,14 @@ LANES_SURVEYED: Final = 64
 
 class Traffic:
     """The counters of a throttle key: messages that got their tokens (passes), and waits of lanes that a bucket or a park
-    refused (hits)."""
+    refused (hits). ``leased``: its leased messages, those that are delivered at most once and dead letters not counted."""
 
-    __slots__ = ("hits", "passes")
+    __slots__ = ("held", "hits", "leased", "passes")
 
     def __init__(self) -> None:
-        self.passes = self.hits = 0
+        self.passes = self.hits = self.leased = 0
+        self.held: HeldKey[Lane] | None = None
+        """Its account with the place bank; None: it has none."""
 
 
 class BucketLevels(dict[str, tuple[int, int, int, int]]):
@@ -100,7 +103,7 @@ class LaneTokens:
 
     __slots__ = (
         "asking", "burst", "consumed", "dealt", "granted", "holders", "keys", "lanes", "limited", "news_due_ms",
-        "parked_until_ms", "refused", "returned", "session", "told", "told_again", "traffic", "uncounted", "version",
+        "parked_until_ms", "placed", "places_version", "refused", "returned", "session", "told", "told_again", "traffic", "uncounted", "version",
         "waiting",
     )  # fmt: skip
 
@@ -135,6 +138,9 @@ class LaneTokens:
         """When it is to be repeated."""
         self.traffic: list[Traffic] = []
         """The counters of its keys."""
+        self.placed: tuple[HeldKey[Lane], ...] = ()
+        """The accounts of the keys that have a concurrency, by the config of ``places_version``."""
+        self.places_version = -1
         self.asking: list[Queue] = []
         """The queues for which the bank was asked and has not answered."""
 

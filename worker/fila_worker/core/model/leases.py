@@ -112,6 +112,7 @@ class Lease:
         "extended",
         "holder",
         "id",
+        "labelled",
         "leased_ms",
         "members",
         "mortal",
@@ -136,6 +137,8 @@ class Lease:
         """Record bytes of each member."""
         self.at_most_once = False
         """Whether its members are gone however it ends, unless they are given back. Set by the queue when it is granted."""
+        self.labelled = False
+        """Whether any of its messages has throttle keys."""
         self.mortal = False
         """Whether one of its messages has a time to live, which must be checked when the message comes back."""
         self.batches: dict[int, bytes] | None = None

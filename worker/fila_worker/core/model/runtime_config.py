@@ -72,6 +72,20 @@ class RuntimeConfig:
         """Return one value. The key may have either spelling."""
         return runtime_config.read(key, self.values)
 
+    def concurrency(self, throttle_key: str) -> int | None:
+        """Return how many messages with a throttle key may be leased at a time, in the whole cluster; None: any number."""
+        return self.limits.concurrency(throttle_key)
+
+    def limited(self, throttle_keys: Iterable[str]) -> list[str]:
+        """Return those of the throttle keys that have a limit, sorted."""
+        keys, covers = set(throttle_keys), self.limits.covers if self.limits.has_patterns else self.throttle_keys.__contains__
+        return sorted(filter(covers, keys))
+
+    @property
+    def concurrencies(self) -> object:
+        """What differs once the concurrency of any throttle key has changed."""
+        return self.limits, self.limits.concurrency_changes
+
     def recover(self, store: "Store", at_once: int) -> Generator[None, int | None, dict[str, int]]:
         """Read the durable config, ``at_once`` records a step. Return the parked throttle keys, with the end of each park."""
         families = self._families

@@ -22,6 +22,7 @@ from fila_worker.core.calendar import Calendar, NoCalendar
 from fila_worker.core.callback_group_parts import BatchParts, MemberOutcome
 from fila_worker.core.due_time import AT_ONCE, DueTime
 from fila_worker.core.effects import ClientCall, Effect, Post
+from fila_worker.core.held_places import Places
 from fila_worker.core.hooks import HookCompiler
 from fila_worker.core.jobs import Jobs
 from fila_worker.core.keys import FIRST_PLACE, pack_u32, pack_u64
@@ -32,7 +33,7 @@ from fila_worker.core.model.due_index import DueIndex
 from fila_worker.core.model.fairness_keys import FairnessKey
 from fila_worker.core.model.lane_tokens import LaneTokens
 from fila_worker.core.model.lanes import HeadBuffers, Lane
-from fila_worker.core.model.leases import LeaseBook, first_lease
+from fila_worker.core.model.leases import Lease, LeaseBook, first_lease
 from fila_worker.core.model.ledger import Counters, Ledger, decode_lane
 from fila_worker.core.model.queues import USED_SAVE_MS, Queue, QueueTable
 from fila_worker.core.model.runtime_config import RuntimeConfig
@@ -85,6 +86,7 @@ class State:
         self.due_index = DueIndex(store, limits)
         self.token_client = TokenClient(self.epoch << 20, self.shards)
         self.runtime = RuntimeConfig(store.families, settings.limits)
+        self.places: Places[Lane] = Places(self.runtime.concurrency)
         self.outbox = ShardTransfers(self.index, stream_of(self.epoch, entropy), store.families, limits)
         self.batch_parts = BatchParts(store.families, self.epoch, limits)
         self.jobs = Jobs(limits, self.conclude)
@@ -202,6 +204,7 @@ class State:
     def forget_lane(self, lane: Lane) -> None:
         """Drop a lane without messages, and its key with its last lane."""
         key, queue = lane.key, lane.key.queue
+        self.places.leave(lane)
         self.token_client.leave(lane)
         queue.resting.pop(lane.id, None)
         key.drop(lane)
@@ -300,6 +303,7 @@ class State:
             key.blocked_head = b""
         else:
             key.ready -= 1
+        self.places.leave(lane)
         self.token_client.rest(lane)
         self.refresh_eligibility(key)
 
@@ -330,6 +334,19 @@ class State:
         if key.queue.options.max_in_flight_per_key is not None:
             key.held -= count
             self.refresh_eligibility(key)
+
+    def count_leased(self, lease: Lease, indexes: Iterable[int], each: int) -> None:
+        """Count members of a lease as leased messages of their throttle keys, or, with -1, off again."""
+        if lease.at_most_once:
+            return
+        for index in indexes:
+            member = lease.members[index]
+            throttle = None if isinstance(member, bool) else member[1].throttle
+            for traffic in () if throttle is None else throttle.traffic:
+                traffic.leased += each
+                if traffic.held is not None and each < 0:
+                    traffic.held.freed -= each
+                    self.places.touch(traffic.held)
 
     def mark_runnable(self, queue: Queue) -> None:
         """Note that a queue may have messages to deliver."""

@@ -133,7 +133,7 @@ class TokenClient:
         throttle = lane.throttle
         if throttle is not None:
             self._keep_up(throttle)
-            if lane.blocked:
+            if lane in throttle.waiting:
                 throttle.release(lane)
             throttle.collect(lane)
             self._unsettled(throttle)
@@ -232,7 +232,7 @@ class TokenClient:
             if idle_ms < HOLD_MS:
                 self._look_again(lane, lane.tokens_ms + HOLD_MS)
                 continue
-            usable = _is_live(lane, now_ms) and not lane.key.queue.full
+            usable = is_live(lane, now_ms) and not lane.key.queue.full
             stays = usable and idle_ms < HOLD_LONG_MS and throttle.has_room
             throttle.trim(lane, throttle.burst // self._shards if stays else 0)
             self._unsettled(throttle)
@@ -285,10 +285,10 @@ class TokenClient:
             self._settling.append(throttle)
             del self._changed[throttle]
             for lane in list(throttle.holders):
-                if not _is_live(lane, now_ms):
+                if not is_live(lane, now_ms):
                     throttle.collect(lane)
             if throttle.waiting and throttle.parked_until_ms <= now_ms:
-                lanes = throttle.dismiss(lambda lane: _is_live(lane, now_ms))
+                lanes = throttle.dismiss(lambda lane: is_live(lane, now_ms))
                 if len(lanes) < DISMISSED_MAX:
                     lanes += self.wake(throttle, now_ms)
                 else:
@@ -437,9 +437,8 @@ class TokenClient:
         self.limits = limits
         self._version += 1
         self._follow_later([None])
-        for key in self.levels.keys() - limits.own.keys() - self.by_key.keys():
-            del self.levels[key]
-        self.traffic = {key: each for key, each in self.traffic.items() if key in limits.own or key in self.by_key}
+        for key in self.levels.keys() | self.traffic.keys():
+            self._forget_key(key)
 
     def park(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
         """Park throttle keys until a time. Return the new parks: a later end stays."""
@@ -470,13 +469,14 @@ class TokenClient:
         return self._repeats[0][0] if self._repeats else None
 
     def _forget_key(self, key: str) -> None:
-        """Forget the counters and the level of a key that has no limit of its own and no throttles."""
+        """Forget the counters and the level of a key that has no limit of its own, no account and no throttles."""
         if key not in self.limits.own and key not in self.by_key:
-            self.traffic.pop(key, None)
+            if key in self.traffic and self.traffic[key].held is None:
+                del self.traffic[key]
             self.levels.pop(key, None)
 
 
-def _is_live(lane: "Lane", now_ms: int) -> bool:
+def is_live(lane: "Lane", now_ms: int) -> bool:
     """Return whether a lane can use tokens at once or soon: nothing else blocks it, and its queue is read.
 
     A queue that is read from time to time keeps tokens only if it has other messages to deliver. If it has none, the bank can

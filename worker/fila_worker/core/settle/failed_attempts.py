@@ -95,6 +95,8 @@ def _records_of(state: "State", lease: Lease, indexes: list[int]) -> "list[tuple
 
 
 def _end(state: "State", lease: Lease, indexes: list[int], ended: bool) -> None:
+    if lease.labelled:
+        state.count_leased(lease, indexes, -1)
     for index in indexes:
         message_key, lane = lease.members[index]  # type: ignore[misc]
         state.ledger.show(lane)
@@ -227,6 +229,8 @@ def give_back(state: "State", lease: Lease, indexes: list[int], ended: bool, now
                 state.line_up(lane, key, stored)
             state.release_slot(lane.key)
     else:
+        if lease.labelled:
+            state.count_leased(lease, indexes, -1)
         for index in indexes:
             message_key, lane = lease.members[index]  # type: ignore[misc]
             lease.members[index] = ended

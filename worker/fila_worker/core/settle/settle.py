@@ -273,6 +273,8 @@ def ack(state: "State", queue: "Queue", lease: Lease, indexes: list[int], now_ms
     state.ledger.touch_queue(queue)
     if queue.options.max_in_flight_per_key is not None:
         _free_slots(state, lease, indexes)
+    if lease.labelled:
+        state.count_leased(lease, indexes, -1)
     if lease.batches is not None:
         state.end_members(queue, [lease.batches[each] for each in indexes if each in lease.batches], MemberOutcome.ACKED)
     if len(indexes) == len(lease.members):

@@ -34,6 +34,8 @@ def check_stored(state: "State") -> None:
     on_disk = _keys_on_disk(state)
     for lane in state.lanes.values():
         _check_lane(lane, on_disk.pop(lane.id, []))
+        waits = (lane.throttle is not None and lane in lane.throttle.waiting) + (lane in state.places.where)
+        _expect(f"lane {lane.id}: lines in which it waits", waits, int(lane.blocked))
     _check_cold(state, on_disk)
     _expect("messages of unknown lanes", {lane: len(keys) for lane, keys in on_disk.items()}, {})
     _expect("names of queues", list(state.queues.names), sorted(state.queues))
@@ -72,7 +74,6 @@ def _check_lane(lane: "Lane", on_disk: list[bytes]) -> None:
     behind = [key for key, _ in lane.returned if not lane.line or key > lane.line[-1][0]]
     _expect(f"{name}: returned, and behind the line", behind, [])
     _expect(f"{name}: active", lane.active, lane.pending > 0)
-    _expect(f"{name}: blocked", lane.blocked, lane.throttle is not None and lane in lane.throttle.waiting)
     head = lane.peek()
     if lane.active and not lane.blocked and lane.key.only_lane is None and head is not None:
         _expect(f"{name}: is in its key's heap", (lane.head_place, lane.id, lane) in (lane.key.heads or ()), True)

@@ -286,6 +286,8 @@ def _restore(state: "State", lease: Lease, key: bytes) -> None:
         return
     for _, message_key, lane in open_members:
         lane.leases().add(message_key)
+    lease.labelled = any(lane.throttle_keys for _, _, lane in open_members)
+    state.count_leased(lease, range(len(lease.members)), 1)
     lease.queue.count_leased(lease.open)
     state.leases.add(lease)
 

@@ -1,0 +1,43 @@
+"""Places of throttle keys that are free while messages wait for them: looked at twice, because they may be under way."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fila_worker.core.places.taking import can_use
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+
+def idle_places(run: "Run") -> set[tuple[int, tuple[str, ...]]]:
+    """The shards and throttle keys of messages that could go, if their shard had the places that are free.
+
+    Messages that need tokens, too, do not count: places are under way to and fro while there are none.
+    """
+    shards = {
+        shard.index: (shard, worker.now_ms())
+        for worker in run.cluster.workers
+        if worker.host is not None
+        for shard in worker.host.shards.values()
+    }
+    if len(shards) < run.cluster.shards:
+        return set()
+    leased = Counter[str]()
+    for shard, _ in shards.values():
+        leased.update({key: traffic.leased for key, traffic in shard.token_client.traffic.items()})
+    limit = shards[0][0].runtime.concurrency
+    return {
+        (index, line.names)
+        for index, (shard, now_ms) in shards.items()
+        for lane, line in shard.places.where.items()
+        if not lane.throttle.limited
+        and can_use(lane, now_ms)
+        and lane.key.queue.demands  # its consumers have credit
+        and all(leased[name] < (limit(name) or 0) for name in line.names)
+    }
+
+
+def report_idle(run: "Run", idle: set[tuple[int, tuple[str, ...]]]) -> None:
+    """Say which messages waited in vain."""
+    for shard, names in sorted(idle):
+        run.history.fail("places", f"messages of shard {shard} wait for places of {names}, and some are free")

@@ -1,0 +1,103 @@
+"""Concurrency by patterns: each throttle key that begins so has places of its own."""
+
+from fila_proto_zmq.commands import ListThrottles, ThrottleStats, joined_throttles
+from fila_worker.core.effects import ClientCall
+from fila_worker.core.manage.throttles import list_throttles
+from tests.support.shard.placed_shards import PlacedShards
+from tests.support.shard.shard import ADMIN
+
+
+def tenants(most: int | None = 2, *shards: int) -> PlacedShards:
+    """Messages of ``t:a`` and ``t:b`` on some shards, with consumers, under the pattern ``t:*``."""
+    cluster = PlacedShards()
+    cluster.limit("t:*", most)
+    for shard in shards or (1, 2):
+        for name in "ab":
+            cluster.enqueue(shard, 20, f"t:{name}", fairness_key=name)
+        cluster.consume(shard)
+    return cluster
+
+
+def leased(cluster: PlacedShards) -> tuple[int, int]:
+    return cluster.leased("t:a"), cluster.leased("t:b")
+
+
+def shown(cluster: PlacedShards, prefix: str = "") -> list[ThrottleStats]:
+    """The list of throttle keys, as the router joins it."""
+    stations = [cluster[shard] for shard in range(cluster.count)]
+    return joined_throttles(
+        list_throttles(station.shard, ClientCall(ADMIN, 1, "", station.now_ms), ListThrottles(prefix)) for station in stations
+    ).throttles
+
+
+def test_each_key_has_places_of_its_own_over_all_shards() -> None:
+    assert leased(tenants()) == (2, 2)
+
+
+def test_an_entry_of_the_key_wins_and_the_pattern_holds_again_without_it() -> None:
+    cluster = tenants()
+    cluster.limit("t:a", 5)
+    assert leased(cluster) == (5, 2)
+    cluster.limit("t:a", None)
+    for shard in (1, 2):
+        cluster.ack(shard, cluster.taken(shard))
+    assert leased(cluster) == (2, 2)
+
+
+def test_the_longest_pattern_holds() -> None:
+    cluster = tenants(1)
+    cluster.limit("t:a*", 4)
+    assert leased(cluster) == (4, 1)
+    cluster.limit("t:*", 3)
+    assert leased(cluster) == (4, 3)
+
+
+def test_without_its_pattern_a_key_has_no_limit() -> None:
+    cluster = tenants()
+    cluster.limit("t:*", None)
+    assert leased(cluster) == (40, 40)
+
+
+def test_a_pattern_begins_with_what_is_leased() -> None:
+    cluster = tenants(None, 1)
+    assert leased(cluster) == (20, 20)
+    cluster.limit("t:*", 3)
+    cluster.enqueue(2, 20, "t:a")
+    cluster.consume(2)
+    assert leased(cluster) == (20, 20)
+    cluster.ack(1, cluster.taken(1))
+    assert leased(cluster) == (3, 0)
+
+
+def test_a_whole_config_with_other_patterns_holds_at_once() -> None:
+    cluster = tenants()
+    for shard in range(cluster.count):
+        cluster[shard].restart()
+    assert leased(cluster) == (2, 2)
+    cluster.version += 1
+    cluster.tell({"throttle:t:*:concurrency": None, "throttle:*:concurrency": "3"})
+    for shard in (1, 2):
+        cluster[shard].heartbeat(b"consumer %d" % shard)
+        cluster.consume(shard)
+    assert leased(cluster) == (3, 3)
+
+
+def test_a_list_has_what_is_leased_and_waits_on_all_shards() -> None:
+    cluster = tenants()
+    cluster.limit("t:b", 7)
+    assert shown(cluster) == [
+        ThrottleStats("t:*", concurrency=2),
+        ThrottleStats("t:a", concurrency=2, in_use=2, waiting=38),
+        ThrottleStats("t:b", concurrency=7, in_use=7, waiting=33),
+    ]
+    got = cluster.taken(1)
+    cluster.ack(1, got)
+    acked = sum(each.throttle_keys == ("t:a",) for each in got)
+    assert [(each.in_use, each.waiting) for each in shown(cluster, "t:a")] == [(2, 38 - acked)]
+
+
+def test_the_statistics_of_a_queue_have_the_limits_of_patterns() -> None:
+    cluster = tenants(2, 1)
+    assert cluster[1].stats().throttles == [
+        ThrottleStats(f"t:{name}", concurrency=2, in_use=2, waiting=18) for name in "ab"
+    ]  # fmt: skip

@@ -1,0 +1,369 @@
+"""The places that a shard has of throttle keys with a concurrency, and the lanes that wait for them.
+
+A message needs a place of each of its limited keys. Lanes that need places of the same keys wait in one line. Free places are
+*dealt* to lanes in turns of their weights: a dealt place is for the next message of that lane. A lane may take a free place by
+itself only while nobody waits for the key. So no lane overtakes those that wait.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Generic, Protocol, TypeVar
+
+from fila_worker.core.due_time import AT_ONCE, DueTime
+
+HOLD_MS: Final = 20
+"""How long a place is kept for a lane that does not use it, because it waits for tokens, or for a consumer."""
+
+HOLD_MS_MAX: Final = 2000
+"""How long it is kept while the token bank has not answered."""
+
+LINES_LOOKED_AT_MAX: Final = 64
+"""Lines that are examined for one that a free place is of use to, where messages need places of several keys."""
+
+DEALT_MAX: Final = 1000
+"""Lanes that get places, or leave their lines, in one turn."""
+
+
+class LeasedCount(Protocol):
+    """Counts the leased messages of a throttle key."""
+
+    leased: int
+
+
+class Weighted(Protocol):
+    """A fairness key."""
+
+    weight: int
+
+
+class WaitingLane(Protocol):
+    """A lane of messages."""
+
+    blocked: bool
+
+    @property
+    def key(self) -> Weighted:
+        """Its fairness key."""
+
+    @property
+    def pending(self) -> int:
+        """The number of its messages in line."""
+
+
+L = TypeVar("L", bound=WaitingLane)
+
+
+class HeldKey(Generic[L]):
+    """The account of one throttle key.
+
+    Invariants: ``taken`` and ``returned`` are on disk before a message is leased by them, and ``returned`` not before the
+    leases have ended. Leased messages are at most ``held``, unless they were leased before the key had a limit.
+    """
+
+    __slots__ = (
+        "counts",
+        "dealt",
+        "freed",
+        "in_use",
+        "key",
+        "lines",
+        "number",
+        "opening",
+        "returned",
+        "saved",
+        "short",
+        "taken",
+        "told",
+    )
+
+    def __init__(self, key: str, counts: LeasedCount) -> None:
+        self.key = key
+        self.counts = counts
+        self.number = 0
+        """Of the account; 0: it has none yet."""
+        self.opening = 0
+        """The opening of the key that the account agrees with."""
+        self.taken = self.returned = 0
+        self.saved = 0, 0, 0, 0
+        """What is on disk: number, opening, taken, returned. Zeros: nothing."""
+        self.told = self.saved
+        """What the bank was last told."""
+        self.dealt = 0
+        """Places that lanes have and have not used."""
+        self.freed = 0
+        """Leases that ended since the places were last dealt."""
+        self.short = False
+        """Whether a place that becomes free goes back to the bank, because others wait for it, or too many are in use."""
+        self.in_use = 0
+        """The places of all shards, as the bank last told."""
+        self.lines: OrderedDict[PlaceLine[L], None] = OrderedDict()
+        """The lines with lanes that need its places. The first is next."""
+
+    @property
+    def held(self) -> int:
+        """The places that the shard has."""
+        return self.taken - self.returned
+
+    @property
+    def idle(self) -> int:
+        """The places that are neither in use nor dealt."""
+        return self.taken - self.returned - self.counts.leased - self.dealt
+
+
+class PlaceLine(Generic[L]):
+    """The lanes that wait for places of the same keys. ``told``: the want that the bank knows, as ``(count, weight)``."""
+
+    __slots__ = ("credit", "keys", "told", "waiting", "weight")
+
+    def __init__(self, keys: tuple[HeldKey[L], ...]) -> None:
+        self.keys = keys
+        self.waiting: OrderedDict[L, tuple[int, int]] = OrderedDict()
+        """For each lane the rest of its turn, and the weight with which it counts."""
+        self.weight = 0
+        """The sum of these weights."""
+        self.credit = 0
+        """The rest of the turn of this line."""
+        self.told: tuple[int, int] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The throttle keys."""
+        return tuple(key.key for key in self.keys)
+
+    def add(self, lane: L, credit: int) -> None:
+        """Append a lane. One whose turn is not over comes first."""
+        weight = lane.key.weight
+        self.waiting[lane] = credit, weight
+        self.weight += weight
+        if credit > 0:
+            self.waiting.move_to_end(lane, last=False)
+        for key in self.keys:
+            key.lines[self] = None
+
+    def remove(self, lane: L) -> int:
+        """Take a lane out. Return the rest of its turn."""
+        credit, weight = self.waiting.pop(lane)
+        self.weight -= weight
+        if not self.waiting:
+            for key in self.keys:
+                del key.lines[self]
+        return credit
+
+    @property
+    def free(self) -> int:
+        """The places that it may get: as many of each key."""
+        return min(key.idle for key in self.keys)
+
+
+@dataclass(slots=True)
+class DealtPlaces(Generic[L]):
+    """The places that a lane got and has not used."""
+
+    keys: tuple[HeldKey[L], ...]
+    count: int
+    since_ms: int
+    until_ms: int
+
+
+class Places(Generic[L]):
+    """All places of a shard."""
+
+    def __init__(self, limit: Callable[[str], int | None]) -> None:
+        self.limit = limit
+        """Returns how many messages with a throttle key may be leased in the whole cluster; None: any number."""
+        self.version = 0
+        """Counts changes of the limits."""
+        self.keys: dict[str, HeldKey[L]] = {}
+        self.lines: dict[tuple[str, ...], PlaceLine[L]] = {}
+        self.where: dict[L, PlaceLine[L]] = {}
+        """The line of each lane that waits."""
+        self.dealt: dict[L, DealtPlaces[L]] = {}
+        self.touched: dict[HeldKey[L], None] = {}
+        """Keys whose places came, became free, or were left over."""
+        self.changed: dict[PlaceLine[L], None] = {}
+        """Lines whose wants may have changed."""
+        self.ending: list[PlaceLine[L]] = []
+        """Lines of keys that have no limit any more."""
+        self.deals, self.reports = DueTime(), DueTime()
+        """When there may be places to deal, and something to tell the bank."""
+        self._credits: dict[L, int] = {}
+        """The rest of the turns of lanes that do not wait."""
+
+    # --- taking -------------------------------------------------------------------------------------------------------
+
+    def placed(self, names: Sequence[str], counts: Sequence[LeasedCount]) -> tuple[HeldKey[L], ...]:
+        """Return the accounts of the keys with a limit among these."""
+        return tuple(
+            self.account(name, count) for name, count in zip(names, counts, strict=True) if self.limit(name) is not None
+        )
+
+    def account(self, name: str, counts: LeasedCount) -> HeldKey[L]:
+        """Return the account of a key, a new one if need be."""
+        return self.keys.setdefault(name, HeldKey(name, counts))
+
+    def has(self, lane: L, keys: tuple[HeldKey[L], ...]) -> bool:
+        """Return whether a lane may take a place of each key now."""
+        dealt = self.dealt.get(lane)
+        if dealt is not None:
+            if dealt.keys == keys:
+                return True
+            self._collect(lane)
+        return all(key.idle > 0 and not key.lines for key in keys)
+
+    def spend(self, lane: L) -> None:
+        """Use a dealt place, if the lane has one, for a message that is counted as leased now."""
+        dealt = self.dealt.get(lane)
+        if dealt is not None:
+            dealt.count -= 1
+            for key in dealt.keys:
+                key.dealt -= 1
+            if not dealt.count:
+                del self.dealt[lane]
+
+    def wait(self, lane: L, keys: tuple[HeldKey[L], ...]) -> None:
+        """Block a lane until it gets a place of each key."""
+        names = tuple(key.key for key in keys)
+        line = self.lines.get(names)
+        if line is None:
+            line = self.lines[names] = PlaceLine(keys)
+        line.add(lane, self._credits.pop(lane, 0))
+        self.where[lane] = line
+        lane.blocked = True
+        self.changed[line] = None
+        self.reports.by(AT_ONCE)
+
+    def leave(self, lane: L) -> None:
+        """Forget a lane that has nothing to deliver: it waits no more, and its places go to others."""
+        if lane in self.where:
+            self._release(lane)
+        if lane in self.dealt:
+            self._collect(lane)
+        self._credits.pop(lane, None)
+
+    def _release(self, lane: L) -> int:
+        line = self.where.pop(lane)
+        credit = line.remove(lane)
+        lane.blocked = False
+        self.changed[line] = None
+        self.reports.by(AT_ONCE)
+        return credit
+
+    def _collect(self, lane: L) -> None:
+        dealt = self.dealt.pop(lane)
+        for key in dealt.keys:
+            key.dealt -= dealt.count
+            self.touch(key)
+
+    def touch(self, key: HeldKey[L]) -> None:
+        """Deal the places of a key, and settle what is left over, in this turn."""
+        self.touched[key] = None
+        self.deals.by(AT_ONCE)
+        self.reports.by(AT_ONCE)
+
+    def waiting_for(self, name: str) -> Iterator[L]:
+        """Yield the lanes that wait for places of a key."""
+        key = self.keys.get(name)
+        for line in () if key is None else key.lines:
+            yield from line.waiting
+
+    # --- dealing ------------------------------------------------------------------------------------------------------
+
+    def collect_unused(self, keeps: Callable[[L], bool], now_ms: int) -> None:
+        """Take back places that were not used for a while. A lane ``keeps`` its own a little longer if it will use them soon."""
+        for lane, dealt in [each for each in self.dealt.items() if each[1].until_ms <= now_ms]:
+            if keeps(lane) and now_ms < dealt.since_ms + HOLD_MS_MAX:
+                dealt.until_ms = now_ms + HOLD_MS
+            else:
+                self._collect(lane)
+
+    def next_unused(self) -> int | None:
+        """Return when places may be taken back, Unix ms."""
+        return min((dealt.until_ms for dealt in self.dealt.values()), default=None)
+
+    def deal(self, able: Callable[[L], bool], now_ms: int) -> list[L]:
+        """Deal the free places of keys that were touched. Return the lanes that may go on: with places, or not ``able``."""
+        free: list[L] = []
+        fed: dict[L, None] = {}
+        for key in list(self.touched):
+            while key.idle > 0 and len(free) + len(fed) < DEALT_MAX and (line := self.line_in_turn(key)) is not None:
+                lane = next(iter(line.waiting))
+                if able(lane):
+                    fed[lane] = None
+                    self._give(lane, line, now_ms)
+                else:
+                    self._release(lane)
+                    free.append(lane)
+        for lane in fed:
+            if lane in self.where:
+                self._credits[lane] = self._release(lane)
+        return free + list(fed)
+
+    def _give(self, lane: L, line: PlaceLine[L], now_ms: int) -> None:
+        """Deal places to the lane whose turn it is, as many as its turn allows and it can use."""
+        credit, weight = line.waiting[lane]
+        credit = credit if credit > 0 else weight
+        dealt = self.dealt.setdefault(lane, DealtPlaces(line.keys, 0, now_ms, now_ms + HOLD_MS))
+        count = max(1, min(line.free, lane.pending - dealt.count, credit))
+        dealt.count += count
+        for key in line.keys:
+            key.dealt += count
+        line.waiting[lane] = credit - count, weight
+        if dealt.count >= lane.pending:
+            self._release(lane)
+        elif credit == count:
+            line.waiting.move_to_end(lane)
+        line.credit -= count
+        if line.credit <= 0 and line.waiting:
+            line.credit += line.weight
+            for key in line.keys:
+                key.lines.move_to_end(line)
+
+    def line_in_turn(self, key: HeldKey[L]) -> PlaceLine[L] | None:
+        """Return the next line that a place of a key is of use to."""
+        return next((line for line in islice(key.lines, LINES_LOOKED_AT_MAX) if line.free > 0), None)
+
+    def dismiss(self, able: Callable[[L], bool]) -> list[L]:
+        """Take lanes that can't use places now out of the changed lines, and return them."""
+        unable: list[L] = []
+        for line in list(self.changed):
+            while line.waiting and len(unable) < DEALT_MAX:
+                some = [lane for lane in islice(line.waiting, LINES_LOOKED_AT_MAX) if not able(lane)]
+                if not some:
+                    break
+                for lane in some:
+                    self._release(lane)
+                unable += some
+        return unable
+
+    # --- limits -------------------------------------------------------------------------------------------------------
+
+    def follow(self) -> list[HeldKey[L]]:
+        """Follow changed limits. Return the accounts that end. The lanes that wait for their places are released in turns."""
+        gone = [key for name, key in self.keys.items() if self.limit(name) is None]
+        ended = set(gone)
+        self.version += 1
+        for lane in [lane for lane, dealt in self.dealt.items() if not ended.isdisjoint(dealt.keys)]:
+            self._collect(lane)
+        for line in [line for line in self.lines.values() if not ended.isdisjoint(line.keys)]:
+            del self.lines[line.names]
+            if line.waiting:
+                self.ending.append(line)
+        for key in gone:
+            self.touched.pop(key, None)
+            del self.keys[key.key]
+        self.deals.by(AT_ONCE if self.ending else None)
+        return gone
+
+    def release_some(self) -> list[L]:
+        """Return lanes whose lines have ended, which wait no more."""
+        free: list[L] = []
+        while self.ending and len(free) < DEALT_MAX:
+            line = self.ending[-1]
+            for lane in list(islice(line.waiting, DEALT_MAX)):
+                self._release(lane)
+                free.append(lane)
+            if not line.waiting:
+                self.ending.pop()
+        return free

@@ -1,0 +1,140 @@
+"""The accounts of the place bank by key and shard, and the shares of those that wait. See ``docs/decisions/places.md``.
+
+Wants are served by stride scheduling: the want with the lowest *pass* is next, and each place adds the inverse of its weight
+to its pass. A want that was away begins at the pass of those that were served meanwhile.
+"""
+
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from sortedcontainers import SortedDict
+
+from fila_proto_zmq.commands import PlaceWant
+
+SCANNED_MAX: Final = 64
+"""Wants of a key that are examined for one that can be served, where they need places of several keys."""
+
+AWAY_MS: Final = 1000
+"""After this time a want is no continuation of the last one of the same shard and keys."""
+
+PASSES_MAX: Final = 10_000
+"""Passes that are remembered of wants that are over."""
+
+
+@dataclass(slots=True)
+class ShardAccount:
+    """The places of one key that a shard has, as totals. ``short``: whether it gives back what becomes free."""
+
+    number: int
+    granted: int
+    returned: int
+    short: bool = False
+
+    @property
+    def outstanding(self) -> int:
+        """The places that the shard may have."""
+        return self.granted - self.returned
+
+
+@dataclass(slots=True, eq=False)
+class Want:
+    """Places that a shard wants, one of each key for each message."""
+
+    shard: int
+    names: tuple[str, ...]
+    count: int
+    weight: int
+    order: tuple[float, int]
+    """Its pass, and its number."""
+
+
+@dataclass(slots=True, eq=False)
+class BankKey:
+    """A throttle key with a concurrency. ``outstanding`` is the sum over its accounts."""
+
+    key: str
+    opening: int
+    limit: int
+    known: set[int] = field(default_factory=set)
+    """The shards that have told what is leased."""
+    accounts: dict[int, ShardAccount] = field(default_factory=dict)
+    outstanding: int = 0
+    wants: SortedDict[tuple[float, int], Want] = field(default_factory=SortedDict)
+    weight: int = 0
+    """The sum of the weights of its wants."""
+    served_ms: dict[int, int] = field(default_factory=dict)
+    """When each shard last got places."""
+    asked_ms: int = 0
+    """When shards that are not known were last asked."""
+
+    def free(self, shards: int) -> int:
+        """Return the places that may be granted: none before all shards are known."""
+        return self.limit - self.outstanding if len(self.known) >= shards else 0
+
+    def put(self, shard: int, account: ShardAccount) -> None:
+        """Set a shard's account."""
+        before = self.accounts.get(shard)
+        self.outstanding += account.outstanding - (before.outstanding if before else 0)
+        self.accounts[shard] = account
+
+    def drop(self, shard: int) -> None:
+        """Remove a shard's account."""
+        account = self.accounts.pop(shard, None)
+        if account is not None:
+            self.outstanding -= account.outstanding
+
+    def wanted_by(self, now_ms: int) -> set[int]:
+        """Return the shards that wait for places, or got some just now and may wait again."""
+        waiting = {want.shard for want in islice(self.wants.values(), SCANNED_MAX)}
+        return waiting | {shard for shard, served_ms in self.served_ms.items() if now_ms - served_ms < AWAY_MS}
+
+
+class Wants:
+    """The wants of all shards, in the order of their passes."""
+
+    def __init__(self) -> None:
+        self.wants: dict[tuple[int, tuple[str, ...]], Want] = {}
+        self._passes: dict[tuple[int, tuple[str, ...]], tuple[float, int]] = {}
+        """Of wants that are over: the pass with which the next one begins, and when that was, Unix ms."""
+        self._now = 0.0
+        """The pass of the want that was served last."""
+        self._made = 0
+
+    def put(self, shard: int, keys: list[BankKey], told: PlaceWant, now_ms: int) -> None:
+        """Have a shard want places of these keys. Its last want of the same keys is over."""
+        names = tuple(key.key for key in keys)
+        place = shard, names
+        self._made += 1
+        passed, ended_ms = self._passes.pop(place, (0.0, 0))
+        if now_ms - ended_ms >= AWAY_MS:
+            passed = max(passed, self._now)
+        want = self.wants[place] = Want(shard, names, told.count, max(1, told.weight), (passed, self._made))
+        for key in keys:
+            key.wants[want.order] = want
+            key.weight += want.weight
+
+    def move(self, want: Want, keys: list[BankKey], granted: int, *, charged: bool) -> None:
+        """Let others come before a want that got places. One that got all is out of line. ``charged``: others waited."""
+        self._now = max(self._now, want.order[0])
+        for key in keys:
+            del key.wants[want.order]
+        want.count -= granted
+        self._made += 1
+        want.order = want.order[0] + charged * granted / want.weight, self._made
+        for key in keys:
+            if want.count > 0:
+                key.wants[want.order] = want
+            else:
+                key.weight -= want.weight
+
+    def remove(self, want: Want, keys: list[BankKey], now_ms: int) -> None:
+        """End a want. The next one of the same shard and keys continues with its pass."""
+        place = want.shard, want.names
+        del self.wants[place]
+        for key in keys:
+            if key.wants.pop(want.order, None) is not None:
+                key.weight -= want.weight
+        if len(self._passes) >= PASSES_MAX:
+            self._passes.clear()
+        self._passes[place] = want.order[0], now_ms

@@ -1,0 +1,353 @@
+"""The places of a shard: the frames of the place bank, dealing, what goes back, and what is wanted.
+
+See ``docs/decisions/places.md``. Everything that changes an account is written in the turn that uses it. So a restart finds at
+least as many places as leases.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
+
+from fila_proto_zmq.commands import GrantPlaces, PlaceAccount, PlaceOpening, PlaceWant, ReportPlaces
+from fila_worker.core.due_time import AT_ONCE
+from fila_worker.core.effects import Post
+from fila_worker.core.held_places import LINES_LOOKED_AT_MAX, HeldKey, Places
+from fila_worker.core.keys import range_of
+from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Steps
+from fila_worker.core.model.lane_tokens import Traffic
+from fila_worker.core.places.dispatch import Dispatch, Item
+from fila_worker.core.places.taking import can_use
+
+if TYPE_CHECKING:
+    from fila_proto_zmq.commands import Command
+    from fila_worker.core.held_places import PlaceLine
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.model.state import State
+
+BANK_SHARD: Final = 0
+"""The shard with the place bank."""
+
+HELD: Final = b"places:"
+"""The beginning of the keys of accounts. A throttle key follows."""
+
+WANTED_MAX: Final = 1000
+"""The most places that a line wants at once: what a shard may deliver in a turn or two."""
+
+encode_held: Final = msgspec.msgpack.Encoder().encode
+decode_held: Final = msgspec.msgpack.Decoder(tuple[int, int, int, int]).decode
+"""Number, opening, taken, returned."""
+
+ACCOUNT: Final = "account"
+WANT: Final = "want"
+VOID: Final = "void"
+OPENED: Final = "opened"
+"""The kinds of items that a shard says to the bank."""
+
+
+class BankLink:
+    """What a shard says to the place bank. ``asking``: queues whose receives wait for the bank's answer, by want."""
+
+    def __init__(self) -> None:
+        self.dispatch = Dispatch()
+        self.asking: dict[tuple[str, ...], list[Queue]] = {}
+
+    def ask(self, names: tuple[str, ...], queues: "list[Queue]") -> None:
+        """Note that receives of these queues wait for an answer."""
+        self.heard(names)
+        self.asking[names] = queues
+        for queue in queues:
+            queue.unanswered += 1
+
+    def heard(self, names: tuple[str, ...]) -> None:
+        """Note that a want is answered, or not wanted any more."""
+        for queue in self.asking.pop(names, ()):
+            queue.unanswered -= 1
+
+
+# --- the frames of the bank -------------------------------------------------------------------------------------------
+
+
+def granted(state: "State", command: GrantPlaces, now_ms: int) -> None:
+    """Take in a frame of the place bank."""
+    link, places = state.part(BankLink), state.places
+    is_new = link.dispatch.is_new(command.serial)
+    has_items = bool(command.accounts or command.served or command.waiting or command.openings or command.hello)
+    places.reports.by(AT_ONCE)
+    if not link.dispatch.heard(command.serial, command.seen, has_items=has_items):
+        return
+    for account in command.accounts:
+        _take_account(state, link, account)
+    for opening in command.openings:
+        _open(state, link, opening)
+    for names in map(tuple, command.served):
+        link.heard(names)
+        if (line := places.lines.get(names)) is not None:
+            line.told = None
+            places.changed[line] = None
+    for names in map(tuple, command.waiting):
+        link.heard(names)
+    if command.served or command.waiting:
+        state.consumers.waits.by(AT_ONCE)  # receives may have waited for the answer
+    if is_new:
+        _say_all(state, link)
+
+
+def _say_all(state: "State", link: BankLink) -> None:
+    """Say all accounts and wants: the bank may have lost them."""
+    for key in state.places.keys.values():
+        if key.held:
+            link.dispatch.say((ACCOUNT, key.key))
+    for line in state.places.lines.values():
+        line.told = None
+        state.places.changed[line] = None
+
+
+def _take_account(state: "State", link: BankLink, account: PlaceAccount) -> None:
+    """Take in the bank's side of an account."""
+    key = state.places.keys.get(account.key)
+    if key is None or key.number != account.number:
+        if account.taken > account.returned:
+            link.dispatch.say((VOID, account.key, account.number, account.taken))
+        if key is not None and key.held:
+            link.dispatch.say((ACCOUNT, key.key))
+        return
+    key.short, key.in_use = account.short, account.in_use
+    if account.taken > key.taken:
+        key.taken = account.taken
+        save(state, key)
+    state.places.touch(key)
+
+
+def _open(state: "State", link: BankLink, opening: PlaceOpening) -> None:
+    """Begin an account that has a place for each leased message. Wait for the config, if it may still be without the limit."""
+    places = state.places
+    if state.runtime.version < opening.version or places.limit(opening.key) is None:
+        return
+    traffic = state.token_client.traffic.setdefault(opening.key, Traffic())
+    key = traffic.held = places.account(opening.key, traffic)
+    if key.opening != opening.number:
+        key.number, key.opening = state.leases.new_id(), opening.number
+        key.taken, key.returned, key.short = max(key.held, traffic.leased), 0, False
+        save(state, key)
+        places.touch(key)
+        for line in key.lines:  # with the new number
+            line.told = None
+            places.changed[line] = None
+    link.dispatch.say((ACCOUNT, key.key))
+    link.dispatch.say((OPENED, key.key))
+
+
+def save(state: "State", key: "HeldKey[Lane]") -> None:
+    """Make an account durable with the turn, and have the bank told. An account without places needs no record."""
+    now = (key.number, key.opening, key.taken, key.returned) if key.held else (0, 0, 0, 0)
+    if now != key.saved:
+        key.saved = now
+        name, family = HELD + key.key.encode(), state.store.families.state
+        if key.held:
+            state.batch.put(name, encode_held(now), family)
+        else:
+            state.batch.delete(name, family)
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+def _able(now_ms: int) -> "Callable[[Lane], bool]":
+    return lambda lane: can_use(lane, now_ms)
+
+
+def _waits_for_answer(lane: "Lane") -> bool:
+    """Return whether the token bank was asked for a lane and has not answered. If it refuses, the places go to others."""
+    throttle = lane.throttle
+    return throttle is not None and lane in throttle.waiting and bool(throttle.asking)
+
+
+class PlaceDeals(Component):
+    """The dealing of places that came or became free. It comes before the delivery."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.places.deals)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Give back what the bank asks for, and deal the other free places."""
+        places = self.state.places
+        places.collect_unused(_waits_for_answer, now_ms)
+        for key in places.touched:
+            if key.short:
+                key.returned += max(0, min(key.freed, key.idle))
+            key.freed = 0
+        self.state.unblock(places.release_some() + places.deal(_able(now_ms), now_ms))
+        return AT_ONCE if places.ending else places.next_unused()
+
+
+class PlaceReports(Component):
+    """The accounts and wants of a shard, and the frames to the bank. It comes after the delivery, which uses places."""
+
+    peer_verbs: ClassVar["dict[type[Command], PeerVerb]"] = {GrantPlaces: granted}
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.places.reports)
+        self._link = state.keep(BankLink())
+        self._followed: object = None
+        """The limits that were followed last."""
+
+    def recover(self, now_ms: int) -> Steps:
+        """Read the accounts, before the lanes and leases that use them, and tell the bank about them."""
+        state = self.state
+        self._followed = state.runtime.concurrencies
+        step = state.settings.limits.recovery_records_max
+        for number, (name, data) in enumerate(state.store.scan(*range_of(HELD), state.store.families.state)):
+            if number % step == 0:
+                yield
+            throttle_key = name[len(HELD) :].decode()
+            if state.places.limit(throttle_key) is None:
+                state.batch.delete(name, state.store.families.state)
+                continue
+            traffic = state.token_client.traffic.setdefault(throttle_key, Traffic())
+            key = traffic.held = state.places.account(throttle_key, traffic)
+            key.saved = key.number, key.opening, key.taken, key.returned = msgspec.msgpack.decode(
+                data, type=tuple[int, int, int, int]
+            )
+            self._link.dispatch.say((ACCOUNT, throttle_key))
+            state.places.touch(key)
+
+    def on_config(self, now_ms: int) -> None:
+        """Follow limits that came and went."""
+        state = self.state
+        if self._followed == state.runtime.concurrencies:
+            return
+        self._followed = state.runtime.concurrencies
+        for key in state.places.follow():
+            key.taken = key.returned = 0
+            save(state, key)
+            state.token_client.traffic[key.key].held = None
+        for names in [names for names in self._link.asking if names not in state.places.lines]:
+            self._link.heard(names)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Return the places that are of no use here, and tell the bank what has changed."""
+        state, places = self.state, self.state.places
+        state.unblock(places.dismiss(_able(now_ms)))
+        left: dict[HeldKey[Lane], None] = {}
+        for key in places.touched:
+            if key.idle > 0 and not key.short and places.line_in_turn(key) is not None:
+                left[key] = None  # too many for one turn
+                continue
+            key.returned += max(0, key.idle)
+            if (key.number, key.opening, key.taken, key.returned) != key.told:
+                key.told = key.number, key.opening, key.taken, key.returned
+                save(state, key)
+                if key.number:
+                    self._link.dispatch.say((ACCOUNT, key.key))
+        places.touched = left
+        places.deals.by(AT_ONCE if left else None)
+        self._want(now_ms)
+        self._send(now_ms)
+        return self._link.dispatch.due_ms()
+
+    def _want(self, now_ms: int) -> None:
+        """Tell the bank of lines that begin or cease to want places, or whose weight has changed much."""
+        places, link = self.state.places, self._link
+        for line in places.changed:
+            names = line.names
+            if places.lines.get(names) is not line:
+                continue  # it has ended
+            if not line.waiting:
+                if line.told is not None:
+                    line.told = None
+                    link.heard(names)
+                    link.dispatch.say((WANT, names))
+                if not link.dispatch.pending((WANT, names)):
+                    places.lines.pop(names, None)
+                continue
+            if line.told is not None and line.told[1] <= 2 * line.weight and line.weight <= 2 * line.told[1]:
+                continue
+            count, queues = _survey(line)
+            line.told = count, line.weight
+            for key in line.keys:
+                key.number = key.number or self.state.leases.new_id()
+                link.dispatch.say((ACCOUNT, key.key))
+            link.dispatch.say((WANT, names))
+            link.ask(names, queues)
+        places.changed.clear()
+
+    def _send(self, now_ms: int) -> None:
+        dispatch = self._link.dispatch
+        due_ms = dispatch.due_ms()
+        if due_ms is None or due_ms > now_ms:
+            return
+        report = ReportPlaces(BANK_SHARD, self.state.index, self.state.leases.new_id(), dispatch.take_owed(), [], [], [])
+        if dispatch.fill(report.serial, partial(self._add, report), now_ms) or report.seen:
+            self.state.effects.append(Post(report))
+
+    def _add(self, report: ReportPlaces, item: Item) -> bool:
+        """Add what an item stands for to a frame. Return False if there is nothing of it any more."""
+        kind, name = item[0], item[1]
+        if kind == VOID:
+            number, granted = item[2:]
+            assert isinstance(number, int)
+            assert isinstance(granted, int)
+            report.accounts.append(PlaceAccount(str(name), number, granted, granted))
+            return True
+        if kind == WANT:
+            assert isinstance(name, tuple)
+            line = self.state.places.lines.get(name)
+            count, weight = (line.told if line is not None else None) or (0, 0)
+            report.wants.append(PlaceWant(list(name), count, weight))
+            return True
+        key = self.state.places.keys.get(str(name))
+        if key is None:
+            return False
+        if kind == OPENED:
+            report.opened.append(PlaceOpening(key.key, key.opening))
+        else:
+            report.accounts.append(PlaceAccount(key.key, key.number, key.taken, key.returned))
+        return True
+
+    def check(self) -> None:
+        """Compare the counts of leased messages with the leases, and the accounts with the disk."""
+        check_places(self.state)
+
+
+def _survey(line: "PlaceLine[Lane]") -> "tuple[int, list[Queue]]":
+    """Return how many places a line could use now, and the queues that would."""
+    pending = 0
+    queues: dict[Queue, None] = {}
+    for lane in islice(line.waiting, LINES_LOOKED_AT_MAX):
+        pending += lane.pending
+        queues[lane.key.queue] = None
+    wanted = sum(queue.appetite() for queue in queues)
+    return max(1, min(pending, wanted, WANTED_MAX)), list(queues)
+
+
+def check_places(state: "State") -> None:
+    """Raise :class:`InvariantBroken` if counts of places contradict leases, lanes or the disk."""
+    leased: dict[str, int] = {}
+    for lease in state.leases.leases.values():
+        for _, _, lane in () if lease.at_most_once else lease.open_members():
+            for traffic_key in lane.throttle.keys if lane.throttle is not None else ():
+                leased[traffic_key] = leased.get(traffic_key, 0) + 1
+    counted = {key: each.leased for key, each in state.token_client.traffic.items() if each.leased}
+    if counted != leased:
+        raise InvariantBroken(f"leased messages of throttle keys: {counted}, derived {leased}")
+    places: Places[Lane] = state.places
+    stored = {
+        name[len(HELD) :].decode(): decode_held(data)
+        for name, data in state.store.scan(*range_of(HELD), state.store.families.state)
+    }
+    kept = {name: key.saved for name, key in places.keys.items() if key.saved[0]}
+    if kept != stored:
+        raise InvariantBroken(f"accounts of places: {kept}, on disk {stored}")
+    for key in places.keys.values():
+        if key.opening and key.counts.leased > key.held:
+            raise InvariantBroken(f"{key.counts.leased} messages of {key.key!r} are leased, with {key.held} places")
+        dealt = sum(each.count for each in places.dealt.values() if key in each.keys)
+        if dealt != key.dealt:
+            raise InvariantBroken(f"places of {key.key!r}: {key.dealt} dealt, derived {dealt}")
+    for lane, line in places.where.items():
+        if not lane.blocked or lane not in line.waiting:
+            raise InvariantBroken(f"lane {lane.id} waits for places of {line.names} and is not blocked, or not in line")
