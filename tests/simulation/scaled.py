@@ -181,6 +181,7 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     "fila_cluster.client.protocol.settling.NACKED_MAX": (1, 2),
     CORE + "manage.throttles.LIST_THROTTLES_MAX": (1, 1000),
     "fila_proto_zmq.commands.config.LIST_THROTTLES_MAX": (1, 1000),
+    CORE + "places.bank.KEYS_KEPT_MAX": (0, 1, 10_000),
 }
 """Constants of modules."""
 

@@ -22,6 +22,9 @@ HOLD_MS_MAX: Final = 2000
 LINES_LOOKED_AT_MAX: Final = 64
 """Lines that are examined for one that a free place is of use to, where messages need places of several keys."""
 
+FORGOTTEN_AT_ONCE: Final = 1000
+"""Accounts that are looked at in one turn, whether they are of use."""
+
 DEALT_MAX: Final = 1000
 """Lanes that get places, or leave their lines, in one turn."""
 
@@ -175,7 +178,9 @@ class Places(Generic[L]):
         """Returns how many messages with a throttle key may be leased in the whole cluster; None: any number."""
         self.version = 0
         """Counts changes of the limits."""
-        self.keys: dict[str, HeldKey[L]] = {}
+        self.keys: OrderedDict[str, HeldKey[L]] = OrderedDict()
+        self.made = 0
+        """Accounts for which two are still to be looked at, whether they are of use."""
         self.lines: dict[tuple[str, ...], PlaceLine[L]] = {}
         self.where: dict[L, PlaceLine[L]] = {}
         """The line of each lane that waits."""
@@ -201,7 +206,25 @@ class Places(Generic[L]):
 
     def account(self, name: str, counts: LeasedCount) -> HeldKey[L]:
         """Return the account of a key, a new one if need be."""
-        return self.keys.setdefault(name, HeldKey(name, counts))
+        key = self.keys.get(name)
+        if key is None:
+            key = self.keys[name] = HeldKey(name, counts)
+            self.made += 1
+        return key
+
+    def forget_unused(self, is_used: Callable[[HeldKey[L]], bool]) -> list[HeldKey[L]]:
+        """Forget accounts that nobody uses, and return them. Two are looked at for each new one: so few are of no use."""
+        count = min(FORGOTTEN_AT_ONCE, 2 * self.made + 2)
+        self.made = max(0, self.made - FORGOTTEN_AT_ONCE // 2)
+        unused = []
+        for name, key in list(islice(self.keys.items(), count)):
+            if key.held or key.lines or key.dealt or is_used(key):
+                self.keys.move_to_end(name)
+            else:
+                del self.keys[name]
+                self.touched.pop(key, None)
+                unused.append(key)
+        return unused
 
     def has(self, lane: L, keys: tuple[HeldKey[L], ...]) -> bool:
         """Return whether a lane may take a place of each key now."""
@@ -226,7 +249,7 @@ class Places(Generic[L]):
         """Block a lane until it gets a place of each key."""
         names = tuple(key.key for key in keys)
         line = self.lines.get(names)
-        if line is None:
+        if line is None or line.keys != keys:  # or the accounts are new ones
             line = self.lines[names] = PlaceLine(keys)
         line.add(lane, self._credits.pop(lane, 0))
         self.where[lane] = line

@@ -48,6 +48,9 @@ TEMPLATES_PAGE_BYTES: Final = 512 * 1024
 TEMPLATE_BYTES: Final = 256
 """The bytes that a template counts as, without its scripts."""
 
+RETURN_MS: Final = 5000
+"""How long a change may take to come back from the router: longer than a client waits for it."""
+
 
 class ConfigCopies(ProcessFeature):
     """The copies of the shards of one process."""
@@ -66,6 +69,8 @@ class ConfigCopies(ProcessFeature):
         self._to_be_leveled = False
         self._made = (0, 0)
         """The epoch of the owner when the last change was made here, and the number of the commit with it."""
+        self._lost_ms: int | None = None
+        """When the last change is lost that was made here and did not come back; None: it has come."""
 
     def attach(self, process: "ShardProcess", now_ms: int) -> None:
         """Bring the shards that are open to the latest config."""
@@ -162,6 +167,8 @@ class ConfigCopies(ProcessFeature):
         if change.changes:  # else there is no commit for it
             assert owner.shard is not None
             self._made = owner.shard.epoch, owner.shard.store.committed + 1
+            self._lost_ms = now_ms + RETURN_MS
+            self.timer.by(self._lost_ms)
         owner.answers.append(answer(call, command, change))
 
     def _keep_keys(self, call: ClientCall, command: StoreKeys | FetchKeys) -> None:
@@ -178,6 +185,8 @@ class ConfigCopies(ProcessFeature):
 
     def put(self, put: PutConfig, now_ms: int) -> bool:
         """Apply a change, or a page of one. Return whether it is complete, so that it is answered."""
+        if put.version >= self.version:
+            self._lost_ms = None
         for slot in self.process.slots.values():
             self._put(slot, put, now_ms)
         self.page_read = put.page > 0 or put.more
@@ -243,14 +252,17 @@ class ConfigCopies(ProcessFeature):
         self.level(now_ms, shard)
 
     def turn(self, now_ms: int) -> int | None:
-        """Send the next page to all shards that lack it."""
+        """Send the next page to all shards that lack it. Register again if no router seems to have heard of a change."""
+        if self._lost_ms is not None and now_ms >= self._lost_ms:
+            self._lost_ms = None
+            self.process.offers += 1
         self.page_read = False
         if self._to_be_leveled:
             self.level(now_ms)
         if self.pages:
             self._send_page(now_ms)
         self._wait_for_turn()
-        return None
+        return self._lost_ms
 
     def _wait_for_turn(self) -> None:
         """Set the due time. Pages need a turn soon; the rest can wait for any turn."""

@@ -1,4 +1,7 @@
-"""Places of throttle keys that are free while messages wait for them: looked at twice, because they may be under way."""
+"""Places of throttle keys that are free while messages wait for them.
+
+They are looked at twice, because they may be under way. Where the shard got places in between, they still may be.
+"""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -9,8 +12,12 @@ if TYPE_CHECKING:
     from tests.simulation.run import Run
 
 
-def idle_places(run: "Run") -> set[tuple[int, tuple[str, ...]]]:
-    """The shards and throttle keys of messages that could go, if their shard had the places that are free.
+Idle = tuple[int, tuple[str, ...], tuple[int, ...]]
+"""A shard, the throttle keys of messages that wait there, and how many places of each the shard has got so far."""
+
+
+def idle_places(run: "Run") -> set[Idle]:
+    """The messages that could go, if their shard had the places that are free.
 
     Messages that need tokens, too, do not count: places are under way to and fro while there are none.
     """
@@ -27,7 +34,7 @@ def idle_places(run: "Run") -> set[tuple[int, tuple[str, ...]]]:
         leased.update({key: traffic.leased for key, traffic in shard.token_client.traffic.items()})
     limit = shards[0][0].runtime.concurrency
     return {
-        (index, line.names)
+        (index, line.names, tuple(key.taken for key in line.keys))
         for index, (shard, now_ms) in shards.items()
         for lane, line in shard.places.where.items()
         if not lane.throttle.limited
@@ -37,7 +44,7 @@ def idle_places(run: "Run") -> set[tuple[int, tuple[str, ...]]]:
     }
 
 
-def report_idle(run: "Run", idle: set[tuple[int, tuple[str, ...]]]) -> None:
+def report_idle(run: "Run", idle: set[Idle]) -> None:
     """Say which messages waited in vain."""
-    for shard, names in sorted(idle):
+    for shard, names, _ in sorted(idle):
         run.history.fail("places", f"messages of shard {shard} wait for places of {names}, and some are free")

@@ -1,6 +1,8 @@
 """Concurrency by patterns: each throttle key that begins so has places of its own."""
 
-from fila_proto_zmq.commands import ListThrottles, ThrottleStats, joined_throttles
+import pytest
+
+from fila_proto_zmq.commands import DeleteQueue, ListThrottles, ThrottleStats, joined_throttles
 from fila_worker.core.effects import ClientCall
 from fila_worker.core.manage.throttles import list_throttles
 from tests.support.shard.placed_shards import PlacedShards
@@ -101,3 +103,55 @@ def test_the_statistics_of_a_queue_have_the_limits_of_patterns() -> None:
     assert cluster[1].stats().throttles == [
         ThrottleStats(f"t:{name}", concurrency=2, in_use=2, waiting=18) for name in "ab"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kept", [0, 5])
+def test_keys_out_of_use_take_no_memory(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fila_worker.core.places.bank.KEYS_KEPT_MAX", kept)
+    monkeypatch.setattr("fila_worker.core.model.token_client.IDLE_THROTTLES_MAX", 0)
+    cluster = PlacedShards()
+    cluster.limit("t:*", 1)
+    for shard in (1, 2):
+        cluster.consume(shard)
+    for number in range(40):
+        for shard in (1, 2):
+            cluster.enqueue(shard, 2, f"t:{number}")
+        while cluster.leased(f"t:{number}"):
+            for shard in (1, 2):
+                cluster.ack(shard, cluster.taken(shard))
+                cluster[shard].heartbeat(b"consumer %d" % shard)
+        cluster.pass_time(10)
+    assert [cluster[shard].counts() for shard in (1, 2)] == [(0, 0, 0)] * 2
+    assert len(cluster.bank.keys) <= kept + 5
+    for shard in (1, 2):  # with the lanes, which may be used again
+        cluster[shard].ask(DeleteQueue(force=True), "q", ADMIN)
+        cluster[shard].create("other")
+        cluster.consume(shard, queue="other")
+    for _ in range(30):
+        for shard in (1, 2):
+            cluster.enqueue(shard, 1, "t:last", queue="other")
+            cluster.ack(shard, cluster.taken(shard), "other")
+    for shard in range(cluster.count):
+        state = cluster[shard].shard
+        assert max(len(state.places.keys), len(state.places.lines), len(state.token_client.traffic)) <= 10
+        state.check()
+
+
+def test_a_key_that_the_bank_has_forgotten_is_opened_again_and_its_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fila_worker.core.places.bank.KEYS_KEPT_MAX", 0)
+    cluster = tenants(1, 1)
+    for _ in range(20):
+        cluster.ack(1, cluster.taken(1))
+        cluster[1].heartbeat(b"consumer 1")
+    assert cluster[1].counts() == (0, 0, 0)
+    cluster.pass_time(100)
+    cluster.enqueue(1, 1)  # some work
+    for each in range(5):
+        cluster.enqueue(1, 1, f"t:{each}", fairness_key="z")
+        cluster.ack(1, cluster.taken(1))
+        cluster.pass_time(100)
+    assert "t:a" not in cluster.bank.keys
+    for shard in (1, 2):
+        cluster.enqueue(shard, 5, "t:a")
+    cluster.consume(2)
+    assert cluster.leased("t:a") == 1

@@ -280,6 +280,10 @@ def test_an_opening_waits_for_a_shard_whose_config_is_behind() -> None:
     cluster.consume(1)
     cluster.consume(2, prefetch=6)  # without a limit there
     assert cluster.leased("k") == 6
+    cluster.pass_time(1000)
+    assert not cluster[2].shard.to_be_registered
+    cluster.pass_time(3000)
+    assert cluster[2].shard.to_be_registered, "the frame with its config may be lost"
     cluster.tell({"throttle:k:concurrency": "4"}, [2])
     cluster.pass_time(3000)
     assert cluster.leased("k") == 6

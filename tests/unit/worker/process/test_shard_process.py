@@ -64,6 +64,7 @@ from fila_worker.core.manage import config as shard_config
 from fila_worker.core.manage.config import PAGES_WAIT_MS
 from fila_worker.core.model.shard_transfers import stream_of
 from fila_worker.process import cluster_lists
+from fila_worker.process.config_copies import RETURN_MS
 from fila_worker.process.shard_process import ShardProcess
 from fila_worker.process.slots import Slot
 from tests.support.shard.shard_process import CLIENT, HERE, NAMES, SHARDS_TOTAL, HostHarness, answer_of, recovered
@@ -253,6 +254,19 @@ def test_a_change_whose_predecessor_was_lost_is_not_taken_and_the_shards_registe
     assert decode_body(ConfigTaken, frame[3]) == ConfigTaken([])
     assert (versions(host), host.host.config.values) == ({1}, {"a": "1"})
     assert host.host.offers > offers
+
+
+@pytest.mark.parametrize(("comes_back", "registrations"), [(False, 1), (True, 0)])
+def test_a_change_that_does_not_come_back_is_registered(host: HostHarness, comes_back: bool, registrations: int) -> None:
+    """The router may never have heard of it. So it gets the whole config, and passes it on."""
+    host.ask(SetConfig("a", "1"), "")
+    if comes_back:
+        tell(host, PutConfig(1, {"a": "1"}), 1)
+    offers = host.host.offers
+    for _ in range(3):
+        host.now_ms += RETURN_MS
+        host.exchange()
+    assert host.host.offers == offers + registrations
 
 
 def test_a_put_without_a_change_only_asks_who_has_the_version(host: HostHarness) -> None:

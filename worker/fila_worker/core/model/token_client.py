@@ -162,7 +162,7 @@ class TokenClient:
             self.by_key[key].discard(throttle)
             if not self.by_key[key]:
                 del self.by_key[key]
-                self._forget_key(key)
+                self.forget_key(key)
 
     # --- spending -----------------------------------------------------------------------------------------------------
 
@@ -382,7 +382,7 @@ class TokenClient:
         if key is None:
             return list(self.throttles.values())
         self.levels.follow(key, self.limits.get(key), now_ms)
-        self._forget_key(key)
+        self.forget_key(key)
         return list(self.by_key.get(key, ()))
 
     def _keep_up(self, throttle: LaneTokens) -> None:
@@ -438,7 +438,7 @@ class TokenClient:
         self._version += 1
         self._follow_later([None])
         for key in self.levels.keys() | self.traffic.keys():
-            self._forget_key(key)
+            self.forget_key(key)
 
     def park(self, parks: Mapping[str, int], now_ms: int) -> dict[str, int]:
         """Park throttle keys until a time. Return the new parks: a later end stays."""
@@ -468,7 +468,7 @@ class TokenClient:
             return AT_ONCE
         return self._repeats[0][0] if self._repeats else None
 
-    def _forget_key(self, key: str) -> None:
+    def forget_key(self, key: str) -> None:
         """Forget the counters and the level of a key that has no limit of its own, no account and no throttles."""
         if key not in self.limits.own and key not in self.by_key:
             if key in self.traffic and self.traffic[key].held is None:

@@ -4,6 +4,7 @@ See ``docs/decisions/places.md``. An account is written in the turn that grants 
 frame leaves. All state but the wants is on disk.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -48,6 +49,9 @@ SHARES: Final = 4
 OPEN_MS: Final = 500
 """How long a shard has to answer to an opening before it is asked again: its config may be behind."""
 
+KEYS_KEPT_MAX: Final = 10_000
+"""Keys that are kept although nobody uses them, because an opening takes a round to all shards. A kilobyte each."""
+
 OPENINGS_AT_ONCE: Final = 200
 """Keys whose missing shards are asked again in one turn."""
 
@@ -58,7 +62,9 @@ class PlaceBank(Component):
     def __init__(self, state: "State") -> None:
         super().__init__(state)
         state.keep(self)
-        self.keys: dict[str, BankKey] = {}
+        self.keys: OrderedDict[str, BankKey] = OrderedDict()
+        self._begun = 0
+        """Keys that were opened since the last turn."""
         self._wants = Wants()
         self._links: dict[int, Dispatch] = {}
         self._unserved: dict[BankKey, None] = {}
@@ -151,6 +157,7 @@ class PlaceBank(Component):
     def _begin(self, name: str) -> BankKey:
         """Open a key: ask all shards for what they have leased."""
         key = self.keys[name] = BankKey(name, self.state.leases.new_id(), self._limit(name) or 0)
+        self._begun += 1
         self._save(key)
         self._unopened[key] = None
         self._ask(key)
@@ -200,6 +207,16 @@ class PlaceBank(Component):
         for shard in key.accounts:
             batch.delete(ROW + pack_u32(shard) + key.key.encode(), family)
 
+    def _forget_idle(self, now_ms: int) -> None:
+        """Forget keys without places and wants, if there are many: the next want opens them again."""
+        looks = min(len(self.keys) - KEYS_KEPT_MAX, 2 * self._begun + 2)
+        self._begun = 0
+        for name, key in list(islice(self.keys.items(), max(0, looks))):
+            if key.outstanding or key.wants or key in self._unserved or key in self._unopened:
+                self.keys.move_to_end(name)
+            else:
+                self._close(key, now_ms)
+
     # --- grants -------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> int | None:
@@ -209,6 +226,7 @@ class PlaceBank(Component):
         self._serve(now_ms)
         self._answer()
         self._ask_again(now_ms)
+        self._forget_idle(now_ms)
         for shard, link in self._links.items():
             if (due_ms := link.due_ms()) is not None and due_ms <= now_ms:
                 self._send(shard, link, now_ms)

@@ -48,10 +48,16 @@ OPENED: Final = "opened"
 """The kinds of items that a shard says to the bank."""
 
 
+BEHIND_MS: Final = 2000
+"""How long a shard waits for a config that the bank has before its process registers, to get it."""
+
+
 class BankLink:
     """What a shard says to the place bank. ``asking``: queues whose receives wait for the bank's answer, by want."""
 
     def __init__(self) -> None:
+        self.behind_ms = 0
+        """When an opening first came for a config that this shard lacks, Unix ms; 0: it has the config."""
         self.dispatch = Dispatch()
         self.asking: dict[tuple[str, ...], list[Queue]] = {}
 
@@ -82,7 +88,7 @@ def granted(state: "State", command: GrantPlaces, now_ms: int) -> None:
     for account in command.accounts:
         _take_account(state, link, account)
     for opening in command.openings:
-        _open(state, link, opening)
+        _open(state, link, opening, now_ms)
     for names in map(tuple, command.served):
         link.heard(names)
         if (line := places.lines.get(names)) is not None:
@@ -122,10 +128,17 @@ def _take_account(state: "State", link: BankLink, account: PlaceAccount) -> None
     state.places.touch(key)
 
 
-def _open(state: "State", link: BankLink, opening: PlaceOpening) -> None:
+def _open(state: "State", link: BankLink, opening: PlaceOpening, now_ms: int) -> None:
     """Begin an account that has a place for each leased message. Wait for the config, if it may still be without the limit."""
     places = state.places
-    if state.runtime.version < opening.version or places.limit(opening.key) is None:
+    if state.runtime.version < opening.version:
+        link.behind_ms = link.behind_ms or now_ms
+        if now_ms - link.behind_ms >= BEHIND_MS:  # a frame with the config was lost
+            link.behind_ms = 0
+            state.to_be_registered = True
+        return
+    link.behind_ms = 0
+    if places.limit(opening.key) is None:
         return
     traffic = state.token_client.traffic.setdefault(opening.key, Traffic())
     key = traffic.held = places.account(opening.key, traffic)
@@ -224,7 +237,7 @@ class PlaceReports(Component):
         for key in state.places.follow():
             key.taken = key.returned = 0
             save(state, key)
-            state.token_client.traffic[key.key].held = None
+            self._end(key)
         for names in [names for names in self._link.asking if names not in state.places.lines]:
             self._link.heard(names)
 
@@ -247,11 +260,28 @@ class PlaceReports(Component):
         places.deals.by(AT_ONCE if left else None)
         self._want(now_ms)
         self._send(now_ms)
+        for key in places.forget_unused(self._is_used):
+            self._end(key)
         return self._link.dispatch.due_ms()
+
+    def _is_used(self, key: "HeldKey[Lane]") -> bool:
+        """Return whether messages here have a throttle key, or the bank has yet to hear of its account."""
+        dispatch = self._link.dispatch
+        return (
+            key.key in self.state.token_client.by_key
+            or dispatch.pending((ACCOUNT, key.key))
+            or dispatch.pending((OPENED, key.key))
+        )
+
+    def _end(self, key: "HeldKey[Lane]") -> None:
+        """Forget what else is kept of a throttle key whose account has ended."""
+        self.state.token_client.traffic[key.key].held = None
+        self.state.token_client.forget_key(key.key)
 
     def _want(self, now_ms: int) -> None:
         """Tell the bank of lines that begin or cease to want places, or whose weight has changed much."""
         places, link = self.state.places, self._link
+        left: dict[PlaceLine[Lane], None] = {}
         for line in places.changed:
             names = line.names
             if places.lines.get(names) is not line:
@@ -261,8 +291,10 @@ class PlaceReports(Component):
                     line.told = None
                     link.heard(names)
                     link.dispatch.say((WANT, names))
-                if not link.dispatch.pending((WANT, names)):
-                    places.lines.pop(names, None)
+                if link.dispatch.pending((WANT, names)):
+                    left[line] = None
+                else:
+                    del places.lines[names]
                 continue
             if line.told is not None and line.told[1] <= 2 * line.weight and line.weight <= 2 * line.told[1]:
                 continue
@@ -273,7 +305,7 @@ class PlaceReports(Component):
                 link.dispatch.say((ACCOUNT, key.key))
             link.dispatch.say((WANT, names))
             link.ask(names, queues)
-        places.changed.clear()
+        places.changed = left
 
     def _send(self, now_ms: int) -> None:
         dispatch = self._link.dispatch
