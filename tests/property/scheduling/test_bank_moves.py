@@ -15,7 +15,7 @@ from fila_proto_zmq.runtime_config import Limit
 from fila_router.core.tokens.token_bank import TokenBank
 from fila_router.core.tokens.token_grants import Holding
 from tests.property.scheduling.test_token_bank import Cluster, Habits, ShardModel, _split
-from tests.unit.router.bank_desk import TOKEN, check, limit
+from tests.unit.router.bank_desk import TOKEN, check, config_of, limit
 
 PULSE_MS = 7
 """How often workers pulse, and so hear who has the bank."""
@@ -29,7 +29,7 @@ class RouterModel:
     def __init__(self, ahead_ms: int, limits: dict[str, Limit]) -> None:
         self.ahead_ms = ahead_ms
         self.bank = TokenBank()
-        self.bank.adopt(limits.get, ahead_ms)
+        self.bank.adopt(config_of(limits), ahead_ms)
         self.holding = Holding(self.bank, several=True, void_ms=VOID_MS)
         self.stopped_until_ms = 0
         self.inbox: list = []

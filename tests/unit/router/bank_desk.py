@@ -16,6 +16,15 @@ def limit(rate: float, burst: float) -> Limit:
     return Limit(round(rate * 1000), round(burst * TOKEN))
 
 
+def config_of(limits: dict[str, Limit]) -> dict[str, str]:
+    """Return the config that gives each key its limit."""
+    return {
+        entry: value
+        for key, (rate, burst) in limits.items()
+        for entry, value in ((f"throttle:{key}:rate", str(rate / 1000)), (f"throttle:{key}:burst", str(burst / TOKEN)))
+    }
+
+
 class Purse:
     """What a shard knows of its account for a set of keys."""
 
