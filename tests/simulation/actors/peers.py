@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 from fila_proto_zmq.codec import decode_body, encode_command
 from fila_proto_zmq.commands import (
     Browse,
+    DeleteQueue,
+    DeleteSchedule,
     EndReservation,
     Extend,
     Goodbye,
     Heartbeat,
     Hello,
     ListQueues,
+    Pause,
+    PurgeQueue,
     Receive,
     Settle,
     Subscribe,
@@ -31,6 +35,10 @@ INDEXES = (0, 1, -1, -3, 7, 2**31, -(2**63), 2**63 - 1)
 WRONG = "fila_wrong"
 PAUSE_US = 150_000
 """Between two frames of a peer."""
+ACTS = frozenset(command.opcode for command in (DeleteQueue, DeleteSchedule, Pause, PurgeQueue))
+"""Commands that need no arguments, and do what the history must know."""
+NOTHING = b"\xc1"
+"""A body of no command."""
 
 
 def hostile(run: "Run", random: Random) -> None:
@@ -96,12 +104,11 @@ def _say_something(run: "Run", peer: RawPeer, random: Random) -> None:
     if kind < 0.25:
         parts = [random.randbytes(random.choice([0, 1, 18, 40])) for _ in range(random.randint(1, 5))]
     elif kind < 0.4:
-        header = pack_header(random.randrange(80), random.getrandbits(30), random.choice([0, REPLY, 3, 255]), _tag(peer))
-        parts = [
-            header,
-            _queue(run, random).encode(),
-            random.choice([b"\x90", b"\xc1", b"\x93\x01\x02\x03", b"\xdd\xff\xff\xff\xff", b""]),
-        ]
+        opcode = random.randrange(80)
+        header = pack_header(opcode, random.getrandbits(30), random.choice([0, REPLY, 3, 255]), _tag(peer))
+        queue = _queue(run, random).encode()
+        body = random.choice([b"\x90", NOTHING, b"\x93\x01\x02\x03", b"\xdd\xff\xff\xff\xff", b""])
+        parts = [header, queue, NOTHING if opcode in ACTS else body]
     else:
         tag = random.choice([_tag(peer), _tag(peer), random.getrandbits(32)])
         parts = encode_command(_command(run, random), random.getrandbits(30), _queue(run, random), tag)

@@ -84,9 +84,11 @@ class Disk:
         return self.store
 
     def break_off(self) -> None:
-        """The shard is dropped with what was held for commits that are not confirmed: as if its process had ended."""
-        if self.slow_log is not None:
-            self.deaths.append((f"shard {self.shard}", self.world.now_us))
+        """The shard is dropped with what was not sent yet, as if its process had ended.
+
+        That is what depends on commits that are not confirmed, and on earlier commits of the same turn.
+        """
+        self.deaths.append((f"shard {self.shard}", self.world.now_us))
 
     def show(self, changes: list[Any]) -> None:
         """Show a commit that is there to stay to those who watch."""
