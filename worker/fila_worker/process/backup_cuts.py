@@ -130,6 +130,7 @@ class BackupCuts(ProcessFeature):
         if not _NAME.fullmatch(command.backup):
             raise InvalidArgumentError(f"{command.backup[:80]!r} is not a name of a backup: use 8 to 64 of A-Z a-z 0-9 -")
         if isinstance(command, BeginBackup):
+            self.process.check_known(call)
             self._begin(command, now_ms)
         elif isinstance(command, CutBackup):
             self._cut(command, now_ms)

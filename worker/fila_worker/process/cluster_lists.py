@@ -37,13 +37,20 @@ class ClusterLists(ProcessFeature):
         }  # fmt: skip
 
     def _queues(self, call: ClientCall, command: ListQueues) -> Reply:
-        return joined(self.process.each(call.now_ms, lambda shard: list_queues(shard, call, command)))
+        pages = self.process.each(call.now_ms, lambda shard: list_queues(shard, call, command))
+        if not command.partial:
+            self.process.check_known(call)
+        return joined(pages)
 
     def _schedules(self, call: ClientCall, command: ListSchedules) -> Reply:
-        return joined_schedules(self.process.each(call.now_ms, lambda shard: list_schedules(shard, call, command)))
+        pages = self.process.each(call.now_ms, lambda shard: list_schedules(shard, call, command))
+        self.process.check_known(call)
+        return joined_schedules(pages)
 
     def _throttles(self, call: ClientCall, command: ListThrottles) -> Reply:
-        return joined_throttles(self.process.each(call.now_ms, lambda shard: list_throttles(shard, call, command)))
+        pages = self.process.each(call.now_ms, lambda shard: list_throttles(shard, call, command))
+        self.process.check_known(call)
+        return joined_throttles(pages)
 
     def _clients(self, call: ClientCall, command: DescribeClients) -> Reply:
         process = self.process

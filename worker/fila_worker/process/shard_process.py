@@ -86,6 +86,8 @@ class ShardProcess:
         """Increases whenever what this host offers to the routers changes."""
         self._taken = [0]
         """For each link, the offer that its router has taken last."""
+        self._lost = 0, 0
+        """The shard that was lost last, and the offer that says so."""
         self._lacks_something = False
         """Whether a shard has to be registered again."""
         self.home = ""
@@ -253,6 +255,7 @@ class ShardProcess:
         self.shards.pop(slot.index, None)
         self.offers += 1
         slot.fence = self.offers
+        self._lost = slot.index, self.offers
         self._note_failed(slot)
         self.dropped = True
 
@@ -260,6 +263,7 @@ class ShardProcess:
         """Remove a shard that was closed for good. The caller increases ``offers`` once the store is free."""
         self.slots.remove(slot)
         del self.shards[slot.index]
+        self._lost = slot.index, self.offers + 1
         self._note_failed(slot)
         self.dropped = True
 
@@ -271,6 +275,17 @@ class ShardProcess:
     def has_taken(self, offer: int) -> bool:
         """Return whether a router has taken an offer, or a later one."""
         return offer <= max(self._taken)
+
+    def check_known(self, call: ClientCall) -> None:
+        """Raise :class:`ShardUnavailableError` if the router that asks for all shards here may not know yet that one was lost.
+
+        An answer without that shard would look whole to the router.
+        """
+        shard, offer = self._lost
+        if call.link == ANY_LINK or offer <= self._taken[call.link]:
+            return
+        outage = self.slots[shard].outage if shard in self.slots else None
+        raise unavailable(shard) if outage is None else outages.unavailable(outage)
 
     def add_link(self) -> None:
         """Note that there is one router more."""

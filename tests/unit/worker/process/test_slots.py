@@ -13,8 +13,12 @@ from fila_proto_zmq.commands import (
     Enqueue,
     Fault,
     GetQueueStats,
+    ListQueues,
+    ListSchedules,
+    ListThrottles,
     Purged,
     PurgeQueue,
+    QueueList,
     QueueOptions,
     QueueStats,
     Receive,
@@ -131,6 +135,20 @@ def test_what_was_sent_to_its_earlier_life_is_left_to_the_router_to_answer(host:
     assert host.exchange(stats) == []
     host.host.registered(Registered(), host.now_ms, host.host.offers)
     assert len(host.exchange(stats)) == 1
+
+
+def test_no_list_lacks_a_shard_before_the_router_knows_that_it_was_lost(host: HostHarness, poisoned: Poisoned) -> None:
+    lists = [ListQueues(), ListSchedules(), ListThrottles()]
+    host.exchange([CLIENT, *encode_command(PurgeQueue(), 90, HURT)])
+    refusals = [host.ask(command, "") for command in lists]
+    assert [(each.code, each.details["shard"]) for each in refusals if isinstance(each, Fault)] == 3 * [
+        ("SHARD_UNAVAILABLE", 2)
+    ]
+    partial = host.ask(ListQueues(partial=True), "")
+    assert isinstance(partial, QueueList)
+    assert 2 not in partial.shards
+    settle(host)
+    assert not [each for each in (host.ask(command, "") for command in lists) if isinstance(each, Fault)]
 
 
 def test_a_command_that_fails_twice_is_refused_from_then_on(host: HostHarness, poisoned: Poisoned) -> None:
