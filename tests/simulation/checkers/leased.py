@@ -31,6 +31,8 @@ class Leased:
         """The concurrency of throttle keys that each shard has heard of."""
         self._earlier: list[tuple[int, dict[str, int]]] = []
         """The limits that shard 0 had, and until when."""
+        self._unlimited: dict[str, tuple[int, int]] = {}
+        """By throttle key: when a shard that knew no limit last leased one, and how many were leased then."""
         self._queues: dict[tuple[int, int], QueueRecord] = {}
         """By shard and id."""
         self._holders: dict[tuple[int, bytes], tuple[int, int, bool]] = {}
@@ -141,13 +143,17 @@ class Leased:
 
     def _check_key(self, shard: int, key: str) -> None:
         """After a new lease: not more messages of the key are leased on all shards than its limit allows."""
-        limit = _limit(self._limits[shard], key)
+        limit, now_us = _limit(self._limits[shard], key), self._history.world.now_us
+        held = sorted(of for of, member in self._holders if key in self._needs(of, member))
+        if limit is None:
+            self._unlimited[key] = now_us, len(held)
         if limit is None or self._history.power_cuts:
             return
-        now_us = self._history.world.now_us
         counting = [each for until_us, each in self._earlier if now_us - until_us <= self._late_us]
         allowed = max(limit, *(_limit(each, key) or 0 for each in [self._limits.get(0, {}), *counting]))
-        held = sorted(of for of, member in self._holders if key in self._needs(of, member))
+        since_us, leased = self._unlimited.get(key, (0, 0))
+        if now_us - since_us <= self._late_us and any(_limit(each, key) is not None for each in counting):
+            allowed = max(allowed, leased)  # it had a limit, then none: this shard may not have heard of that
         if len(held) > allowed:
             self._history.fail(
                 "concurrency", f"{len(held)} messages of {key} are leased on shards {held}, of at most {allowed}"

@@ -364,7 +364,13 @@ class Places(Generic[L]):
 
     def follow(self) -> list[HeldKey[L]]:
         """Follow changed limits. Return the accounts that end. The lanes that wait for their places are released in turns."""
-        gone = [key for name, key in self.keys.items() if self.limit(name) is None]
+        gone = []
+        for key in self.keys.values():
+            limit = self.limit(key.key)
+            if limit is None:
+                gone.append(key)
+            elif key.held > limit:
+                key.short = True  # the bank will say so
         ended = set(gone)
         self.version += 1
         for lane in [lane for lane, dealt in self.dealt.items() if not ended.isdisjoint(dealt.keys)]:

@@ -243,6 +243,27 @@ def test_a_limit_that_is_deleted_and_set_again_counts_what_was_leased_without_it
         assert cluster.leased("k") == left
 
 
+def test_a_shard_with_more_places_than_the_limit_uses_none_again_also_before_the_bank_says_so() -> None:
+    cluster = placed(6, 1)
+    cluster.copies = lambda command: 0 if isinstance(command, GrantPlaces) else 1
+    cluster.limit("k", 4)
+    got = cluster.taken(1)
+    for left in (5, 4):
+        cluster.ack(1, [got.pop()])
+        assert cluster.leased("k") == left
+
+
+def test_a_new_limit_lets_no_lease_begin_before_all_shards_have_told_theirs() -> None:
+    cluster = PlacedShards()
+    for shard in (1, 2):
+        cluster.enqueue(shard, 10, "k")
+        cluster.consume(shard, prefetch=3)
+    cluster.stopped.add(2)
+    cluster.limit("k", 4, shards=(0, 1))
+    cluster.ack(1, cluster.taken(1)[:1])
+    assert cluster.leased("k") == 5
+
+
 def test_messages_wait_for_a_limit_that_is_set_again_as_for_the_first_one() -> None:
     cluster = placed(1, 1, count=2)
     for _ in range(2):

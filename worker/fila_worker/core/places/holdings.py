@@ -144,7 +144,8 @@ def _open(state: "State", link: BankLink, opening: PlaceOpening, now_ms: int) ->
     key = traffic.held = places.account(opening.key, traffic)
     if key.opening != opening.number:
         key.number, key.opening = state.leases.new_id(), opening.number
-        key.taken, key.returned, key.short = max(key.held, traffic.leased), 0, False
+        key.taken, key.returned = max(key.held, traffic.leased), 0
+        key.short = True  # until the bank has heard of the other shards
         save(state, key)
         places.touch(key)
         for line in key.lines:  # with the new number
