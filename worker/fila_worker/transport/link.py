@@ -6,6 +6,9 @@ answers a pulse with an error, and the worker registers again. ZeroMQ reconnects
 A registration or its answer may be lost with a connection while the router still has an older entry. Links keep order. So if
 a pulse is answered before a registration that was sent earlier, that answer will not come, and the worker registers again.
 Rejected: a timeout, because registrations would queue up while the router is away.
+
+What a worker sent before it was killed may be read, and answered, when its next process has connected. So request ids begin with
+a number of the process, and answers to other processes are dropped.
 """
 
 import os
@@ -54,6 +57,8 @@ PULSES_MAX: Final = 16
 """Unanswered pulses that are remembered: only the latest answers matter."""
 SILENT_MS: Final = 2000
 """A router without a frame for so long is lost until its next frame. It answers pulses, and probes a few times a second."""
+LIFE_BITS: Final = 32
+"""The bits of a request id below the number of the process."""
 _POLLIN: Final = int(zmq.POLLIN)
 _POLLOUT: Final = int(zmq.POLLOUT)
 
@@ -97,7 +102,9 @@ class RouterSocket:
         self._several = bool(settings.other_routers) or settings.replication is not None
         self._pulses: deque[tuple[int, int]] = deque(maxlen=PULSES_MAX)
         """The pulses without an answer, as ``(request, when it was sent)``."""
-        self._requests = 0
+        self._life = int.from_bytes(clients.door[:4])
+        """The number of this process."""
+        self._requests = self._life << LIFE_BITS
         self._confirmed: list[int] = []
         self._offers: dict[int, int] = {}
         """For each unanswered registration, by request, the host's ``offers`` that it contained."""
@@ -231,6 +238,8 @@ class RouterSocket:
             header = unpack_header(frame[1])
         except (InvalidFrameError, IndexError):
             return False
+        if header.flags & REPLY and header.request and header.request >> LIFE_BITS != self._life:
+            return True  # it answers an earlier process of this worker
         if header.flags & ERROR and header.opcode == Register.opcode:
             if header.request < max(self._offers, default=0):
                 return True  # a later offer is under way, perhaps without the shard that another worker has by now

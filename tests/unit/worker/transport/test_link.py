@@ -12,7 +12,7 @@ from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.names import shard_of
 from fila_worker.core.effects import Post
-from fila_worker.transport.link import DRAIN_FRAMES_MAX
+from fila_worker.transport.link import DRAIN_FRAMES_MAX, LIFE_BITS
 from fila_worker.transport.router_links import PULSE_MS
 from tests.unit.worker.transport.wire import RouterSide
 
@@ -64,6 +64,22 @@ def test_clients_frames_that_were_meant_for_an_earlier_life_are_dropped() -> Non
     assert [frame[1] for frame in side.receive(0)] == [late]
     shard = side.link._host.shards[2]
     assert (shard.config_version, shard.config, shard.parks()) == (3, {"color": "blue"}, {"api": 60_000})
+    side.close()
+
+
+def test_answers_to_a_process_that_was_killed_are_not_for_this_one() -> None:
+    """A router that was paused answers what the killed one had sent when this one has connected."""
+    side = RouterSide()
+    side.link.register(0)
+    killed = 7 << LIFE_BITS
+    side.send(b"", *encode_error(Register.opcode, killed + 1, InvalidArgumentError("epoch 1 is outdated: stop this worker")))
+    side.send(b"", *encode_reply(Register.opcode, killed + 2, Registered()))
+    side.pulse(0)
+    assert [type(command) for command in side.said()] == [Register, Pulse]
+    side.send(b"\x01client", pack_header(12, 9), b"q", b"\x90")
+    side.send(b"", *encode_reply(Pulse.opcode, 2, Done()))
+    assert side.receive(0) == []
+    assert [type(command) for command in side.said()] == [Register], "this one's was lost"
     side.close()
 
 
