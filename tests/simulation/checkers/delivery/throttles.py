@@ -44,7 +44,7 @@ def check(history: History) -> None:
 
 
 def _stretches(history: History, key: str) -> list[Stretch]:
-    """The stretches between changes: from when one was confirmed until the next one began."""
+    """The stretches between changes: from when one was confirmed until the next one began, or a power cut undid it."""
     changes = [
         call
         for call in history.calls
@@ -64,12 +64,16 @@ def _stretches(history: History, key: str) -> list[Stretch]:
         if not call.ok or overlaps:
             continue
         assert call.ended_us is not None
+        undone = (
+            cut_us for shard, first_us, cut_us in history.power_cuts if shard == 0 and first_us <= call.ended_us <= cut_us
+        )
+        until_us = min([starts[index + 1], *undone])
         if call.kind.startswith("delete"):
-            found.append(Stretch(call.ended_us, starts[index + 1]))
+            found.append(Stretch(call.ended_us, until_us))
         else:
             rate, burst = map(float, call.said["value"].split(","))
             least = call.said.get("least")
-            found.append(Stretch(call.ended_us, starts[index + 1], rate, burst, least))
+            found.append(Stretch(call.ended_us, until_us, rate, burst, least))
     return found
 
 
