@@ -12,6 +12,8 @@ until the two agree.
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 SLOWER: Final = 20
@@ -24,6 +26,11 @@ AHEAD_NS: Final = 5_000_000
 """A smaller lead is an imprecise reading, not a step of the wall clock."""
 
 _LOOKS: Final = 9
+
+if hasattr(time, "CLOCK_BOOTTIME"):
+    _steady_ns: Callable[[], int] = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+else:
+    _steady_ns = time.monotonic_ns
 
 
 class Timekeeper:
@@ -42,11 +49,8 @@ class Timekeeper:
 
     def read(self, wall_ns: int, steady_ns: int) -> int:
         """Return the time at these readings; never less than before."""
-        passed_ns, self._read_ns = steady_ns - self._read_ns, steady_ns
         if self._ahead_ns:
-            lost_ns = min(self._ahead_ns, passed_ns // SLOWER)
-            self._ahead_ns -= lost_ns
-            self._lead_ns -= lost_ns
+            self._lose(steady_ns)
         lead_ns = wall_ns - steady_ns
         if lead_ns > self._truest_ns:  # noqa: PLR1730  # it is read several times a turn, and a call is half of the cost
             self._truest_ns = lead_ns
@@ -56,7 +60,15 @@ class Timekeeper:
             self._judge(lead_ns, steady_ns)
         return steady_ns + self._lead_ns
 
+    def _lose(self, steady_ns: int) -> None:
+        """Run slower: lose a part of the time that has passed since the last reading while the clock was ahead."""
+        passed_ns, self._read_ns = steady_ns - self._read_ns, steady_ns
+        lost_ns = min(self._ahead_ns, passed_ns // SLOWER)
+        self._ahead_ns -= lost_ns
+        self._lead_ns -= lost_ns
+
     def _judge(self, lead_ns: int, steady_ns: int) -> None:
+        self._read_ns = steady_ns
         ahead_ns = self._lead_ns - self._truest_ns
         self._ahead_ns = ahead_ns if ahead_ns > AHEAD_NS else 0
         self._truest_ns, self._period_ends_ns = lead_ns, steady_ns + PERIOD_NS
@@ -90,10 +102,3 @@ def _look() -> tuple[int, int]:
     return time.time_ns(), _steady_ns()
 
 
-if hasattr(time, "CLOCK_BOOTTIME"):
-
-    def _steady_ns() -> int:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-else:
-    _steady_ns = time.monotonic_ns

@@ -307,13 +307,13 @@ class WorkerLoop:
         started_ns = time.perf_counter_ns()
         host, links, client_socket = self._host, self._links, self._client_socket
         host.begin_turn(now_ms)
+        trusted = self._clients.trusted(now_ms)
         self._clients_first = not self._clients_first
-        if self._clients_first and self._clients.trusted(now_ms):
+        if self._clients_first and trusted:
             client_socket.receive(now_ms)
         for link in links.in_line():
             for frame in link.receive(now_ms, links.intake):
                 host.accept(frame, now_ms, link.number)
-        trusted = self._clients.trusted(now_ms)
         if trusted and not self._clients_first:
             client_socket.receive(now_ms)
         drained = links.drained and (client_socket.empty or (trusted and not client_socket.has_more))

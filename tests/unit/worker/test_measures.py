@@ -59,7 +59,7 @@ def test_a_histogram_counts_up_to_and_with_its_bounds():
     histogram = CountedHistogram((10, 100))
     for value in (0, 10, 11, 100, 101):
         histogram.observe(value)
-    histogram.observe(50, times=3)
+    histogram.observe_often(50, 3)
     assert (histogram.counts, histogram.total) == ([2, 5, 1], 372)
     told = histogram.wire()
     histogram.observe(1)

@@ -1,7 +1,8 @@
 """The effects of a turn: frames that leave the process only after the batch that they depend on is committed."""
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from fila_proto_zmq.codec import encode_body, encode_command, encode_delivery, encode_error, encode_reply
 from fila_proto_zmq.commands import Command, Delivered, Enqueue, Reply, Settle
@@ -17,8 +18,7 @@ ANY_LINK: Final = -1
 """For what did not come by the link to a router."""
 
 
-@dataclass(slots=True)
-class ClientCall:
+class ClientCall(Struct):
     """A command's envelope: the client, the request to answer, the queue, the time when it was read, and its link."""
 
     client: bytes
@@ -28,8 +28,7 @@ class ClientCall:
     link: int = 0
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(Struct):
     """The reply to a call, or its error."""
 
     call: ClientCall
@@ -48,8 +47,7 @@ class Answer:
         return encode_reply(self.opcode, self.call.request, self.reply, self.call.queue)
 
 
-@dataclass(slots=True)
-class DirectReply:
+class DirectReply(Struct):
     """The reply to a usual request, which came on a client's connection, ``way``, and goes back there. None: not carried out
     yet."""
 
@@ -70,8 +68,7 @@ class DirectReply:
         return [_HEADS[self.request[3]] + self.request[REQUEST_AT:], self.key, encode_body(self.reply)]
 
 
-@dataclass(slots=True)
-class Push:
+class Push(Struct):
     """Leased messages for a subscription. ``link``: the one of its last heartbeat."""
 
     client: bytes
@@ -84,8 +81,7 @@ class Push:
         return encode_delivery(self.queue, self.delivered)
 
 
-@dataclass(slots=True)
-class Post:
+class Post(Struct):
     """A command for the router or another shard. It gets no direct answer."""
 
     command: Command

@@ -55,7 +55,12 @@ class CountedHistogram:
         self.total = 0
         """The sum of the values."""
 
-    def observe(self, value: int, times: int = 1) -> None:
+    def observe(self, value: int) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def observe_often(self, value: int, times: int) -> None:
         """Count a value that occurred ``times`` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
@@ -124,13 +129,13 @@ class Meter:
         if not attempts:
             if self.dwell_ms is None:
                 self.dwell_ms = CountedHistogram(DWELL_MS)
-            self.dwell_ms.observe(max(0, now_ms - enqueued_ms(high)), count)
+            self.dwell_ms.observe_often(max(0, now_ms - enqueued_ms(high)), count)
 
     def acked(self, leased_ms: int, count: int, now_ms: int) -> None:
         """Count acked messages of one lease."""
         if self.settle_ms is None:
             self.settle_ms = CountedHistogram(DWELL_MS)
-        self.settle_ms.observe(max(0, now_ms - leased_ms), count)
+        self.settle_ms.observe_often(max(0, now_ms - leased_ms), count)
 
     def reject(self, code: str, count: int = 1) -> None:
         """Count refused messages."""

@@ -18,7 +18,7 @@ writes of the turn so far, at a point where they are consistent.
 
 from collections.abc import Callable
 from types import GeneratorType
-from typing import Final
+from typing import Final, TypeAlias
 
 from fila_proto_zmq.commands import (
     ChangesConfig,
@@ -47,7 +47,7 @@ from fila_worker.core.callback_groups.batches import Batches
 from fila_worker.core.deliver.delivery import BankRequests, Deliveries, IdleTokens
 from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
-from fila_worker.core.due_time import AT_ONCE, NEVER, Agenda
+from fila_worker.core.due_time import AT_ONCE, NEVER, Agenda, DueTime
 from fila_worker.core.effects import Answer, ClientCall, Effect
 from fila_worker.core.enqueue.enqueue import Enqueues, enqueue_usual
 from fila_worker.core.explain.explain import Explanations
@@ -141,6 +141,9 @@ _CHANGES: Final[dict[type[Command], Callable[..., ConfigChange]]] = {
 
 NO_QUEUE: Final = ""
 
+Timed: TypeAlias = tuple[DueTime, Callable[[int], int | None], bool]
+"""When a component is due, its tick, and whether it is patient."""
+
 
 class Shard(State):
     """A state, and the methods for its owner."""
@@ -150,9 +153,12 @@ class Shard(State):
         self.components = tuple(component(self) for component in COMPONENTS)
         timed = [each for each in self.components if type(each).tick is not Component.tick]
         self._timed = [(each.timer, each.tick, each.patient) for each in timed]
+        self._at_delivery = [timer for timer, _, _ in self._timed].index(self.delivery)
         self._agenda = Agenda()
+        """Of all components but the delivery, which is due in most turns."""
         for each in timed:
-            each.timer.enter(self._agenda)
+            if each.timer is not self.delivery:
+                each.timer.enter(self._agenda)
         self._turn_ms = 0
         self._disk_space = DiskSpace(settings.limits.waste_bytes_min)
         self._stalled = False
@@ -325,22 +331,32 @@ class Shard(State):
 
     def _act(self, now_ms: int) -> bool:
         """Call the components that are due. Return whether any was."""
-        if self._agenda.due_ms > now_ms:
-            return False
-        ticked = False
-        for timer, tick, patient in self._timed:
-            if timer.due_ms <= now_ms and not (patient and self.behind):
-                ticked = True
-                timer.due_ms = NEVER
-                due_ms = tick(now_ms)
-                timer.by(due_ms)
-        self._agenda.due_ms = min([timer.due_ms for timer, _, _ in self._timed])
+        agenda, first, ticked = self._agenda, 0, False
+        if agenda.due_ms > now_ms:
+            if self.delivery.due_ms > now_ms:
+                return False
+            ticked, first = self._call(self._timed[self._at_delivery], now_ms), self._at_delivery + 1
+            if agenda.due_ms > now_ms:
+                return ticked
+        for timed in self._timed[first:]:
+            if timed[0].due_ms <= now_ms:
+                ticked = self._call(timed, now_ms) or ticked
+        agenda.due_ms = min([timer.due_ms for timer, _, _ in self._timed if timer is not self.delivery])
         return ticked
+
+    def _call(self, timed: Timed, now_ms: int) -> bool:
+        """Call a component that is due, unless it waits while earlier frames may be unread."""
+        timer, tick, patient = timed
+        if patient and self.behind:
+            return False
+        timer.due_ms = NEVER
+        timer.by(tick(now_ms))
+        return True
 
     def commit(self, *, ticked: bool = True) -> list[Effect]:
         """End the turn: make its changes durable, and return the effects to send. ``ticked``: whether a component acted."""
         ledger = self.ledger
-        if ticked or self.effects or ledger.changed or ledger.changed_queues or len(self.batch):
+        if ledger.changed or ticked or self.effects or ledger.changed_queues or len(self.batch):
             self.settle_writes()
         if len(self.lanes) > self.settings.limits.warm_small_lanes_max:
             cold_lanes.cool_down(self)
@@ -365,7 +381,7 @@ class Shard(State):
 
     def next_due(self, now_ms: int) -> int | None:
         """Return the milliseconds until :meth:`turn` has work to do; None: not before a command comes."""
-        due_ms = self._agenda.due_ms
+        due_ms = min(self._agenda.due_ms, self.delivery.due_ms)
         if due_ms <= now_ms:  # perhaps of a component that causes no turn at this moment
             due_ms = min([timer.due_ms for timer in (self._awaited_behind if self.behind else self._awaited)])
         return None if due_ms == NEVER else max(0, due_ms - now_ms)

@@ -132,7 +132,7 @@ class LuaHooks:
     def _note_time(self, took_ns: int, runs: int) -> None:
         """Record how long some runs took together."""
         if runs:
-            self.run_ns.observe(took_ns // runs, runs)
+            self.run_ns.observe_often(took_ns // runs, runs)
 
     def _distrust(self) -> None:
         """Give up recalling when a script has written something that outlives its run."""

@@ -6,8 +6,9 @@ another shard. A read-only answer may show unconfirmed changes, so it waits for 
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from fila_admission.refusals import unavailable
 from fila_proto_zmq.commands import ConfigTaken, Done

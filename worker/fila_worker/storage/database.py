@@ -20,7 +20,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Final, cast
 from weakref import WeakSet
 
@@ -181,11 +180,6 @@ class Database:
     def _sum(self, name: str) -> int:
         """Return the sum of a property over all families."""
         return sum(figure(reader, name) for reader in self._readers.values())
-
-    def _observe(self, started_ns: int, changes: int) -> None:
-        """Note a commit."""
-        self._commit_ns.observe(perf_counter_ns() - started_ns)
-        self._commit_changes.observe(changes)
 
     def _release(self, *, flush: bool) -> None:
         """Close RocksDB and remove the tables that it leaves behind. ``flush``: have all of its changes in tables first."""

@@ -185,8 +185,9 @@ class ClientSocket:
                     arrived(connection, *parts, now_ms)
                     if connection.client:
                         reader.frame_bytes_max = self._frame_bytes_max
-                    more = frames >= SLICE_FRAMES or size >= BYTES_MAX or host.full
-                    continue
+                    if reader.left or not drained:
+                        more = frames >= SLICE_FRAMES or size >= BYTES_MAX or host.full
+                        continue
                 if drained or connection.unread > self._limits.unread_paused:
                     break
                 data = wire.socket.recv(self._limits.read_bytes)
@@ -243,18 +244,22 @@ class ClientSocket:
             self._close_some()
 
     def _flush(self, wire: _Wire) -> None:
-        connection, before = wire.connection, wire.connection.unread
-        frames = connection.outgoing
-        connection.outgoing = []
+        connection, writer = wire.connection, wire.writer
+        frames, connection.outgoing = connection.outgoing, []
         try:
-            wire.writer.send(wire.socket, frames)
+            writer.send(wire.socket, frames)
         except OSError:
             self._lose(wire)
             return
+        if writer.size_bytes or connection.unread:
+            self._note_unread(wire)
+
+    def _note_unread(self, wire: _Wire) -> None:
+        """Note how much the socket has not taken. Close the connection whose client leaves too much of it."""
+        connection, before = wire.connection, wire.connection.unread
         connection.unread = wire.writer.size_bytes
         self._unsent_bytes += connection.unread - before
-        if connection.unread or before:
-            self._look_for(wire)
+        self._look_for(wire)
         if connection.unread > self._limits.client_unread_max:
             self._lose(wire)
         elif self._unsent_bytes > self._limits.unread_max:

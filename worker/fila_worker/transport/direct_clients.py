@@ -402,7 +402,7 @@ class DirectClients:
         An answer whose connection is gone is dropped: the client asks again, on another connection.
         """
         if type(effect) is DirectReply:
-            return self._send_reply(effect)
+            return self._reply(effect, effect.way)
         client = effect.client
         connection = self._by_client.get(client)
         if isinstance(effect, Answer):
@@ -421,15 +421,14 @@ class DirectClients:
         connection.outgoing.append(effect.frames())
         return connection
 
-    def _send_reply(self, effect: DirectReply) -> DirectConnection:
-        connection: DirectConnection = effect.way
+    def _reply(self, reply: DirectReply, connection: DirectConnection) -> DirectConnection:
         if not connection.open:
             return _NOWHERE
         self.frames += 1
         if connection.key is not None and connection.key.ended:
-            self._refuse(connection, effect.request, effect.key, _key_ended(connection.key))
+            self._refuse(connection, reply.request, reply.key, _key_ended(connection.key))
         else:
-            connection.outgoing.append(effect.frames())
+            connection.outgoing.append(reply.frames())
         return connection
 
     def _withhold(self, connection: DirectConnection, effect: "Answer | Push") -> DirectConnection:

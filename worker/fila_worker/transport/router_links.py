@@ -6,11 +6,11 @@ Frames for a router that is away are dropped, and the worker registers there whe
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Final, get_args
 
 import psutil
+from msgspec.structs import replace
 
 from fila_proto_zmq.commands import BankLease, ChangesConfig, Park, Pulse, Tokens
 from fila_proto_zmq.errors import FilaError

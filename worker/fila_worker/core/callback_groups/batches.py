@@ -25,9 +25,10 @@ settlement (the owner's answer would depend on the order of frames, and a batch 
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+
+from msgspec.structs import replace
 
 from fila_proto_zmq.codec import from_fault, to_fault
 from fila_proto_zmq.commands import (

@@ -408,7 +408,9 @@ def _accept(
 def _columns(command: Enqueue) -> list[Iterable[Any]]:
     """Return the fairness key, weight and priority of each message. Usually each column is one value for all of them."""
     count, columns = len(command.envelopes), (command.fairness_key, command.weight, command.priority)
-    return [policy.spread(column, count) if type(column) is list else repeat(column, count) for column in columns]
+    if list not in map(type, columns):
+        return [*map(repeat, columns)]
+    return [policy.spread(column, count) if type(column) is list else repeat(column) for column in columns]
 
 
 def _checked_lane(

@@ -4,8 +4,9 @@ For a queue of the same shard this is checked at once. Another shard is asked, a
 its answer.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from msgspec.structs import replace
 
 from fila_proto_zmq.commands import Appoint, Appointed, CreateQueue, UpdateQueue
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError

@@ -28,6 +28,8 @@ from fila_worker.core.store import Families, Store, StoreBatch
 _HEAD: Final = Struct(">QQQI")
 _COUNTS: Final = Struct(">QQQQI")
 _SIZE: Final = Struct(">IQ")
+_ONE: Final = Struct(">QQQIQQQQIIQ")
+"""An entry of one lane and one queue."""
 
 
 class LaneRecord(msgspec.Struct, array_like=True):
@@ -167,8 +169,35 @@ class Ledger:
 
     def write_entry(self, batch: StoreBatch) -> None:
         """Add the counts of all changed lanes, and the sizes of all changed queues, to a batch."""
-        counters = self.counters
+        counters, queues = self.counters, self.changed_queues
         self._used = counters.sequence, counters.lane
+        if len(self.changed) == len(queues) == 1:  # as a rule
+            batch.put(pack_u64(self._next_entry), self._only_change(batch), self._families.ledger)
+        else:
+            batch.put(pack_u64(self._next_entry), self._changes(batch), self._families.ledger)
+        self._next_entry += 1
+        self._counts_written += len(self.changed)
+        if (self.changed or queues) and self.fold_due:
+            self.timer.by(AT_ONCE)
+        self.changed.clear()
+        queues.clear()
+
+    def _only_change(self, batch: StoreBatch) -> bytes:
+        """Return an entry of the one lane and the one queue that changed."""
+        counters, (lane,), (queue,) = self.counters, self.changed, self.changed_queues.values()
+        lane.changed = False
+        if not lane.recorded:
+            self._record(lane, batch)
+        self._unfolded[lane.id] = lane
+        self._sized[queue.id] = queue
+        return _ONE.pack(
+            counters.sequence, counters.lane, counters.clock_ms, 1,
+            lane.id, lane.stored, lane.delayed, lane.retrying, lane.key.weight, queue.id, queue.size_bytes,
+        )  # fmt: skip
+
+    def _changes(self, batch: StoreBatch) -> bytes:
+        """Return an entry of all that changed."""
+        counters = self.counters
         parts = [_HEAD.pack(counters.sequence, counters.lane, counters.clock_ms, len(self.changed))]
         for lane in self.changed:
             lane.changed = False
@@ -178,13 +207,7 @@ class Ledger:
             self._unfolded[lane.id] = lane
         parts += [_SIZE.pack(queue_id, queue.size_bytes) for queue_id, queue in self.changed_queues.items()]
         self._sized.update(self.changed_queues)
-        batch.put(pack_u64(self._next_entry), b"".join(parts), self._families.ledger)
-        self._next_entry += 1
-        self._counts_written += len(self.changed)
-        if (self.changed or self.changed_queues) and self.fold_due:
-            self.timer.by(AT_ONCE)
-        self.changed.clear()
-        self.changed_queues.clear()
+        return b"".join(parts)
 
     @property
     def fold_due(self) -> bool:

@@ -148,8 +148,9 @@ class State:
 
     def settle_writes(self) -> None:
         """Commit the writes so far, so that reads see them."""
-        if self.ledger.entry_due:
-            self.ledger.write_entry(self.batch)
+        ledger = self.ledger
+        if ledger.changed or ledger.entry_due:
+            ledger.write_entry(self.batch)
         if len(self.batch):
             batch, self.batch = self.batch, self.store.new_batch()
             sync, self.to_be_synced = self.to_be_synced, False
