@@ -21,7 +21,7 @@ from benchmarks.harness.workload import Benchmark
 from benchmarks.names import COMMANDS, MODULES
 
 WIDTH = 132
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGES = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "measurements.md"
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -107,14 +107,15 @@ def main() -> None:
 
 @main.command()
 @click.option("--results", type=_FOLDER, default=FOLDER)
-@click.option("--page", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=PAGE)
-def page(results: Path, page: Path) -> None:
+@click.option("--page", "chosen", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True, default=PAGES)
+def page(results: Path, chosen: tuple[Path, ...]) -> None:
     """Write tables and plots of the newest results into the documentation."""
     from benchmarks.harness.report import page as pages  # noqa: PLC0415 # as above
 
     found: dict[str, Result] = newest(results)
-    for name in pages.write_page(page, found):
-        click.echo(f"no result of {name}: its part stays as it is")
+    for each in chosen:
+        for name in pages.write_page(each, found):
+            click.echo(f"no result of {name}: its part stays as it is")
 
 
 @main.command(name="all")

@@ -160,7 +160,8 @@ def test_every_benchmark_is_listed_and_every_part_of_the_page_is_one() -> None:
         re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.+?) \|", (ROOT / "benchmarks/README.md").read_text(), re.M)))
     )
     assert set(MODULES) <= listed
-    assert set(START.findall((ROOT / "docs/benchmarks.md").read_text())) - {"machine"} <= set(MODULES)
+    pages = [(ROOT / f"docs/{page}.md").read_text() for page in ("benchmarks", "measurements")]
+    assert {name for page in pages for name in START.findall(page)} - {"machine"} <= set(MODULES)
 
 
 def test_a_page_with_a_marker_that_has_no_end_is_refused(tmp_path: Path) -> None:
