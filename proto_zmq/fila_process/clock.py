@@ -100,5 +100,3 @@ class SteadyClock:
 
 def _look() -> tuple[int, int]:
     return time.time_ns(), _steady_ns()
-
-
