@@ -38,6 +38,8 @@ _HEADERS_LENGTH: Final = struct.Struct(">I")
 _FIXED: Final = struct.Struct(">HIiQQ")
 FIXED_BYTES: Final = _FIXED.size
 _NO_HEADERS: Final = _HEADERS_LENGTH.pack(0)
+PLAIN_START: Final = FIXED_BYTES + _HEADERS_LENGTH.size
+"""Where the headers begin in a record without extension."""
 
 pack_fixed = _FIXED.pack
 """``pack_fixed(PLAIN, attempts, priority, id_high, id_low)``: the fixed part, for the enqueue loop (160 ns a call)."""
@@ -183,6 +185,8 @@ def record_id(data: bytes) -> tuple[int, int]:
 
 unpack_fixed = _FIXED.unpack_from
 """``unpack_fixed(data)``: flags, attempts, priority, id high, id low."""
+_unpack_plain = struct.Struct(">H24xI").unpack_from
+"""The flags, and the length of the headers if there is no extension."""
 
 
 def extension_of(data: bytes) -> Extension:
@@ -193,7 +197,11 @@ def extension_of(data: bytes) -> Extension:
 
 
 def payload_of(data: bytes) -> bytes:
-    """Return the payload, copied once."""
+    """Return the payload, copied once; :class:`InvalidFrameError` if the record is damaged."""
+    if len(data) >= PLAIN_START:
+        flags, length = _unpack_plain(data)
+        if flags == PLAIN and (payload := data[PLAIN_START + length :]):  # as a rule; an empty one may be a damaged one
+            return payload
     start, length = _headers_span(data)
     return data[start + length :]
 

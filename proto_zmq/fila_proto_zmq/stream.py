@@ -13,6 +13,7 @@ offset  size          field
 All integers are big-endian and unsigned.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -22,7 +23,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.frames import HEADER_BYTES, MAGIC, REPLY, VERSION
 
-Parts: TypeAlias = tuple[bytes, bytes, bytes]
+Parts: TypeAlias = tuple[bytes, bytes, bytes | memoryview]
 """Header, routing key, body."""
 
 _LENGTHS: Final = Struct(">IH")
@@ -159,13 +160,14 @@ class FrameReader:
     """Bytes in, frames out. It keeps at most one unfinished frame of ``frame_bytes_max`` and what was fed last.
 
     ``left``: how many bytes of what was fed last are still to be taken. With 0 there is no whole frame. ``have``: how many
-    bytes of an unfinished frame were put aside.
+    bytes of an unfinished frame were put aside. A body in a frame of ``view_bytes_min`` is a view of what was fed, not a copy.
     """
 
-    __slots__ = ("_at", "_chunks", "_data", "_need", "frame_bytes_max", "have", "left")
+    __slots__ = ("_at", "_chunks", "_data", "_need", "_view_bytes_min", "frame_bytes_max", "have", "left")
 
-    def __init__(self, frame_bytes_max: int) -> None:
+    def __init__(self, frame_bytes_max: int, view_bytes_min: float = math.inf) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self._view_bytes_min = view_bytes_min
         self._data = b""
         self._at = 0
         self.left = 0
@@ -214,7 +216,8 @@ class FrameReader:
             self._data = b""
         key_at = at + _HEAD_BYTES
         body_at = key_at + key_bytes
-        return data[at + PREFIX_BYTES : key_at], data[key_at:body_at], data[body_at:end]
+        body = data[body_at:end] if length < self._view_bytes_min else memoryview(data)[body_at:end]
+        return data[at + PREFIX_BYTES : key_at], data[key_at:body_at], body
 
     def _keep(self, need: int) -> None:
         """Put an unfinished frame aside until the rest of its ``need`` bytes is here."""

@@ -20,6 +20,8 @@ ANSWER_BYTES = 64 * 1024
 """What is read of a short answer at once, with the deliveries that come beside it."""
 CHECKED_S = 0.05
 """A wire that was read so long ago is read before something is sent: the worker may have closed it meanwhile."""
+VIEW_BYTES_MIN = 16 * 1024
+"""Larger bodies are decoded where they were read: decoding copies what it keeps of them."""
 FRAME_BYTES_MAX = (1 << 32) - 1
 """A worker's frames are as large as its messages; the client has no bound of its own."""
 
@@ -44,7 +46,7 @@ class Wire:
         )
         self._endpoints.rotate(-way.failures)  # one that does not answer takes all the time of an attempt
         self._router_host = router_host
-        self._reader = FrameReader(FRAME_BYTES_MAX)
+        self._reader = FrameReader(FRAME_BYTES_MAX, VIEW_BYTES_MIN)
         self._writer = FrameWriter()
 
     @property

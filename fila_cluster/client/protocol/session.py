@@ -45,6 +45,7 @@ from fila_proto_zmq.version import VERSION
 
 if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
+    from fila_proto_zmq.stream import Parts
 
 CLIENT_VERSION = f"python/{VERSION}"
 """The name of this library in the greeting and in traces."""
@@ -144,7 +145,7 @@ class ClientSession:
         self._at(now)
         self._connection.lost(way)
 
-    def arrived(self, parts: Sequence[bytes], now: float, way: Way | None = None) -> None:
+    def arrived(self, parts: "Parts | Sequence[bytes]", now: float, way: Way | None = None) -> None:
         """Take in one frame, from the router or on a direct way. A frame that is not of this protocol is dropped."""
         self._at(now)
         try:
@@ -164,7 +165,7 @@ class ClientSession:
         except (InvalidFrameError, IndexError, UnicodeDecodeError):
             return
 
-    def _arrived_of_link(self, opcode: int, body: bytes, way: Way | None) -> None:
+    def _arrived_of_link(self, opcode: int, body: bytes | memoryview, way: Way | None) -> None:
         if opcode == commands.PLACEMENT:
             self._connection.placed(decode_body(commands.Placement, body))
         elif opcode == commands.WORKER_BANNER and isinstance(way, DirectWay):
@@ -399,7 +400,7 @@ class ClientSession:
             self._consumption.take_no_answer(call)
         then(call)
 
-    def _give_back(self, header: Header, key: str, body: bytes) -> None:
+    def _give_back(self, header: Header, key: str, body: bytes | memoryview) -> None:
         if header.opcode == commands.Receive.opcode and not header.flags & ERROR:
             self._consumption.give_back(key, decode_body(commands.Delivered, body).batches)
 

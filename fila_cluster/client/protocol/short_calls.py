@@ -116,12 +116,12 @@ class ShortCalls:
         answer = split_answer(data, self.request)
         return answer[1] if answer is not None and self._answered(answer[0]) else data
 
-    def answered_with(self, header: Header, body: bytes) -> bool:
+    def answered_with(self, header: Header, body: bytes | memoryview) -> bool:
         """Take in a frame if it is the answer; return whether it is."""
         is_reply = header.request == self.request and header.flags == REPLY and header.version == VERSION
         return is_reply and self._answered(body)
 
-    def _answered(self, body: bytes) -> bool:
+    def _answered(self, body: bytes | memoryview) -> bool:
         try:
             reply = decode_body(self._command.reply, body)
         except InvalidFrameError:

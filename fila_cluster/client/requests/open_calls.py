@@ -151,7 +151,7 @@ class OpenCalls:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def answer(self, header: Header, body: bytes, way: "Way") -> bool:
+    def answer(self, header: Header, body: bytes | memoryview, way: "Way") -> bool:
         """Take in a reply that came on ``way``; False if no call waits for it (any more)."""
         call = self.by_request.get(header.request)
         if call is None:
