@@ -181,7 +181,7 @@ class Consuming:
             return
         ack = LoneAck(delivery)
         try:
-            ack.claim()
+            delivery._settled = True
             short = self._io.short(delivery._lease.queue, ack.command, ack)
             answer = None if short is None else short
             if answer is None:
@@ -192,8 +192,8 @@ class Consuming:
             raise
         if answer is None:
             self._settle((delivery,), how, messages.failure_of_one)
-        elif (error := ack.error) is not None:
-            raise error
+        elif ack.settling is not None and ack.settling.errors:
+            raise messages.failure_of_one(ack.settling)
 
     def _settle(self, deliveries: Sequence[Delivery], how: Settlement, failure: Callable[[Settling], FilaError]) -> None:
         self._io.prepare()
@@ -263,15 +263,12 @@ class DeliveryOwner:
 
     def __init__(self, client: "Client") -> None:
         self._client = client
+        self.settle_one = client._settle_one
 
     @property
     def closed(self) -> bool:
         """Whether the client is closed: then its leases were given back."""
         return self._client.closed
-
-    def settle_one(self, delivery: Delivery, how: Settlement) -> Any:
-        """Settle one delivery. Its own method returns the result of this."""
-        return self._client._settle_one(delivery, how)
 
     def extend_one(self, delivery: Delivery, duration_ms: int) -> None:
         """Renew the lease of one delivery for this many milliseconds."""

@@ -146,10 +146,13 @@ class Wire:
 
     def take_in(self, data: bytes, session: ClientSession, now: float) -> None:
         """Give the frames in what the socket gave to the session. A damaged one is found again by :meth:`read`."""
-        self._reader.feed(data)
-        with suppress(InvalidFrameError):
-            while (parts := self._reader.take()) is not None:
+        reader = self._reader
+        reader.feed(data)
+        try:
+            while reader.left and (parts := reader.take()) is not None:
                 session.arrived(parts, now, self.way)
+        except InvalidFrameError:
+            return
 
     def write(self) -> bool:
         """Send the way's outgoing frames, as far as the socket takes them; False if the connection is gone."""

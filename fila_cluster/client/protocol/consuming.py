@@ -16,11 +16,11 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from itertools import repeat
+from itertools import count, repeat
 from typing import TypeAlias
 
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner, lease_duration_s
+from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner
 from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.requests.call import PendingCall, StartCall
@@ -175,7 +175,8 @@ class Consumption:
         subscription.ready += self._take(queue, delivered.batches, subscription.leases, renewed=renewed)
         if renewed:
             self._schedule(subscription, self.now + self._interval_s(delivered.batches))
-        subscription.wake()
+        if subscription.waiting:
+            subscription.wake()
 
     def give_back(self, queue: str, batches: Iterable[commands.LeaseBatch]) -> None:
         """Give back messages that no caller waits for, except those of an answer that came twice."""
@@ -237,12 +238,15 @@ class Consumption:
         for batch in batches:
             lease = ClientLease(queue, batch, self._owner, renewed=renewed)
             lease.hold(group)
-            count = lease.size
-            deliveries += map(self._make, repeat(lease, count), range(count), batch.records, repeat(lease.at_most_once))
+            records, batch.records = batch.records, []
+            if lease.size == 1:
+                deliveries.append(self._make(lease, 0, records[0], lease.at_most_once))
+            else:
+                deliveries += map(self._make, repeat(lease, lease.size), count(), records, repeat(lease.at_most_once))
         return deliveries
 
     def _beat(self, subscription: ClientSubscription) -> None:
-        held = list(subscription.leases.values()) if subscription.auto_extend else []
+        held = [lease.terms for lease in subscription.leases.values()] if subscription.auto_extend else []
         subscription.beat_at = math.inf
         self._schedule(subscription, self.now + self._interval_s(held))
         if subscription.beating:  # the broker is slow: another heartbeat would only wait behind the first
@@ -312,7 +316,7 @@ class Consumption:
             self._extend(queue, [lease for lease in group.values() if lease.renewed])
         self._loose_beat_at = math.inf
         if self._loose or self._receives or self._lapsing:
-            self._schedule_loose(lease for group in self._loose.values() for lease in group.values() if lease.renewed)
+            self._schedule_loose(lease.terms for group in self._loose.values() for lease in group.values() if lease.renewed)
 
     def _extend(self, queue: str, leases: Sequence[ClientLease]) -> None:
         durations: defaultdict[int, commands.Fences] = defaultdict(list)
@@ -356,13 +360,16 @@ class Consumption:
         subscription.beat_at = min(subscription.beat_at, when)
         self.due_at = min(self.due_at, subscription.beat_at)
 
-    def _schedule_loose(self, to_renew: Iterable[ClientLease] = ()) -> None:
+    def _schedule_loose(self, to_renew: Iterable[commands.LeaseBatch] = ()) -> None:
         self._loose_beat_at = min(self._loose_beat_at, self.now + self._interval_s(to_renew))
         self.due_at = min(self.due_at, self._loose_beat_at)
 
-    def _interval_s(self, to_renew: Iterable[ClientLease | commands.LeaseBatch]) -> float:
-        shortest_s = min(map(lease_duration_s, to_renew), default=math.inf)
-        return max(HEARTBEAT_S_MIN, min(HEARTBEAT_S_MAX, self.timeout_s / 3, shortest_s / 3))
+    def _interval_s(self, to_renew: Iterable[commands.LeaseBatch]) -> float:
+        interval_s = min(HEARTBEAT_S_MAX, self.timeout_s / 3)
+        for batch in to_renew:
+            third_s = (batch.expires_ms - batch.leased_ms) / 3000
+            interval_s = min(interval_s, third_s)
+        return max(HEARTBEAT_S_MIN, interval_s)
 
     def _release(self, queue: str, leases: Indexes) -> PendingCall | None:
         ended = {lease: indexes for lease, indexes in leases.items() if lease.id != NO_LEASE}
@@ -377,7 +384,7 @@ class Consumption:
         for lease in leases:
             lease.hold(self._loose[subscription.queue])
         if leases:
-            self._schedule_loose(leases if subscription.auto_extend else ())
+            self._schedule_loose([lease.terms for lease in leases] if subscription.auto_extend else ())
         subscription.wake()
 
     def _discard(self, subscription: ClientSubscription) -> None:

@@ -56,30 +56,30 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
     @property
     def fairness_key(self) -> str:
         """The fairness key under which it was scheduled."""
-        column = self._lease.fairness_key
+        column = self._lease.terms.fairness_key
         return column if isinstance(column, str) else column[self._index]
 
     @property
     def weight(self) -> int:
         """The fairness key's weight when it was delivered."""
-        column = self._lease.weight
+        column = self._lease.terms.weight
         return column if isinstance(column, int) else column[self._index]
 
     @property
     def throttle_keys(self) -> list[str]:
         """The token buckets that its delivery drew on."""
-        column = self._lease.throttle_keys
+        column = self._lease.terms.throttle_keys
         return list(column[self._index if len(column) > 1 else 0]) if column else []
 
     @property
     def leased_at(self) -> datetime:
         """When it was delivered."""
-        return utc(self._lease.leased_ms)
+        return utc(self._lease.terms.leased_ms)
 
     @property
     def lease_expires_at(self) -> datetime:
         """When the lease ends, by the broker's last answer."""
-        return utc(self._expires_ms or self._lease.expires_ms)
+        return utc(self._expires_ms or self._lease.terms.expires_ms)
 
     @property
     def actual_cost(self) -> float | None:
@@ -108,7 +108,8 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
             LeaseExpiredError: The lease has ended. The message is delivered again, or was.
             AlreadySettledError: It was settled here before.
         """
-        self._price(cost)
+        if cost is not None:
+            self._price(cost)
         return self._settle(ACK)
 
     def nack(self, error: str = "", *, metadata: bytes | None = None, cost: float | None = None) -> None:
@@ -196,7 +197,8 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
         return cast(None, self._lease.owner.extend_one(self, duration_ms))
 
     def _settle(self, how: Settlement) -> None:
-        return cast(None, self._lease.owner.settle_one(self, how))  # of an AsyncDelivery something to await
+        settled: None = self._lease.owner.settle_one(self, how)  # of an AsyncDelivery something to await
+        return settled
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of queue {self.queue!r}, attempts={self.attempts}>"

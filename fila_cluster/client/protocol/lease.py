@@ -6,7 +6,7 @@ The broker leases in batches, and the client keeps them so: one object per batch
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fila_proto_zmq.commands import IntColumn, KeysColumn, LeaseBatch, TextColumn
+from fila_proto_zmq.commands import LeaseBatch
 
 if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
@@ -33,14 +33,10 @@ class LeaseOwner(Protocol):
         """Note that a delivery of ``lease`` was garbage-collected unsettled. Called at any time, in any thread."""
 
 
-def lease_duration_s(batch: "LeaseBatch | ClientLease") -> float:
-    """Return how long the broker leases these messages for, unless renewed."""
-    return (batch.expires_ms - batch.leased_ms) / 1000
-
-
 class ClientLease:
     """One delivered batch: ``size`` messages, of which ``unsettled`` are neither settled nor forgotten.
 
+    ``terms`` is what the broker says of it; whoever makes deliveries of it takes the records away.
     ``renewed``: whether ``consume()`` renews it. ``renewal_ms`` is the length of a renewal: its own duration, or the longest
     extension that its caller asked for, because a renewal must not cut an extension short.
     ``at_most_once`` deliveries are settled without their holder: those without a lease were removed when they were sent, the
@@ -50,40 +46,33 @@ class ClientLease:
 
     __slots__ = (
         "at_most_once",
-        "expires_ms",
-        "fairness_key",
         "group",
         "id",
-        "leased_ms",
         "owner",
         "queue",
         "renewal_ms",
         "renewed",
         "size",
-        "throttle_keys",
+        "terms",
         "unsettled",
-        "weight",
     )
 
     def __init__(self, queue: str, batch: LeaseBatch, owner: LeaseOwner, *, renewed: bool) -> None:
         self.id = batch.lease
         self.queue = queue
-        self.leased_ms = batch.leased_ms
-        self.expires_ms = batch.expires_ms
-        self.fairness_key: TextColumn = batch.fairness_key
-        self.weight: IntColumn = batch.weight
-        self.throttle_keys: KeysColumn = batch.throttle_keys
+        self.terms = batch
         self.at_most_once = batch.at_most_once or batch.lease == NO_LEASE
-        self.size = len(batch.records)
-        self.unsettled = self.size
+        self.size = self.unsettled = len(batch.records)
         self.owner = owner
         self.renewed = renewed
-        self.renewal_ms = max(1, batch.expires_ms - batch.leased_ms)
+        duration_ms = batch.expires_ms - batch.leased_ms
+        self.renewal_ms = duration_ms if duration_ms > 0 else 1
         self.group: dict[int, ClientLease] | None = None
 
     def hold(self, group: "dict[int, ClientLease]") -> None:
         """Be held in ``group`` and in no other."""
-        self.let_go()
+        if self.group is not None:
+            self.let_go()
         if self.unsettled > 0 and self.id != NO_LEASE:
             group[self.id] = self
             self.group = group
@@ -97,5 +86,5 @@ class ClientLease:
     def ended(self, count: int) -> None:
         """Count deliveries that are settled, expired or forgotten."""
         self.unsettled -= count
-        if self.unsettled <= 0:
+        if self.unsettled <= 0 and self.group is not None:
             self.let_go()

@@ -40,7 +40,7 @@ from fila_cluster.client.requests.routes import DirectWay, Way
 from fila_proto_zmq import commands
 from fila_proto_zmq.codec import decode_body, from_fault
 from fila_proto_zmq.errors import FilaError, InvalidFrameError
-from fila_proto_zmq.frames import ERROR, REPLY, Header, unpack_header
+from fila_proto_zmq.frames import ERROR, REPLY, Header, pack_header, unpack_header
 from fila_proto_zmq.version import VERSION
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ CLIENT_VERSION = f"python/{VERSION}"
 _OF_THE_LINK = frozenset({commands.CLOSED, commands.MARK, commands.PLACEMENT, commands.WORKER_BANNER})
 """Pushes that are about the connection itself."""
 
+_PUSH = pack_header(commands.DELIVERY)
+"""The header of a push, as workers send it."""
 GREETING_LOOK_S = 0.05
 """How often to look for the answer to a greeting when no caller waits for an answer."""
 
@@ -147,8 +149,11 @@ class ClientSession:
 
     def arrived(self, parts: "Parts | Sequence[bytes]", now: float, way: Way | None = None) -> None:
         """Take in one frame, from the router or on a direct way. A frame that is not of this protocol is dropped."""
-        self._at(now)
+        self._now = self._consumption.now = self._calls.now = now
         try:
+            if parts[0] == _PUSH:
+                self._consumption.pushed(str(parts[1], "utf-8"), decode_body(commands.Delivered, parts[2]))
+                return
             header = unpack_header(parts[0])
             key, body = str(parts[1], "utf-8"), parts[2]
             if header.opcode == commands.DELIVERY and not header.flags & REPLY:

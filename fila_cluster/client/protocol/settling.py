@@ -161,7 +161,7 @@ class _Frame:
 
 
 class LoneAck:
-    """The ack of one delivery by a short call. ``settling``: what it is since it was widened."""
+    """The ack of one delivery, which its caller has claimed, by a short call. ``settling``: what it is since it was widened."""
 
     __slots__ = ("_abandoned", "_done", "delivery", "settling")
 
@@ -169,15 +169,6 @@ class LoneAck:
         self.delivery = delivery
         self.settling: Settling | None = None
         self._abandoned = self._done = False
-
-    def claim(self) -> None:
-        """Claim the delivery: nobody else may settle it."""
-        self.delivery._settled = True
-
-    @property
-    def error(self) -> FilaError | None:
-        """The error of the delivery, if it has one, to be raised: it is asked once."""
-        return None if self.settling is None else self.settling.errors.pop(0, None)  # as ``failure_of_one`` says
 
     def command(self) -> Settle:
         """Return the request."""
