@@ -224,7 +224,7 @@ class Worker:
             if header.request == self._requests:
                 if header.flags & ERROR:
                     raise from_fault(decode_body(c.Fault, parts[2]))
-                return parts[2]
+                return bytes(parts[2])
         return None
 
     def _answer_router(self) -> None:

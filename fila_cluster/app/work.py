@@ -133,7 +133,7 @@ def for_thread(delivery: Delivery) -> Delivery:
     """Return a delivery for a function that runs in a thread, beside the loop that runs now."""
     if not isinstance(delivery, AsyncDelivery):
         return delivery
-    view = ThreadDelivery(delivery._lease, delivery._index, delivery._packed, _settled=True, _of=delivery)
+    view = ThreadDelivery(delivery._lease, delivery._index, delivery._packed, _of=delivery)
     view._loop, view._trace, view._cost_milli = asyncio.get_running_loop(), delivery._trace, delivery._cost_milli
     return view
 
@@ -142,7 +142,7 @@ def for_coroutine(delivery: Delivery) -> Delivery:
     """Return a delivery for a coroutine."""
     if isinstance(delivery, AsyncDelivery):
         return delivery
-    view = AwaitedDelivery(delivery._lease, delivery._index, delivery._packed, _settled=True, _of=delivery)
+    view = AwaitedDelivery(delivery._lease, delivery._index, delivery._packed, _of=delivery)
     view._trace, view._cost_milli = delivery._trace, delivery._cost_milli
     return view
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 from fila_cluster.client.calls import messages
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.settling import ACK, Settlement, Settling, settlement
+from fila_cluster.client.protocol.settling import ACK, Run, Settlement, Settling, runs_of, settlement
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.protocol.tracer import SettleTrace
 from fila_proto_zmq.commands import Verb
@@ -46,9 +46,10 @@ class Batch(Sequence[Delivery]):
     batch, or on leaving the iterator.
     """
 
-    def __init__(self, consumer: "BatchConsumer", deliveries: list[Delivery]) -> None:
+    def __init__(self, consumer: "BatchConsumer", deliveries: list[Delivery], runs: Sequence[Run]) -> None:
         self._consumer = consumer
         self._deliveries = deliveries
+        self._runs = runs
 
     def __len__(self) -> int:
         return len(self._deliveries)
@@ -70,7 +71,7 @@ class Batch(Sequence[Delivery]):
 
     def ack(self) -> None:
         """Acknowledge the deliveries that are not settled yet."""
-        self._consumer._settle([(ACK, self._unsettled())])
+        self._consumer._settle([(ACK, *self._unsettled())])
 
     def nack(self, error: str = "") -> None:
         """Fail the deliveries that are not settled yet: each counts an attempt, and its queue decides what is next.
@@ -78,7 +79,7 @@ class Batch(Sequence[Delivery]):
         Args:
             error: Why, for the next attempt and for people; the last 4 KiB are kept.
         """
-        self._consumer._settle([(settlement(Verb.NACK, error), self._unsettled())])
+        self._consumer._settle([(settlement(Verb.NACK, error), *self._unsettled())])
 
     def settle(self, outcomes: "Mapping[Delivery, Outcome]") -> None:
         """Settle each delivery in its own way. Deliveries that are not named stay leased.
@@ -94,11 +95,13 @@ class Batch(Sequence[Delivery]):
         by_manner: dict[Settlement, list[Delivery]] = {}
         for delivery, outcome in messages.outcomes_of(outcomes):
             by_manner.setdefault(messages.settlement_of(outcome), []).append(delivery)
-        self._consumer._settle(by_manner.items())
+        self._consumer._settle((how, deliveries, ()) for how, deliveries in by_manner.items())
 
-    def _unsettled(self) -> list[Delivery]:
+    def _unsettled(self) -> tuple[list[Delivery], Sequence[Run]]:
         """Return the deliveries that may be settled; of a queue that delivers at most once, all: the error explains it."""
-        return [each for each in self._deliveries if not each._settled or each._lease.at_most_once]
+        if not any(1 in lease.settled[first : first + count] for lease, first, count in self._runs):
+            return self._deliveries, self._runs
+        return [each for each in self._deliveries if not each._settled or each._lease.at_most_once], ()
 
 
 class _Sent:
@@ -154,9 +157,9 @@ class BatchConsumer:
             self._confirm(self._ahead if full else 0)
             if not full:
                 self._client._gather(subscription, self._max_messages, self._max_wait_s)
-            deliveries = self._take()
-            if deliveries:
-                return Batch(self, deliveries)
+            batch = self._take()
+            if batch:
+                return batch
             if subscription.ended:
                 if subscription.error is not None:
                     raise subscription.failure()
@@ -194,18 +197,18 @@ class BatchConsumer:
         if self._failed:
             _log.error("consume_batches was dropped before it could raise this: %s", self._failure())
 
-    def _settle(self, manners: "Iterable[tuple[Settlement, list[Delivery]]]") -> None:
+    def _settle(self, manners: "Iterable[tuple[Settlement, list[Delivery], Sequence[Run]]]") -> None:
         """Send settlements of one batch."""
-        sent = [self._send(how, deliveries) for how, deliveries in manners if deliveries]
+        sent = [self._send(*manner) for manner in manners if manner[1]]
         if sent:
             self._unconfirmed.append(sent)
         if any(each.known for each in sent):
             raise messages.failure_among([result for each in sent for result in each.known_results()])
 
-    def _send(self, how: Settlement, deliveries: list[Delivery]) -> _Sent:
+    def _send(self, how: Settlement, deliveries: list[Delivery], runs: Sequence[Run]) -> _Sent:
         trace = None if (installed := tracer.installed) is None else installed.settling(deliveries, how)
         settle = self._client._session.settle
-        return self._io.ask(lambda _: _Sent(settle(deliveries, how), trace))
+        return self._io.ask(lambda _: _Sent(settle(deliveries, how, runs), trace))
 
     def _confirm(self, under_way: int) -> None:
         """Wait until so few settlements are under way. Raise the failures, also of those that need not be waited for."""
@@ -250,15 +253,16 @@ class BatchConsumer:
         for delivery in deliveries:
             self._client._session.hand_over(delivery)
 
-    def _take(self) -> list[Delivery]:
+    def _take(self) -> Batch:
         """Hand over the deliveries that are ready."""
         ready = self._subscription.ready
         deliveries: list[Any] = []  # of the class that the session makes
         with suppress(IndexError):  # another task takes, too
             deliveries.extend(map(deque.popleft, repeat(ready, min(len(ready), self._max_messages))))
-        once = [each for each in deliveries if each._lease.at_most_once]
-        if once:
+        runs = runs_of(deliveries)
+        if any(lease.at_most_once for lease, _, _ in runs):
+            once = [each for each in deliveries if each._lease.at_most_once]
             self._io.ask(lambda _: self._hand_over(once))
         if (installed := tracer.installed) is not None:
             installed.handed_over(deliveries)
-        return deliveries
+        return Batch(self, deliveries, runs)

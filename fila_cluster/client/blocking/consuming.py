@@ -175,14 +175,15 @@ class Consuming:
         return deliveries
 
     def _settle_one(self, delivery: Delivery, how: Settlement) -> None:
+        lease = delivery._lease
         is_short = how is ACK and delivery._cost_milli is None and self._io.is_alone and tracer.installed is None
-        if not is_short or delivery._settled or delivery._lease.owner is not self._owner:
+        if not is_short or lease.settled[delivery._index] or lease.owner is not self._owner:
             self._settle((delivery,), how, messages.failure_of_one)
             return
         ack = LoneAck(delivery)
         try:
-            delivery._settled = True
-            short = self._io.short(delivery._lease.queue, ack.command, ack)
+            lease.settled[delivery._index] = 1
+            short = self._io.short(lease.queue, ack.command, ack)
             answer = None if short is None else short
             if answer is None:
                 ack.abandon()

@@ -20,7 +20,7 @@ from itertools import count, repeat
 from typing import TypeAlias
 
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner
+from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner, check_batch
 from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.requests.call import PendingCall, StartCall
@@ -39,7 +39,7 @@ LEAVING_TIMEOUT_S = 1.0
 OWED_MAX = 1000
 """Owed frames; beyond it the oldest is dropped: then leases run out."""
 
-Make: TypeAlias = Callable[[ClientLease, int, bytes, bool], Delivery]
+Make: TypeAlias = Callable[[ClientLease, int, bytes], Delivery]
 
 
 class Consumption:
@@ -157,6 +157,8 @@ class Consumption:
 
     def received(self, queue: str, delivered: commands.Delivered) -> list[Delivery]:
         """Return the deliveries of a receive."""
+        for batch in delivered.batches:
+            check_batch(batch)
         deliveries = self._take(queue, delivered.batches, self._loose[queue], renewed=False)
         self._schedule_loose()
         return deliveries
@@ -170,6 +172,8 @@ class Consumption:
             return
         if delivered.incarnation != subscription.incarnation:
             return
+        for batch in delivered.batches:
+            check_batch(batch)
         subscription.seen += 1
         renewed = subscription.auto_extend
         subscription.ready += self._take(queue, delivered.batches, subscription.leases, renewed=renewed)
@@ -240,9 +244,9 @@ class Consumption:
             lease.hold(group)
             records, batch.records = batch.records, []
             if lease.size == 1:
-                deliveries.append(self._make(lease, 0, records[0], lease.at_most_once))
+                deliveries.append(self._make(lease, 0, records[0]))
             else:
-                deliveries += map(self._make, repeat(lease, lease.size), count(), records, repeat(lease.at_most_once))
+                deliveries += map(self._make, repeat(lease), count(), records)
         return deliveries
 
     def _beat(self, subscription: ClientSubscription) -> None:

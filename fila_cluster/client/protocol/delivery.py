@@ -1,6 +1,7 @@
 """A delivered message: its fields, and how its lease ends.
 
-Receiving must be cheap, so a delivery is three references and two flags; the record is decoded when a field is read.
+Receiving must be cheap, so a delivery is two references and an index; the record is decoded when a field is read. Whether it
+was settled is a byte of its lease, so that a whole lease is settled at once.
 It is a :class:`msgspec.Struct` because that is built in C: 0.2 µs instead of 0.5.
 """
 
@@ -38,13 +39,20 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
     _lease: ClientLease
     _index: int
     _packed: bytes
-    _settled: bool = False
     _expires_ms: int = 0
     _payload: bytes | None = None
     _headers: dict[str, str] | None = None
     _extension: Extension | None = None
     _trace: DeliveryTrace | None = None
     _cost_milli: int | None = None
+
+    @property
+    def _settled(self) -> bool:
+        return self._lease.settled[self._index] == 1
+
+    @_settled.setter
+    def _settled(self, settled: bool) -> None:
+        self._lease.settled[self._index] = settled
 
     # --- its fields ---------------------------------------------------------------------------------------------------
 
@@ -94,6 +102,7 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
     def _price(self, cost: float | None) -> None:
         if cost is not None:
             self._cost_milli = checks.actual_cost_milli(cost)
+            self._lease.priced = True
 
     # --- how its lease ends -------------------------------------------------------------------------------------------
 
@@ -204,7 +213,8 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
         return f"<{type(self).__name__} {self.id} of queue {self.queue!r}, attempts={self.attempts}>"
 
     def __del__(self) -> None:
-        if not self._settled and not self._lease.owner.closed:
+        lease = self._lease
+        if not lease.settled[self._index] and not lease.owner.closed:
             _report(self)
 
 

@@ -7,6 +7,8 @@ The broker leases in batches, and the client keeps them so: one object per batch
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fila_proto_zmq.commands import LeaseBatch
+from fila_proto_zmq.errors import InvalidFrameError
+from fila_proto_zmq.record import FIXED_BYTES
 
 if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
@@ -14,6 +16,16 @@ if TYPE_CHECKING:
 
 NO_LEASE = 0
 """The lease id of messages that were removed when they were delivered: there is nothing to settle."""
+
+
+def check_batch(batch: LeaseBatch) -> None:
+    """Raise :class:`InvalidFrameError` for a batch of which deliveries could not be read: the whole page is refused then."""
+    size = len(batch.records)
+    if min(map(len, batch.records), default=FIXED_BYTES) < FIXED_BYTES:
+        raise InvalidFrameError(f"lease {batch.lease} has a record of less than {FIXED_BYTES} bytes")
+    for column in (batch.fairness_key, batch.weight, batch.throttle_keys):
+        if type(column) is list and len(column) != size and (column is not batch.throttle_keys or len(column) > 1):
+            raise InvalidFrameError(f"lease {batch.lease} has a column of {len(column)} values for {size} records")
 
 
 class LeaseOwner(Protocol):
@@ -41,6 +53,8 @@ class ClientLease:
     extension that its caller asked for, because a renewal must not cut an extension short.
     ``at_most_once`` deliveries are settled without their holder: those without a lease were removed when they were sent, the
     others are acked when they are handed over.
+    ``settled`` has a byte for each delivery: 1 if it was settled here, or needs no settlement. ``priced``: whether what one of
+    them really cost was set.
     ``group`` is the dict that holds this lease while it is held; the lease removes itself from there.
     """
 
@@ -49,9 +63,11 @@ class ClientLease:
         "group",
         "id",
         "owner",
+        "priced",
         "queue",
         "renewal_ms",
         "renewed",
+        "settled",
         "size",
         "terms",
         "unsettled",
@@ -62,7 +78,9 @@ class ClientLease:
         self.queue = queue
         self.terms = batch
         self.at_most_once = batch.at_most_once or batch.lease == NO_LEASE
-        self.size = self.unsettled = len(batch.records)
+        self.size = self.unsettled = size = len(batch.records)
+        self.settled = bytearray(b"\1" * size if self.at_most_once else size)
+        self.priced = False
         self.owner = owner
         self.renewed = renewed
         duration_ms = batch.expires_ms - batch.leased_ms

@@ -104,7 +104,7 @@ class ClientSession:
         self.outgoing: deque[list[bytes]] = self._connection.router.outgoing
         self.routes = self._connection.routes
         self.enqueue: Callable[[str, Row], Pending[str]] = self._singles.enqueue
-        self.settle: Callable[[Sequence[Delivery], Settlement], Settling] = self._settler.settle
+        self.settle = self._settler.settle
         self.forgotten = self._consumption.forgotten
         self.abandoned = self._consumption.abandoned
         collected = (self._singles.collected, self._settler.collected, self.forgotten, self.abandoned)

@@ -5,7 +5,7 @@ delay). A lease whose deliveries are all in the frame travels as its number alon
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
 
 Indexes: TypeAlias = dict[ClientLease, list[int]]
+Run: TypeAlias = tuple[ClientLease, int, int]
+"""A lease, the index of the first of some deliveries of it, and their number."""
 Costs: TypeAlias = dict[ClientLease, dict[int, int]]
 """What deliveries really cost, in thousandths, by index."""
 
@@ -233,23 +235,26 @@ class Settler:
         self.collected: deque[tuple[Settling, Settlement, Indexes]] = deque()
         self._handing: dict[_Handing, None] = {}
 
-    def settle(self, deliveries: "Sequence[Delivery]", how: Settlement) -> Settling:
-        """Claim deliveries for a settlement that goes out with the next flush."""
+    def settle(self, deliveries: "Sequence[Delivery]", how: Settlement, runs: Iterable[Run] = ()) -> Settling:
+        """Claim deliveries for a settlement that goes out with the next flush. ``runs``: what they are, if that is known."""
         settling = Settling(deliveries)
         leases: Indexes = {}
-        lease = None
-        for position, delivery in enumerate(deliveries):
-            if delivery._settled:
+        claimed = 0
+        for lease, first, count in runs:
+            end, ones = first + count, b"\1" * count
+            if lease in leases or lease.priced or 1 in lease.settled[first:end]:
+                break
+            lease.settled[first:end] = ones  # no thread comes in between: there is no call
+            leases[lease] = [*range(first, end)]
+            claimed += count
+        for position in range(claimed, len(deliveries)):
+            delivery = deliveries[position]
+            lease, index = delivery._lease, delivery._index
+            if lease.settled[index] or lease.owner is not self._owner:
                 self._unclaimable(settling, position, how)
                 continue
-            if delivery._lease is not lease:
-                if delivery._lease.owner is not self._owner:
-                    self._unclaimable(settling, position, how)
-                    continue
-                lease = delivery._lease
-                indexes = leases.setdefault(lease, [])
-            delivery._settled = True
-            indexes.append(delivery._index)
+            lease.settled[index] = 1
+            leases.setdefault(lease, []).append(index)
             if delivery._cost_milli is not None:
                 _note_cost(settling, delivery, delivery._cost_milli)
         if leases:
@@ -364,6 +369,21 @@ class Settler:
         elif how.verb is not Verb.ACK:
             text = f"{delivery!r} was delivered at most once, it is gone from its queue: there is nothing to settle"
             settling.errors[position] = AlreadySettledError(text)
+
+
+def runs_of(deliveries: "Sequence[Delivery]") -> list[Run]:
+    """Return the runs of deliveries that are in the order in which they came. It looks at the ends of each only."""
+    runs: list[Run] = []
+    at = 0
+    while at < len(deliveries):
+        lease, first = deliveries[at]._lease, deliveries[at]._index
+        count = min(lease.size - first, len(deliveries) - at)
+        last = deliveries[at + count - 1]
+        if last._lease is not lease or last._index != first + count - 1:
+            count = 1  # some of its neighbours were taken by another thread, or are lost
+        runs.append((lease, first, count))
+        at += count
+    return runs
 
 
 def _note_cost(settling: Settling, delivery: "Delivery", cost_milli: int) -> None:

@@ -68,8 +68,8 @@ class Desk:
         envelope = seal_envelope(stored.payload, stored.headers)
         extension = Extension(error=stored.error)
         packed = pack_record(Record(stored.attempts, 0, high_half(BORN_MS, 3), low_half(stored.number), extension, envelope))
-        batch = LeaseBatch(stored.number, BORN_MS, BORN_MS + 30_000, "acme", 1, [packed], [])
-        delivery = kind(ClientLease(queue, batch, owner, renewed=False), 0, packed, self.at_most_once)
+        batch = LeaseBatch(stored.number, BORN_MS, BORN_MS + 30_000, "acme", 1, [packed], [], self.at_most_once)
+        delivery = kind(ClientLease(queue, batch, owner, renewed=False), 0, packed)
         owner.held[id(delivery)] = (delivery, stored)
         return delivery
 

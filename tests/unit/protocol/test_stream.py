@@ -85,6 +85,15 @@ def test_every_split_of_two_frames_in_three_pieces_reads_the_same() -> None:
             assert read([data[:first], data[first:second], data[second:]]) == frames
 
 
+def test_a_large_body_is_a_view_if_the_reader_is_asked_for_that() -> None:
+    frames = [ENQUEUE, (pack_header(3), b"q", bytes(range(256)) * 20), EMPTY]
+    reader = FrameReader(FRAME_BYTES_MAX, view_bytes_min=1000)
+    reader.feed(stream_of(*frames))
+    found = taken(reader)
+    assert found == frames
+    assert [type(body) for _, _, body in found] == [bytes, memoryview, bytes]
+
+
 @pytest.mark.parametrize("size", [1, 2, PREFIX_BYTES - 1, PREFIX_BYTES, PREFIX_BYTES + HEADER_BYTES, 1000])
 def test_pieces_of_any_size_read_the_same(size: int) -> None:
     frames = [ENQUEUE, EMPTY, (pack_header(3), b"q" * 200, bytes(range(256)) * 20), ENQUEUE]

@@ -28,8 +28,8 @@ def packed(headers, payload=b"", extension=None):
 
 
 def may_carry(record_of_it):
-    batch = LeaseBatch(1, 0, 1, "k", 1, [record_of_it], [])
-    return bool(carriers([Delivery(ClientLease("q", batch, Owner(), renewed=False), 0, record_of_it, True)]))
+    batch = LeaseBatch(0, 0, 1, "k", 1, [record_of_it], [])  # with nothing to settle
+    return bool(carriers([Delivery(ClientLease("q", batch, Owner(), renewed=False), 0, record_of_it)]))
 
 
 @given(st.dictionaries(names, st.text(max_size=120), max_size=6), st.binary(max_size=300), extensions)

@@ -48,7 +48,7 @@ def delivered(owner, headers=None, *, attempts=0, priority=0, lease=7, throttle_
     envelope = seal_envelope(b"x", SAMPLED if headers is None else headers)
     packed = pack_record(Record(attempts, priority, high_half(BORN_MS, 3), low_half(5), Extension(**extension), envelope))
     batch = LeaseBatch(lease, leased_ms, leased_ms + 30_000, "acme", 1, [packed], list(throttle_keys))
-    delivery = Delivery(ClientLease("orders", batch, owner, renewed=False), 0, packed, lease == 0)
+    delivery = Delivery(ClientLease("orders", batch, owner, renewed=False), 0, packed)
     if tracer.installed is not None:
         tracer.installed.handed_over([delivery])
     return delivery

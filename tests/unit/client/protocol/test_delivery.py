@@ -17,7 +17,7 @@ from tests.unit.client.peer import BORN_MS, Owner, give_up, record
 def delivery(packed=None, *, lease=7, keys="k", weights=2, owner=None, index=0, throttle_keys=()):
     records = [packed or record(b'{"a": 1}', 5, attempts=2, priority=-3)] * (index + 1)
     batch = LeaseBatch(lease, BORN_MS + 1000, BORN_MS + 31_000, keys, weights, records, list(throttle_keys))
-    return Delivery(ClientLease("orders", batch, owner or Owner(), renewed=False), index, records[index], lease == 0)
+    return Delivery(ClientLease("orders", batch, owner or Owner(), renewed=False), index, records[index])
 
 
 def test_what_it_says():
@@ -134,7 +134,7 @@ def test_what_was_delivered_at_most_once_has_nothing_to_extend():
 @pytest.mark.parametrize("kind", [Delivery, AsyncDelivery])
 def test_forgetting_one_is_warned_of_at_once(kind):
     owner = Owner()
-    first = delivery(owner=owner)
+    first = delivery(owner=owner, index=1)
     lease = first._lease
     give_up(first)
     with pytest.warns(ResourceWarning, match="was never settled"):
