@@ -20,7 +20,7 @@ from itertools import count, repeat
 from typing import TypeAlias
 
 from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner, check_batch
+from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner
 from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.requests.call import PendingCall, StartCall
@@ -32,6 +32,8 @@ from fila_proto_zmq.names import root_name
 HEARTBEAT_S_MAX = 2.0
 """How long an idle consumer may take to notice that its worker was restarted."""
 HEARTBEAT_S_MIN = 0.05
+SHORT_LEASE_MS = 3000 * HEARTBEAT_S_MAX
+"""A shorter lease needs an earlier heartbeat: each renews a lease two times before it could end."""
 RETRY_S_MAX = 0.5
 """How long a subscription whose heartbeat was refused may take to notice that its worker is back."""
 LEAVING_TIMEOUT_S = 1.0
@@ -157,8 +159,6 @@ class Consumption:
 
     def received(self, queue: str, delivered: commands.Delivered) -> list[Delivery]:
         """Return the deliveries of a receive."""
-        for batch in delivered.batches:
-            check_batch(batch)
         deliveries = self._take(queue, delivered.batches, self._loose[queue], renewed=False)
         self._schedule_loose()
         return deliveries
@@ -172,13 +172,13 @@ class Consumption:
             return
         if delivered.incarnation != subscription.incarnation:
             return
-        for batch in delivered.batches:
-            check_batch(batch)
-        subscription.seen += 1
         renewed = subscription.auto_extend
         subscription.ready += self._take(queue, delivered.batches, subscription.leases, renewed=renewed)
+        subscription.seen += 1
         if renewed:
-            self._schedule(subscription, self.now + self._interval_s(delivered.batches))
+            for batch in delivered.batches:
+                if batch.expires_ms - batch.leased_ms < SHORT_LEASE_MS:
+                    self._schedule(subscription, self.now + self._interval_s((batch,)))
         if subscription.waiting:
             subscription.wake()
 
@@ -239,10 +239,10 @@ class Consumption:
         self, queue: str, batches: Iterable[commands.LeaseBatch], group: dict[int, ClientLease], *, renewed: bool
     ) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        for batch in batches:
-            lease = ClientLease(queue, batch, self._owner, renewed=renewed)
+        leases = [ClientLease(queue, batch, self._owner, renewed=renewed) for batch in batches]  # first: a bad one spoils all
+        for lease in leases:
             lease.hold(group)
-            records, batch.records = batch.records, []
+            records, lease.terms.records = lease.terms.records, []
             if lease.size == 1:
                 deliveries.append(self._make(lease, 0, records[0]))
             else:

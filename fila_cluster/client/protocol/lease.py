@@ -18,16 +18,6 @@ NO_LEASE = 0
 """The lease id of messages that were removed when they were delivered: there is nothing to settle."""
 
 
-def check_batch(batch: LeaseBatch) -> None:
-    """Raise :class:`InvalidFrameError` for a batch of which deliveries could not be read: the whole page is refused then."""
-    size = len(batch.records)
-    if min(map(len, batch.records), default=FIXED_BYTES) < FIXED_BYTES:
-        raise InvalidFrameError(f"lease {batch.lease} has a record of less than {FIXED_BYTES} bytes")
-    for column in (batch.fairness_key, batch.weight, batch.throttle_keys):
-        if type(column) is list and len(column) != size and (column is not batch.throttle_keys or len(column) > 1):
-            raise InvalidFrameError(f"lease {batch.lease} has a column of {len(column)} values for {size} records")
-
-
 class LeaseOwner(Protocol):
     """The client that received a lease, as its deliveries need it."""
 
@@ -74,11 +64,17 @@ class ClientLease:
     )
 
     def __init__(self, queue: str, batch: LeaseBatch, owner: LeaseOwner, *, renewed: bool) -> None:
+        """Raises :class:`InvalidFrameError` for a batch with deliveries that could not be read."""
+        size = len(batch.records)
+        if size and min(map(len, batch.records)) < FIXED_BYTES:
+            raise InvalidFrameError(f"lease {batch.lease} has a record of less than {FIXED_BYTES} bytes")
+        if type(batch.fairness_key) is list or type(batch.weight) is list or len(batch.throttle_keys) > 1:
+            _check_columns(batch, size)
         self.id = batch.lease
         self.queue = queue
         self.terms = batch
         self.at_most_once = batch.at_most_once or batch.lease == NO_LEASE
-        self.size = self.unsettled = size = len(batch.records)
+        self.size = self.unsettled = size
         self.settled = bytearray(b"\1" * size if self.at_most_once else size)
         self.priced = False
         self.owner = owner
@@ -106,3 +102,10 @@ class ClientLease:
         self.unsettled -= count
         if self.unsettled <= 0 and self.group is not None:
             self.let_go()
+
+
+def _check_columns(batch: LeaseBatch, size: int) -> None:
+    keys = batch.throttle_keys if len(batch.throttle_keys) > 1 else None
+    for column in (batch.fairness_key, batch.weight, keys):
+        if type(column) is list and len(column) != size:
+            raise InvalidFrameError(f"lease {batch.lease} has a column of {len(column)} values for {size} records")
