@@ -20,7 +20,7 @@ from benchmarks.harness.fila import asyncio_client, blocking_client
 from benchmarks.inside.turns import CONSUMER, PRODUCER, driver
 from benchmarks.inside.turns import QUEUE as TURNS_QUEUE
 from benchmarks.inside.walks import Worker, worker
-from fila_cluster import AsyncClient, Client
+from fila_cluster import AsyncClient, Client, Message
 from fila_cluster.client.io.reactor import run as run_loop
 from fila_proto_zmq import commands as c
 from fila_proto_zmq.codec import decode_body, encode_command
@@ -261,6 +261,13 @@ def _async_consume(address: str, queue: str) -> Iterator[Steps]:
 
 
 @contextmanager
+def _client_many(address: str, queue: str) -> Iterator[Steps]:
+    messages = [Message(PAYLOAD, {**HEADERS}) for _ in range(BATCH)]
+    with _client_of(address, queue) as client:
+        yield _repeated(partial(client.enqueue_many, queue, messages))
+
+
+@contextmanager
 def _client_batches(address: str, queue: str) -> Iterator[Steps]:
     def run(steps: int) -> None:
         with client.consume_batches(queue) as batches:
@@ -291,6 +298,7 @@ SCENES: Final = (
     CountedScene("async_together", (20, 120), _async_together, per=20, served=True),
     CountedScene("client_consume", (200, 1200), _client_consume, served=True, filled=True),
     CountedScene("async_consume", (200, 1200), _async_consume, served=True, filled=True),
+    CountedScene("client_many", (2, 14), _client_many, per=BATCH, served=True),
     CountedScene("client_batches", (2, 14), _client_batches, per=BATCH, served=True, filled=True),
 )
 BY_NAME: Final = {scene.name: scene for scene in SCENES}

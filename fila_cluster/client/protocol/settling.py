@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from fila_cluster.client import checks
@@ -247,14 +248,16 @@ class Settler:
             lease.settled[first:end] = ones  # no thread comes in between: there is no call
             leases[lease] = [*range(first, end)]
             claimed += count
-        for position in range(claimed, len(deliveries)):
-            delivery = deliveries[position]
+        owner, before = self._owner, None
+        for position, delivery in enumerate(islice(deliveries, claimed, None), claimed):
             lease, index = delivery._lease, delivery._index
-            if lease.settled[index] or lease.owner is not self._owner:
+            if lease.settled[index] or lease.owner is not owner:
                 self._unclaimable(settling, position, how)
                 continue
             lease.settled[index] = 1
-            leases.setdefault(lease, []).append(index)
+            if lease is not before:
+                before, indexes = lease, leases.setdefault(lease, [])
+            indexes.append(index)
             if delivery._cost_milli is not None:
                 _note_cost(settling, delivery, delivery._cost_milli)
         if leases:
