@@ -1,6 +1,6 @@
 """Messages leased together, as the client keeps them.
 
-The broker leases in batches, and the client keeps them so: one object per batch, nothing per message. A lease is held
+The broker leases in batches, and the client keeps them so: one object per batch, a byte per message. A lease is held
 (kept alive, where its subscription says so) until its last delivery is settled or forgotten.
 """
 
