@@ -25,10 +25,13 @@ LOOK_BACK_S: Final = 30.0
 UNSERVED_MS: Final = 5_000
 """A message that waits for longer did not come just before its consumer."""
 
+PLACES_HELD_MS: Final = 300_000
+"""Places that are all in use are what a limit is for. With a lease that lasts for so long, a consumer may hang."""
+
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """A problem: ``text`` has its numbers, ``action`` is the remedy; ``queue`` and ``shard`` are its place, if it has one."""
+    """A problem: ``text`` has its numbers, ``action`` is the remedy; the others are its place, None where it has none."""
 
     severity: Severity
     code: str
@@ -36,6 +39,7 @@ class Concern:
     action: str
     queue: str | None = None
     shard: int | None = None
+    throttle_key: str | None = None
 
 
 class ConcernKind(NamedTuple):
@@ -83,6 +87,11 @@ KINDS: Final = {
     "standing_still": ConcernKind(
         ("warning",), "Consumers are there and messages wait, but nothing was delivered for half a minute."
     ),
+    "places_held": ConcernKind(
+        ("warning",),
+        "All places of a throttle key have been in use for five minutes while messages waited for them, and one lease has "
+        "lasted for all of this time.",
+    ),
     "dead_letters_growing": ConcernKind(("warning",), "Messages failed for good within half a minute."),
     "leases_expiring": ConcernKind(("warning",), "Leases expired within half a minute."),
     "paused": ConcernKind(("info",), "A paused queue has messages."),
@@ -104,7 +113,7 @@ def attention(now: Metrics, before: Metrics | None) -> list[Concern]:
     troubled = {shard for concern, shards in at_risk if concern.severity == "critical" for shard in shards}
     found = [concern for concern in _shards_down(now) if concern.shard not in troubled]
     found += [concern for concern, _ in at_risk]
-    found += [*_stalled_stores(now), *_silent_workers(now), *_restarted(now, before)]
+    found += [*_stalled_stores(now), *_silent_workers(now), *_restarted(now, before), *_held_places(now)]
     deepest_first = sorted(all_queues(now), key=lambda queue: (-queue.info.depth, queue.info.name))
     for look in _QUEUE_LOOKS:
         found += (concern for queue in deepest_first if (concern := look(queue, earlier.get(queue.info.name))))
@@ -163,6 +172,21 @@ def _restarted(now: Metrics, before: Metrics | None) -> Iterator[Concern]:
             text = f"{worker.name} was restarted; its counters start over"
             action = "if that was not on purpose, its log has the reason; its state was recovered from disk"
             yield Concern("warning", "worker_restarted", text, action)
+
+
+def _held_places(now: Metrics) -> Iterator[Concern]:
+    shards = [shard for worker in now.workers for shard in worker.shards]
+    for name in sorted({place.key for shard in shards for place in shard.places if place.full_ms >= PLACES_HELD_MS}):
+        places = [place for shard in shards for place in shard.places if place.key == name]
+        full_ms, longest_ms = max(place.full_ms for place in places), max(place.longest_ms for place in places)
+        if longest_ms >= PLACES_HELD_MS:
+            limit, waiting = places[0].concurrency, sum(place.waiting for place in places)
+            text = (
+                f"{name} has had all {counted(limit, 'place')} in use for {aged(full_ms / 1000)}, the longest lease for "
+                f"{aged(longest_ms / 1000)}; {counted(waiting, 'message')} waiting"
+            )
+            action = "see who holds them: does a consumer hang? If it has to take so long, raise the concurrency"
+            yield Concern("warning", "places_held", text, action, throttle_key=name)
 
 
 def _left_out(now: Metrics) -> Iterator[Concern]:

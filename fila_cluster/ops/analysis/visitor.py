@@ -69,4 +69,4 @@ def visible(metrics: Metrics, may_see: MaySee) -> Metrics:
 
 def _of_shard(shard: ShardMetrics, may_see: MaySee) -> ShardMetrics:
     queues = [queue for queue in shard.queues if may_see(queue.info.name)]
-    return replace(shard, queues=queues, queues_left_out=0, throttles=[], refused={}, schedules=None)
+    return replace(shard, queues=queues, queues_left_out=0, throttles=[], refused={}, schedules=None, places=[])

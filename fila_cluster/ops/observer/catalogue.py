@@ -232,6 +232,20 @@ SCOPES: Final = (
             Metric(
                 "fila.throttle.waiting", GAUGE, "Messages of the shard that wait for a place, counted in part.", "waiting"
             ),
+            Metric(
+                "fila.throttle.full_seconds",
+                GAUGE,
+                "For how long all places were in use in the cluster while messages waited on the shard.",
+                "full_ms",
+                MS,
+            ),
+            Metric(
+                "fila.throttle.longest_lease_seconds",
+                GAUGE,
+                "For how long the oldest lease of the shard has lasted, 0 below a minute.",
+                "longest_ms",
+                MS,
+            ),
         ),
     ),
     Scope(

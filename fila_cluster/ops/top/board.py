@@ -122,7 +122,7 @@ NAME_CELLS_MAX: Final = 20
 
 def _name(concern: Concern) -> str:
     """Return the constant name of a concern: its text changes with its numbers."""
-    return f"{concern.code} {concern.queue} {concern.shard}"
+    return f"{concern.code} {concern.queue} {concern.shard} {concern.throttle_key}"
 
 
 class Board(Screen[None]):

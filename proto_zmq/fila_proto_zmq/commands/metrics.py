@@ -89,6 +89,10 @@ class PlaceMetrics(Struct):
     """On this shard: the sum over all shards is at most ``concurrency``, unless that was lowered."""
     waiting: int
     """On this shard, of a bounded number of lines."""
+    full_ms: int = 0
+    """For how long each report found all places in use in the cluster, and messages that waited for them on this shard."""
+    longest_ms: int = 0
+    """How long the oldest lease of the shard has lasted, if that is a minute or more."""
 
 
 class StoreMetrics(Struct):

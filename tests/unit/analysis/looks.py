@@ -1,5 +1,7 @@
 """Looks at a small cluster, as changes of one that is well."""
 
+from collections.abc import Sequence
+
 from fila_proto_zmq.commands import (
     ClusterStatus,
     Histogram,
@@ -8,6 +10,7 @@ from fila_proto_zmq.commands import (
     HostWorker,
     LogReplicas,
     Metrics,
+    PlaceMetrics,
     QueueInfo,
     QueueMetrics,
     ShardMetrics,
@@ -41,9 +44,16 @@ def hooks(*, failed: int, breaker_open: bool) -> HookMetrics:
     return HookMetrics(10, failed, 4, breaker_open, Histogram([1000], [10, 0], 5000))
 
 
-def shard(index: int, *queues: QueueMetrics, left_out: int = 0, stalled: bool = False, commits: int = 0) -> ShardMetrics:
+def shard(
+    index: int,
+    *queues: QueueMetrics,
+    left_out: int = 0,
+    stalled: bool = False,
+    commits: int = 0,
+    places: Sequence[PlaceMetrics] = (),
+) -> ShardMetrics:
     store = StoreMetrics(Histogram([100, 200], [commits, 0, 0], 0), Histogram([1], [0, 0], 0), 0, 0, 3 * 2**20, stalled)
-    return ShardMetrics(index, list(queues), left_out, [], 0, 0, {}, 0, store)
+    return ShardMetrics(index, list(queues), left_out, [], 0, 0, {}, 0, store, places=list(places))
 
 
 def worker(name: str, *shards: ShardMetrics, started_ms: int = STARTED_MS, cpu_ms: int = 0, turns: int = 0) -> WorkerMetrics:

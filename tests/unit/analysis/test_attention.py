@@ -3,9 +3,9 @@ import inspect
 
 import pytest
 
-from fila_cluster.ops.analysis.attention import KINDS, SEVERITIES, UNSERVED_MS, Concern, attention
+from fila_cluster.ops.analysis.attention import KINDS, PLACES_HELD_MS, SEVERITIES, UNSERVED_MS, Concern, attention
 from fila_cluster.ops.analysis.hosts import CODES
-from fila_proto_zmq.commands import Metrics, QueueMetrics
+from fila_proto_zmq.commands import Metrics, PlaceMetrics, QueueMetrics
 from tests.unit.analysis.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
 
 
@@ -51,6 +51,31 @@ def test_a_restarted_worker():
     before, now = worker("worker-0", shard(0)), worker("worker-0", shard(0), started_ms=STARTED_MS + 1)
     assert only(look(now), look(before)).code == "worker_restarted"
     assert codes(look(now)) == []
+
+
+def of_places(*shards: PlaceMetrics) -> Metrics:
+    """One worker for each report of places."""
+    return look(*(worker(f"worker-{index}", shard(index, places=[each])) for index, each in enumerate(shards)))
+
+
+def test_places_that_a_consumer_seems_to_have_forgotten():
+    holds = PlaceMetrics("tenant:acme", 20, 12, 0, 0, 540_000)
+    waits = PlaceMetrics("tenant:acme", 20, 8, 70, 600_000, 0)
+    concern = only(of_places(holds, waits))
+    assert (concern.severity, concern.code, concern.throttle_key) == ("warning", "places_held", "tenant:acme")
+    text = "tenant:acme has had all 20 places in use for 10 m, the longest lease for 9 m; 70 messages waiting"
+    assert concern.text == text
+
+
+@pytest.mark.parametrize(
+    ("full_ms", "longest_ms"), [(PLACES_HELD_MS - 1, PLACES_HELD_MS), (PLACES_HELD_MS, PLACES_HELD_MS - 1), (0, 10**9)]
+)
+def test_places_that_are_in_use_as_they_should_be(full_ms: int, longest_ms: int):
+    assert codes(of_places(PlaceMetrics("llm", 5, 5, 70, full_ms, longest_ms))) == []
+
+
+def test_places_of_a_key_that_is_stopped_are_held_by_nobody():
+    assert codes(of_places(PlaceMetrics("llm", 0, 0, 70, 600_000, 0))) == []
 
 
 def test_messages_that_no_consumer_takes():

@@ -17,7 +17,7 @@ def test_other_queues_leave_no_trace() -> None:
     seen = visible(told, mine)
     assert [each.info.name for each in all_queues(seen)] == ["mine"]
     text = repr(seen) + repr(attention(seen, visible(told, mine)))
-    for secret in ("'other'", "'api'", "queues_left_out=7", "LEASE_EXPIRED"):
+    for secret in ("'other'", "'api'", "'llm'", "queues_left_out=7", "LEASE_EXPIRED"):
         assert secret not in text
         assert secret in repr(told)
     assert seen.router is None

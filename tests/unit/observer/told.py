@@ -50,7 +50,7 @@ def shard(index: int = 0, *queues: QueueMetrics) -> ShardMetrics:
         4096,
         store,
         ScheduleMetrics(5, 40, 3, 2, 1, 4),
-        [PlaceMetrics("llm", 5, 3, 40)],
+        [PlaceMetrics("llm", 5, 3, 40, 4000, 90_000)],
     )
 
 

@@ -24,6 +24,7 @@ from fila_proto_zmq.commands import (
     ShardMetrics,
     ThrottleMetrics,
 )
+from fila_worker.core.explain.concurrency import places_in_use
 from fila_worker.core.metrics.top_keys import TopKeys
 from fila_worker.core.model.component import Component
 
@@ -43,6 +44,13 @@ THROTTLES_LOOKED_AT_MAX: Final = 1000
 LANES_ADDED_UP_MAX: Final = 64
 """Lanes whose messages are added up for a throttle key."""
 
+LONG_LEASE_MS: Final = 60_000
+"""Leases that are older are looked at for the longest of a throttle key: healthy consumers have few of them."""
+
+LONG_LEASES_LOOKED_AT_MAX: Final = 2000
+REPORT_GAP_MS_MAX: Final = 15_000
+"""Reports that are farther apart do not say whether places were in use between them."""
+
 
 class ReportState:
     """The state of a shard that is only for monitoring."""
@@ -54,6 +62,10 @@ class ReportState:
         """Returns the numbers of the schedules."""
         self.looked_at = 0
         """The number of queues that were examined so far: the next report begins after them."""
+        self.full_since: dict[str, int] = {}
+        """Since when each report found all places of a throttle key in use, and messages that waited for them, ms."""
+        self.places_seen_ms = 0
+        """When the places were last reported."""
         self._top_keys: dict[Queue, TopKeys] = {}
 
     def top_keys(self, queue: "Queue") -> TopKeys:
@@ -97,7 +109,7 @@ def report(state: "State", now_ms: int) -> ShardMetrics:
     return ShardMetrics(
         state.index, [_of_queue(state, queue, now_ms) for queue in shown], len(queues) - len(shown),
         _throttles(state, now_ms), state.token_client.passes, state.token_client.hits, dict(watch.refused),
-        state.buffers.used_bytes, state.store.metrics(), watch.schedules(), _places(state),
+        state.buffers.used_bytes, state.store.metrics(), watch.schedules(), _places(state, watch, now_ms),
     )  # fmt: skip
 
 
@@ -154,16 +166,33 @@ def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:
     return shown
 
 
-def _places(state: "State") -> list[PlaceMetrics]:
+def _places(state: "State", watch: ReportState, now_ms: int) -> list[PlaceMetrics]:
     """Return the throttle keys with a concurrency that have the most leased and waiting messages."""
     places = state.places
     looked_at = islice(places.keys.values(), THROTTLES_LOOKED_AT_MAX)
     busy = [(key.counts.leased, len(key.lines), key.key) for key in looked_at if key.counts.leased or key.lines]
+    since = watch.full_since if now_ms - watch.places_seen_ms <= REPORT_GAP_MS_MAX else {}
+    watch.full_since, watch.places_seen_ms = {}, now_ms
     shown = []
-    for leased, _, name in nlargest(THROTTLES_SHOWN, busy):
+    for leased, lines, name in nlargest(THROTTLES_SHOWN, busy):
         waiting = sum(lane.pending for lane in islice(places.waiting_for(name), LANES_ADDED_UP_MAX))
-        shown.append(PlaceMetrics(name, places.limit(name) or 0, leased, waiting))
+        each = PlaceMetrics(name, places.limit(name) or 0, leased, waiting)
+        if lines and places_in_use(state, name) >= each.concurrency:
+            watch.full_since[name] = since.get(name, now_ms)
+            each.full_ms = now_ms - watch.full_since[name]
+        shown.append(each)
+    _measure_leases(state, {each.key: each for each in shown}, now_ms)
     return shown
+
+
+def _measure_leases(state: "State", shown: dict[str, PlaceMetrics], now_ms: int) -> None:
+    """Fill in the oldest leases of throttle keys, those of a minute and more."""
+    for lease in islice(state.leases.leases.values(), LONG_LEASES_LOOKED_AT_MAX if shown else 0):
+        if now_ms - lease.leased_ms < LONG_LEASE_MS:
+            return  # so are all later ones
+        if lease.labelled and not lease.at_most_once:
+            for name in {name for _, _, lane in lease.open_members() for name in lane.throttle_keys if name in shown}:
+                shown[name].longest_ms = max(shown[name].longest_ms, now_ms - lease.leased_ms)
 
 
 class Reports(Component):
