@@ -145,6 +145,9 @@ LIST_SCHEDULES_MAX: Final = 1000
 LIST_THROTTLES_MAX: Final = 1000
 """Throttle keys on one page of a list: each is looked up on each shard."""
 
+THROTTLE_USERS_SHOWN: Final = 20
+"""Leased messages of one throttle key that are named, and fairness keys that wait for it."""
+
 SCHEDULE_INTERVAL_MS_MIN: Final = 1000
 """A second: what comes more often is a rate, not a schedule."""
 

@@ -1,4 +1,4 @@
-"""The runtime config: keys edited, added and deleted, and throttles set, by clicks; the broker has what the page says."""
+"""The runtime config: keys edited, added and deleted by clicks; the broker has what the page says."""
 
 from playwright.sync_api import Page, expect
 
@@ -39,28 +39,6 @@ def test_a_key_is_added_and_deleted(page: Page, dashboard: str, client: Client, 
     page.get_by_test_id("confirm").click()
     expect(row).to_have_count(0)
     assert client.get_config(key) is None
-
-
-def test_a_throttle_is_set_with_its_burst_and_holds(page: Page, dashboard: str, client: Client, queue: str) -> None:
-    page.goto(f"{dashboard}/config?throttle={queue}")
-    page.get_by_test_id("throttle-rate").fill("often")
-    page.get_by_test_id("throttle-burst").fill("2")
-    page.get_by_test_id("set-throttle").click()
-    expect(page.get_by_text("that is no finite number")).to_be_visible()
-    page.get_by_test_id("throttle-rate").fill("0.01")
-    page.get_by_test_id("set-throttle").click()
-    row = page.get_by_test_id("throttles").locator("tbody tr").filter(has_text=queue)
-    expect(row).to_contain_text("0.01")
-    assert client.get_config(f"throttle.{queue}") == "0.01,2"
-
-    for _ in range(3):
-        client.enqueue(queue, b"x", throttle_keys=[queue])
-    held = client.receive(queue, 3, wait=5)
-    while len(held) < 2:
-        held += client.receive(queue, 3, wait=5)
-    assert len(held) == 2  # the burst
-    expect(row.locator("td").nth(7)).to_have_text("2")
-    client.ack(held)
 
 
 def test_what_others_change_is_seen(page: Page, dashboard: str, client: Client, queue: str) -> None:

@@ -117,7 +117,16 @@ def test_who_did_what_who_is_there_and_what_the_config_was(browser: Browser, gua
 
 
 READABLE = ("/", "/queues", "/queue?name=orders", "/messages?queue=orders", "/dead-letters", "/dead-letters?queue=orders.dlq")
-WITHOUT_RIGHTS = ("/hooks?queue=orders", "/why?queue=orders", "/schedules", "/templates", "/config", "/connections", "/audit")
+WITHOUT_RIGHTS = (
+    "/hooks?queue=orders",
+    "/why?queue=orders",
+    "/schedules",
+    "/templates",
+    "/limits",
+    "/config",
+    "/connections",
+    "/audit",
+)
 
 
 def test_a_key_that_reads_sees_its_queues_and_no_buttons(browser: Browser, guarded: Guarded) -> None:

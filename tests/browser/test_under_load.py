@@ -91,6 +91,7 @@ def test_numbers_are_those_of_queue_stats_once_it_stops(
         "/messages?queue={}",
         "/dead-letters?queue={}",
         "/hooks?queue={}",
+        "/limits",
         "/config",
         "/why?queue={}",
     ],

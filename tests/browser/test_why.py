@@ -41,7 +41,7 @@ def test_a_throttled_message_is_shown_with_the_numbers_of_its_bucket(
         expect(reason.get_by_test_id("numbers")).to_contain_text("burst 1")
         expect(reason.get_by_test_id("numbers")).to_contain_text("rate 0.0")
         expect(reason.get_by_test_id("until")).to_have_text(re.compile(r"in 1\d min \d\d s, \d\d:\d\d:\d\d UTC"))
-        reason.get_by_role("link", name="Change the throttle").click()
+        reason.get_by_role("link", name="Change the limits").click()
         expect(page.get_by_test_id("throttle-rate")).to_have_value("0.001")
 
 

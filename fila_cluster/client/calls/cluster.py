@@ -93,10 +93,14 @@ class ListingThrottles:
         self._after = page.next or None
 
 
-async def first_throttles(client: AsksLater) -> tuple[list[commands.ThrottleStats], bool]:
-    """Return the first throttle keys that have limits, and whether there are more, for dashboards."""
-    page = cast(commands.ThrottleList, await client.request(Request("", commands.ListThrottles())))
-    return page.throttles, bool(page.next)
+async def first_throttles(client: AsksLater, prefix: str = "") -> commands.ThrottleList:
+    """Return the first page of the throttle keys that have limits, for dashboards."""
+    return cast(commands.ThrottleList, await client.request(Request("", commands.ListThrottles(prefix))))
+
+
+async def describe_throttle(client: AsksLater, key: str) -> commands.ThrottleList:
+    """Return one throttle key, with or without limits, with its leased messages and those that wait, for dashboards."""
+    return cast(commands.ThrottleList, await client.request(Request("", commands.ListThrottles(key, exact=True))))
 
 
 def config_history(key: Any, limit: Any, before: Any) -> Listing[commands.ConfigEdit]:

@@ -1,22 +1,17 @@
-"""``/config``: the runtime config, throttles first. ``?throttle=…`` fills the form, ``?search=…`` searches keys."""
+"""``/config``: the runtime config. ``?search=…`` searches keys."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster import ConfigVersion
-from fila_cluster.client.calls.cluster import first_throttles
-from fila_cluster.errors import FilaError, InvalidConfigError
-from fila_cluster.figures import counted
+from fila_cluster.errors import FilaError
 from fila_cluster.ops.dashboard.shell.context import Context, Visits
 from fila_cluster.ops.dashboard.shell.frame import frame, may_govern
-from fila_cluster.ops.dashboard.shell.live import Look, confirm, keep_live, notify, notify_error, succeeds
-from fila_cluster.ops.dashboard.widgets.paged_table import MONO, MONO_BROKEN, PagedTable, TableColumn, short_time
-from fila_proto_zmq import runtime_config
-from fila_proto_zmq.commands import Metrics, ThrottleStats
+from fila_cluster.ops.dashboard.shell.live import Look, confirm, keep_live, notify, succeeds
+from fila_cluster.ops.dashboard.widgets.config_history import ConfigHistoryTable
+from fila_cluster.ops.dashboard.widgets.paged_table import MONO_BROKEN, PagedTable, TableColumn
 
 FREE_TEXT: Final = "for hooks to read, with fila.get"
 
@@ -70,57 +65,6 @@ def meaning(key: str) -> str:
         case "namespace", "max_enqueues_per_minute":
             return f"messages a minute into the queues {name}/…"
     return FREE_TEXT
-
-
-@dataclass(frozen=True, slots=True)
-class ThrottleRow:
-    """A throttle key, or a pattern, that has limits. None: it lacks this limit, or is not among a shard's busiest."""
-
-    key: str
-    rate: float | None
-    burst: float | None
-    tokens: float | None
-    rate_in_force: float | None
-    concurrency: int | None
-    in_use: int | None
-    waiting: int
-    passes: int | None
-    hits: int | None
-
-
-def throttle_rows(throttles: Iterable[ThrottleStats], metrics: Metrics) -> list[ThrottleRow]:
-    """Return throttle keys, in use or not, with their counters."""
-    seen = _seen(metrics)
-    return [
-        ThrottleRow(
-            each.key,
-            each.rate,
-            each.burst,
-            each.tokens,
-            each.rate_in_force,
-            each.concurrency,
-            None if each.concurrency is None else each.in_use,
-            each.waiting,
-            *seen.get(each.key, (None, None)),
-        )
-        for each in throttles
-    ]
-
-
-def _seen(metrics: Metrics) -> dict[str, tuple[int, int]]:
-    """Return passes and hits by key."""
-    seen: dict[str, tuple[int, int]] = {}
-    for each in (each for worker in metrics.workers for shard in worker.shards for each in shard.throttles):
-        passes, hits = seen.get(each.key, (0, 0))
-        seen[each.key] = (passes + each.passes, hits + each.hits)
-    return seen
-
-
-def wrong_field(error: str) -> str:
-    """Return the field of a throttle's form for an error of the broker: ``key``, ``rate`` or ``burst``."""
-    if ":burst' =" in error:
-        return "burst"
-    return "key" if error.startswith(("config key", "a config key", "a throttle key")) else "rate"
 
 
 _VALUE: Final = """
@@ -240,227 +184,31 @@ class ConfigTable:
             await self._changed()
 
 
-_THROTTLE_ACTIONS: Final = """
-<q-btn dense flat size="sm" icon="edit" @click="$parent.$emit('pick', props.row)" aria-label="edit throttle"></q-btn>
-<q-btn dense flat size="sm" icon="delete" color="negative" @click="$parent.$emit('drop', props.row)"
- aria-label="delete throttle"></q-btn>
-"""
-
-_THROTTLE_COLUMNS: Final = (
-    TableColumn("key", "Throttle key", slot=MONO),
-    TableColumn("rate", "Tokens / s", lambda number: f"{number:,g}", is_number=True),
-    TableColumn("rate_in_force", "In force", lambda number: f"{number:,g}", is_number=True),
-    TableColumn("burst", "Burst", lambda number: f"{number:,g}", is_number=True),
-    TableColumn("tokens", "Tokens now", lambda number: f"{number:,.1f}", is_number=True),
-    TableColumn("concurrency", "Leased at most", counted, is_number=True),
-    TableColumn("in_use", "Leased", counted, is_number=True),
-    TableColumn("waiting", "Waiting", counted, is_number=True),
-    TableColumn("passes", "Passed", counted, is_number=True),
-    TableColumn("hits", "Had to wait", counted, is_number=True),
-    TableColumn("actions", "", slot=_THROTTLE_ACTIONS, is_value=False),
-)
-
-
-class ThrottleCard:
-    """``changed`` is awaited after each change."""
-
-    def __init__(self, context: Context, wanted: str, changed: Callable[[], Awaitable[None]]) -> None:
-        """``wanted``: the throttle key in the form at first; may be empty."""
-        self._context = context
-        self._wanted = wanted
-        self._changed = changed
-        self._config: Mapping[str, str] = {}
-        with ui.row().classes("items-baseline gap-3"):
-            ui.label("Throttles").classes("text-lg font-semibold")
-            ui.label("of the whole cluster; passed and had to wait are counted since shards started").classes("fila-quiet")
-        self._table = PagedTable(
-            _THROTTLE_COLUMNS,
-            key="key",
-            sort_by="key",
-            mark="throttles",
-            empty="No throttle key has a limit.",
-            page_size=10,
-            more=lambda row: {"key": row.key},
-        )
-        self._hidden = ui.label().classes("fila-quiet")
-        self._table.table.on("pick", self._picked)
-        self._table.table.on("drop", self._drop)
-        self._build_form()
-
-    def _build_form(self) -> None:
-        with ui.row().classes("w-full items-start gap-3"):
-            self._fields = {
-                "key": ui.input("Throttle key", value=self._wanted).classes("w-64"),
-                "rate": ui.input("Tokens a second").classes("w-40"),
-                "burst": ui.input("Burst", placeholder="the rate").classes("w-40"),
-            }
-            for name, field in self._fields.items():
-                field.props(f"dense outlined data-testid=throttle-{name}").on("keydown.enter", self._set)
-            ui.button("Set throttle", icon="speed", on_click=self._set).props(
-                "dense no-caps outline data-testid=set-throttle"
-            )
-
-    def show(self, config: Mapping[str, str], throttles: list[ThrottleStats], *, more: bool) -> None:
-        """Change the rows. ``more``: there are other throttle keys."""
-        self._config = config
-        metrics = self._context.latest
-        rows: list[ThrottleRow] = throttle_rows(throttles, metrics) if metrics else []
-        self._table.show(rows)
-        self._hidden.text = f"Only the first {counted(len(rows))}: `fila-cluster throttle list --prefix` shows others." * more
-        if self._wanted:
-            self._fill(self._wanted)
-            self._wanted = ""
-
-    def _picked(self, event: GenericEventArguments) -> None:
-        self._fill(event.args["key"])
-
-    def _fill(self, key: str) -> None:
-        self._fields["key"].value = key
-        for name in ("rate", "burst"):
-            self._fields[name].value = self._config.get(f"throttle:{key}:{name}", "")
-        self._complain("", "")
-
-    async def _set(self) -> None:
-        key, rate, burst = (str(field.value or "").strip() for field in self._fields.values())
-        self._complain("", "")
-        try:
-            await self._store(key, rate, burst)
-        except FilaError as error:
-            self._complain(wrong_field(str(error)), str(error))
-            return
-        notify(f"Throttle {key}: {rate} a second")
-        await self._changed()
-
-    async def _store(self, key: str, rate: str, burst: str) -> None:
-        client, stored_burst = self._context.client, f"throttle:{key}:burst"
-        if burst:
-            await client.set_config(f"throttle.{key}", f"{rate},{burst}")
-            return
-        await client.set_config(f"throttle:{key}:rate", rate)
-        if stored_burst in self._config:
-            await client.delete_config(stored_burst)
-
-    def _complain(self, field: str, text: str) -> None:
-        for name, each in self._fields.items():
-            each.props["error"] = name == field
-            each.props["error-message"] = text if name == field else ""
-            each.update()
-
-    async def _drop(self, event: GenericEventArguments) -> None:
-        key = event.args["key"]
-        limit = runtime_config.limit_of(key, self._config)
-        rate = f" ({limit.rate_milli / 1000:g} a second)" if limit else ""
-        question = (
-            f"Delete all limits of {key}{rate}?\nA pattern may limit its messages instead. Else those that wait go at once."
-        )
-        if not await confirm(question, yes="Delete"):
-            return
-        if await succeeds(self._context.client.delete_throttle(key), f"Throttle {key} is gone"):
-            await self._changed()
-
-
-SHOWN: Final = 200
-
-_UNDO: Final = """
-<q-btn dense flat size="sm" icon="undo" @click="$parent.$emit('undo', props.row)" aria-label="undo change">
-<q-tooltip>Bring back the value before</q-tooltip></q-btn>
-"""
-
-_HISTORY_COLUMNS: Final = (
-    TableColumn("version", "Version", is_number=True),
-    TableColumn("at", "At (UTC)", short_time),
-    TableColumn("by", "API key"),
-    TableColumn("key", "Key", slot=MONO_BROKEN),
-    TableColumn("old", "Before", slot=MONO_BROKEN),
-    TableColumn("new", "After", slot=MONO_BROKEN),
-    TableColumn("actions", "", slot=_UNDO, is_value=False),
-)
-
-
-class ConfigHistoryTable:
-    """``changed`` is awaited after each undo."""
-
-    def __init__(self, context: Context, changed: Callable[[], Awaitable[None]]) -> None:
-        self._context = context
-        self._changed = changed
-        with ui.row().classes("items-baseline gap-3"):
-            ui.label("History").classes("text-lg font-semibold")
-            ui.label("the latest changes; an undo is a change, too").classes("fila-quiet")
-        self._table = PagedTable(
-            _HISTORY_COLUMNS,
-            key="version",
-            sort_by="version",
-            descending=True,
-            mark="config-history",
-            search_in=("key", "by", "old", "new"),
-            empty="No change is remembered.",
-            page_size=10,
-        )
-        self._table.table.on("undo", self._undo)
-
-    async def look(self) -> None:
-        """Ask for the changes."""
-        self._table.show([_row(edit) for edit in await self._context.client.config_history(limit=SHOWN)])
-
-    async def _undo(self, event: GenericEventArguments) -> None:
-        row = event.args
-        version = int(row["version"].replace(",", ""))
-        if not await confirm(
-            f"Bring back {row['key']} as it was before version {version}?\n{row['tells']}", yes="Undo", danger=False
-        ):
-            return
-        client = self._context.client
-        try:
-            try:
-                await client.undo_config(version)
-            except InvalidConfigError as error:
-                if not await confirm(f"{error}\nBring the old value back all the same?", yes="Undo all the same"):
-                    return
-                await client.undo_config(version, force=True)
-        except FilaError as error:
-            notify_error(str(error))
-            return
-        notify(f"{row['key']} is as it was before version {version}")
-        await self._changed()
-
-
-def _row(edit: ConfigVersion) -> dict[str, Any]:
-    tells = "It had no value before: it is deleted." if edit.old is None else f"It becomes {edit.old!r} again."
-    return {
-        "version": edit.version,
-        "at": edit.at,
-        "by": edit.by or None,
-        "key": edit.key,
-        "old": edit.old,
-        "new": edit.new,
-        "tells": tells,
-    }
-
-
 def register(visits: Visits) -> None:
     """Add the page."""
 
     @ui.page("/config")
-    def config(throttle: str = "", search: str = "") -> None:
+    def config(search: str = "") -> None:
         context = visits.context()
         with frame(context, "Config", "/config"):
             if not may_govern(context, "the runtime config"):
                 return
-            page = _Config(context, throttle, search)
+            page = _Config(context, search)
         page.look_now = keep_live(context, page.look, page.trouble)
 
 
 class _Config:
-    def __init__(self, context: Context, throttle: str, search: str) -> None:
+    def __init__(self, context: Context, search: str) -> None:
         self._context = context
         self.look_now: Look = self.look
         with ui.row().classes("w-full items-baseline gap-3"):
             ui.label("Runtime config").classes("text-xl font-semibold")
             ui.label("A change holds at once, for the whole cluster, and survives restarts.").classes("fila-quiet")
+            ui.space()
+            ui.link("Limits of throttle keys", "/limits")
         self.trouble = ui.label().classes("text-negative").props("data-testid=trouble")
         self._body = ui.column().classes("w-full gap-4")
         with self._body:
-            self._throttles = ThrottleCard(context, throttle, self._look_again)
             self._table = ConfigTable(context, search, self._look_again)
             self._history = ConfigHistoryTable(context, self._look_again)
         self._body.set_visibility(False)
@@ -472,12 +220,10 @@ class _Config:
     async def look(self) -> None:
         try:
             config = await self._context.client.list_config()
-            throttles, more = await first_throttles(self._context.client)
         except FilaError:
             self._body.set_visibility(False)
             raise
         self._body.set_visibility(True)
-        self._throttles.show(config, throttles, more=more)
         self._table.show(config)
         await self._history.look()
 

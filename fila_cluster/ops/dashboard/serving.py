@@ -12,7 +12,18 @@ from fila_cluster import AsyncClient
 from fila_cluster.ops.analysis.history import History
 from fila_cluster.ops.analysis.visitor import CLICK_S_MAX
 from fila_cluster.ops.analysis.watch import Watch
-from fila_cluster.ops.dashboard import audit, config, connections, hosts, messages, overview, schedules, templates, why
+from fila_cluster.ops.dashboard import (
+    audit,
+    config,
+    connections,
+    hosts,
+    limits,
+    messages,
+    overview,
+    schedules,
+    templates,
+    why,
+)
 from fila_cluster.ops.dashboard.dead_letters import page as dead_letters
 from fila_cluster.ops.dashboard.hooks import page as hooks
 from fila_cluster.ops.dashboard.queues import page as queues
@@ -28,6 +39,7 @@ PAGES: tuple[Callable[[Visits], None], ...] = (
     dead_letters.register,
     schedules.register,
     hooks.register,
+    limits.register,
     config.register,
     connections.register,
     audit.register,

@@ -68,7 +68,7 @@ def _leased(queue: str, details: Details) -> list[Action]:
 
 def _concurrency(queue: str, details: Details) -> list[Action]:
     key = details.get("throttle_key")
-    change = [Action("Change the throttle", link("/config", throttle=key))] if key else []
+    change = [Action("Who holds the places", link("/limits", key=key))] if key else []
     return [*change, *_leased(queue, details)]
 
 
@@ -87,7 +87,7 @@ _OF_CODES: Final[dict[str, Callable[[str, Details], list[Action]]]] = {
     "key_paused": lambda queue, details: [
         Action(f"Resume {details['fairness_key']}", verb=RESUME_KEY, fairness_key=details["fairness_key"])
     ],
-    "throttled": lambda queue, details: [Action("Change the throttle", link("/config", throttle=details["throttle_key"]))],
+    "throttled": lambda queue, details: [Action("Change the limits", link("/limits", key=details["throttle_key"]))],
     "ordered_behind": _ordered_behind,
     "in_flight_cap": _leased,
     "concurrency": _concurrency,
@@ -292,7 +292,7 @@ class _Why:
         """Return whether the visitor may do something, or open its page."""
         if action.verb:
             return self._context.may(ADMIN, self._queue)
-        return not action.href.startswith("/config") or self._context.may(ADMIN, EVERYTHING)
+        return not action.href.startswith("/limits") or self._context.may(ADMIN, EVERYTHING)
 
     async def look(self) -> bool:
         """Ask; return False if the shard did not answer."""

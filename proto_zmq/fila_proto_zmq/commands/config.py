@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fila_proto_zmq.commands.structs import Command, Reply, Struct
-from fila_proto_zmq.limits import LIST_THROTTLES_MAX
+from fila_proto_zmq.limits import LIST_THROTTLES_MAX, THROTTLE_USERS_SHOWN
 
 
 class ConfigChange(Reply):
@@ -108,12 +108,36 @@ class ThrottleStats(Struct):
     """What they have left of it, by the bank's last count."""
 
 
+class ThrottleHolder(Struct):
+    """A leased message of a throttle key."""
+
+    message_id: str
+    queue: str
+    fairness_key: str
+    consumer: str
+    """The client's name, or the reservation's."""
+    since_ms: int
+    """When it was leased, Unix ms."""
+
+
+class ThrottleWaiter(Struct):
+    """A fairness key whose messages wait for a throttle key. ``pending``: how many."""
+
+    queue: str
+    fairness_key: str
+    pending: int
+
+
 class ThrottleList(Reply):
     """Throttle keys with a limit, by name: one shard's count, or the cluster's once the router has joined them."""
 
     throttles: list[ThrottleStats]
     next: str = ""
     """After which key the next page begins; empty: this is the last page. A page may be empty, and others follow."""
+    holders: list[ThrottleHolder] = []
+    """Of one key: the messages that are leased for longest, at most :data:`~fila_proto_zmq.limits.THROTTLE_USERS_SHOWN`."""
+    waiters: list[ThrottleWaiter] = []
+    """Of one key: the fairness keys with the most messages that wait, as many at most."""
 
 
 class ListThrottles(Command):
@@ -124,6 +148,8 @@ class ListThrottles(Command):
     prefix: str = ""
     after: str = ""
     """Only those after this key, ``next`` of the page before."""
+    exact: bool = False
+    """Only the key ``prefix`` itself, whether it has limits or not, with who holds it and who waits for it."""
 
 
 def joined_throttles(lists: Iterable[ThrottleList]) -> ThrottleList:
@@ -144,4 +170,9 @@ def joined_throttles(lists: Iterable[ThrottleList]) -> ThrottleList:
     end = min((page.next for page in lists if page.next), default="")
     names = sorted(key for key in found if not end or key <= end)
     shown = names[:LIST_THROTTLES_MAX]
-    return ThrottleList([found[key] for key in shown], shown[-1] if len(shown) < len(names) else end)
+    holders = sorted((each for page in lists for each in page.holders), key=lambda each: each.since_ms)
+    waiters = sorted((each for page in lists for each in page.waiters), key=lambda each: -each.pending)
+    return ThrottleList(
+        [found[key] for key in shown], shown[-1] if len(shown) < len(names) else end,
+        holders[:THROTTLE_USERS_SHOWN], waiters[:THROTTLE_USERS_SHOWN],
+    )  # fmt: skip

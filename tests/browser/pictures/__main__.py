@@ -197,7 +197,7 @@ def take_those_of_the_docs(browser: Browser, address: str, keys: dict[str, str],
 
 
 def prepare_more(admin: Client) -> None:
-    """Make templates with some of their queues, and schedules."""
+    """Make templates with some of their queues, schedules, and messages that are leased and wait under limits."""
     admin.put_template("tenant-*", max_attempts=5, visibility_timeout=60, idle_expiry=3600)
     admin.put_template("tenant-acme", max_attempts=10, visibility_timeout=300)
     admin.put_template("partner/*", on_enqueue=HOOK, max_in_flight_per_key=1, idle_expiry=86_400)
@@ -208,12 +208,22 @@ def prepare_more(admin: Client) -> None:
         timezone="Europe/Lisbon", jitter=60.0,
     )  # fmt: skip
     admin.put_schedule("refresh", "orders", b"{}", every=30.0, jitter=5.0, priority=-1)
+    admin.create_queue("answers", max_in_flight=20, visibility_timeout=600)
+    admin.set_throttle("tenant:*", concurrency=2)
+    admin.set_throttle("tenant:acme", concurrency=5)
+    admin.set_throttle("llm", rate=2000, burst=8000, rate_min=200)
+    for tenant in TENANTS:
+        throttle_keys = ["llm", f"tenant:{tenant}"]
+        admin.enqueue_many("answers", [Message(b"?", fairness_key=tenant, throttle_keys=throttle_keys)] * 14)
+    for _ in range(3):
+        admin.receive("answers", 3, wait=2.0)
 
 
 def take_those_of_more(browser: Browser, address: str, keys: dict[str, str], directory: Path) -> None:
     """Take the pictures of what :func:`prepare_more` made."""
     ops = Camera(browser, address, keys["ops"], directory)
     ops.take("templates", "/templates", 560)
+    ops.take("limits", "/limits?key=tenant:acme", 1250)
     ops.take("schedules", "/schedules", 960, then=_change_nightly)
 
 

@@ -115,7 +115,7 @@ CLI_OF_THE_CLUSTER = [
     ["auth", "key", "create", "--name", "never"], ["auth", "key", "list"], ["auth", "key", "revoke", "admin"],
     ["auth", "grant", "admin", "consume:orders"], ["auth", "show", "admin"],
 ]  # fmt: skip
-PAGES = ("/", "/queues", "/messages", "/dead-letters", "/config", "/hooks", "/_nicegui/anything", "/no-such-page")
+PAGES = ("/", "/queues", "/messages", "/dead-letters", "/limits", "/config", "/hooks", "/_nicegui/anything", "/no-such-page")
 PAGES_FOR_READERS = ("/metrics", "/history")
 
 

@@ -74,7 +74,10 @@ def test_sums_over_no_queue_have_no_numbers() -> None:
         (["consume:a"], {"/", "/queues", "/messages", "/dead-letters", "/schedules", "/hooks", "/why"}),
         (["produce:*"], {"/", "/queues", "/schedules", "/hooks", "/why"}),
         (["admin:a*"], {"/", "/queues", "/schedules", "/hooks", "/why"}),
-        (["admin:*"], {"/", "/queues", "/templates", "/schedules", "/hooks", "/why", "/config", "/connections", "/audit"}),
+        (
+            ["admin:*"],
+            {"/", "/queues", "/templates", "/schedules", "/hooks", "/why", "/limits", "/config", "/connections", "/audit"},
+        ),
     ],
 )
 def test_the_navigation_has_what_a_key_may_open(allow: list[str], paths: set[str]) -> None:

@@ -57,7 +57,7 @@ def test_a_countdown_is_as_exact_as_it_is_near(left_s: float, text: str) -> None
     [
         (reason("queue_paused", queue="q"), [Action("Resume the queue", verb=RESUME_QUEUE)]),
         (reason("key_paused", fairness_key="k"), [Action("Resume k", verb=RESUME_KEY, fairness_key="k")]),
-        (reason("throttled", throttle_key="a:b"), [Action("Change the throttle", "/config?throttle=a%3Ab")]),
+        (reason("throttled", throttle_key="a:b"), [Action("Change the limits", "/limits?key=a%3Ab")]),
         (reason("delayed", messages=3), [Action("Delayed messages", "/messages?queue=q&state=delayed")]),
         (reason("dead_lettered", dead_letter_queue="other"), [Action("Dead letters", "/dead-letters?queue=other")]),
         (reason("expired", expires_ms=1), [Action("Dead letters", "/dead-letters?queue=q.dlq")]),

@@ -34,6 +34,7 @@ NAVIGATION: Final = (
     NavigationEntry("/dead-letters", "Dead letters", "report", (CONSUME, None)),
     NavigationEntry("/schedules", "Schedules", "schedule"),
     NavigationEntry("/hooks", "Hooks", "code"),
+    NavigationEntry("/limits", "Limits", "speed", (ADMIN, EVERYTHING)),
     NavigationEntry("/config", "Config", "tune", (ADMIN, EVERYTHING)),
     NavigationEntry("/connections", "Connections", "cable", (ADMIN, EVERYTHING)),
     NavigationEntry("/audit", "Audit", "history", (ADMIN, EVERYTHING)),

@@ -1,4 +1,4 @@
-"""Concerns as a list: each with its remedy, and a link to its queue."""
+"""Concerns as a list: each with its remedy, and a link to its queue or throttle key."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -60,6 +60,8 @@ def _entry(concern: Concern) -> None:
             ui.label(concern.action).classes("fila-quiet")
         if concern.queue is not None:
             _way(concern.queue, concern.code)
+        if concern.throttle_key is not None:
+            ui.link("Who?", link("/limits", key=concern.throttle_key)).classes("text-sm whitespace-nowrap")
 
 
 def _way(queue: str, code: str) -> None:

@@ -1,10 +1,12 @@
 """Limits on the messages that are leased at a time, as reasons: the first reason names the holders of the places."""
 
-from fila_proto_zmq.commands import ThrottleStats
+from fila_proto_zmq.commands import ListThrottles, ThrottleHolder, ThrottleStats, joined_throttles
 from fila_proto_zmq.ids import client_name
+from fila_worker.core.effects import ClientCall
+from fila_worker.core.manage.throttles import list_throttles
 from tests.support.shard.explained import first, text_of, these, why
 from tests.support.shard.placed_shards import PlacedShards
-from tests.support.shard.shard import ShardHarness
+from tests.support.shard.shard import ADMIN, ShardHarness
 
 C1 = client_name(b"c1")
 
@@ -66,3 +68,31 @@ def test_the_statistics_of_a_queue_show_the_places_of_its_throttle_keys() -> Non
     cluster.enqueue(1, 9, "llm")
     cluster.consume(1)
     assert cluster[1].stats().throttles == [ThrottleStats("llm", None, None, None, 2, 2, 7)]
+
+
+def test_one_throttle_key_with_all_that_hold_it_and_wait_for_it() -> None:
+    cluster = PlacedShards()
+    cluster.limit("llm", 3)
+    cluster.enqueue(2, 1, "llm", fairness_key="beta")
+    cluster.consume(2)
+    cluster[1].pass_time(1000)
+    cluster.enqueue(1, 9, "llm", fairness_key="acme")
+    cluster.enqueue(1, 4, "llm", "other", fairness_key="beta")
+    cluster.consume(1)
+    cluster[1].create("once", delivery="at_most_once")
+    cluster.enqueue(1, 5, "llm", queue="once")
+    cluster[1].receive(5, "once")
+    stations = [cluster[shard] for shard in range(cluster.count)]
+    told = joined_throttles(
+        list_throttles(each.shard, ClientCall(ADMIN, 1, "", each.now_ms), ListThrottles("llm", exact=True))
+        for each in stations
+    )
+    assert told.throttles == [ThrottleStats("llm", concurrency=3, in_use=3, waiting=11)]
+    (beta,), (first, second) = cluster.taken(2), cluster.taken(1)
+    assert told.holders == [
+        ThrottleHolder(beta.id, "q", "beta", client_name(b"consumer 2"), 1_000_000),
+        *(ThrottleHolder(each.id, "q", each.key, client_name(b"consumer 1"), 1_001_000) for each in (first, second)),
+    ]
+    assert sum(each.pending for each in told.waiters) == 11
+    assert [(each.queue, each.fairness_key) for each in told.waiters] == [("q", "acme"), ("q", "beta")]
+    assert told.next == ""

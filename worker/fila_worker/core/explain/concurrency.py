@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from fila_proto_zmq.commands import ThrottleHolder
 from fila_proto_zmq.ids import format_id
+from fila_proto_zmq.limits import THROTTLE_USERS_SHOWN
 from fila_proto_zmq.reasons import ReasonCode
 from fila_proto_zmq.record import record_id
 from fila_worker.core.explain.text import counted, holder, reason, span
@@ -72,25 +74,43 @@ def _oldest(state: "State") -> "list[Lease]":
     return looked_at
 
 
+def longest_holders(state: "State", name: str) -> "list[ThrottleHolder]":
+    """Return the messages with a throttle key that are leased for longest on this shard, the oldest first."""
+    leases = [lease for lease in _oldest(state) if lease.labelled and not lease.at_most_once]
+    held = _held(state, leases, lambda lane: name in lane.throttle_keys, THROTTLE_USERS_SHOWN)
+    return [
+        ThrottleHolder(message_id, lease.queue.name, lane.key.name, lease.holder.shown, lease.leased_ms)
+        for lease, lane, message_id in held
+    ]
+
+
 def _longest(
     state: "State", leases: "list[Lease]", counts: "Callable[[Lane], bool]", now_ms: int
 ) -> tuple[list[dict[str, Any]], str]:
     """Return the messages that are leased for longest, as details and in words. ``counts``: whether those of a lane do."""
-    held = list(islice(_members(sorted(leases, key=lambda lease: lease.leased_ms), counts), HOLDERS_SHOWN))
+    held = _held(state, leases, counts, HOLDERS_SHOWN)
     if not held:
         return [], ""
-    ids = [format_id(*record_id(record)) for record in state.read([key for _, key in held])]
     details = [
         {"message_id": message_id, "consumer": lease.holder.shown, "since_ms": lease.leased_ms}
-        for (lease, _), message_id in zip(held, ids, strict=True)
+        for lease, _, message_id in held
     ]
-    oldest = held[0][0]
+    oldest, _, first = held[0]
     since = span(now_ms - oldest.leased_ms)
-    return details, f"; the longest is message {ids[0]}, leased by {holder(oldest.holder)} for {since}"
+    return details, f"; the longest is message {first}, leased by {holder(oldest.holder)} for {since}"
 
 
-def _members(leases: "list[Lease]", counts: "Callable[[Lane], bool]") -> "Iterator[tuple[Lease, bytes]]":
+def _held(
+    state: "State", leases: "list[Lease]", counts: "Callable[[Lane], bool]", most: int
+) -> "list[tuple[Lease, Lane, str]]":
+    """Return the messages that are leased for longest, the oldest first: their leases, lanes and ids."""
+    held = list(islice(_members(sorted(leases, key=lambda lease: lease.leased_ms), counts), most))
+    ids = [format_id(*record_id(record)) for record in state.read([key for _, key, _ in held])] if held else []
+    return [(lease, lane, message_id) for (lease, _, lane), message_id in zip(held, ids, strict=True)]
+
+
+def _members(leases: "list[Lease]", counts: "Callable[[Lane], bool]") -> "Iterator[tuple[Lease, bytes, Lane]]":
     for lease in leases:
         for _, key, lane in lease.open_members():
             if counts(lane):
-                yield lease, key
+                yield lease, key, lane

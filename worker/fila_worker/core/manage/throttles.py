@@ -1,7 +1,7 @@
 """The throttle keys that have limits: their limits, their tokens, and what waits for them."""
 
 from collections.abc import Iterable
-from heapq import merge
+from heapq import merge, nlargest
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -9,13 +9,14 @@ from sortedcontainers import SortedDict
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.bucket_limits import is_pattern
-from fila_proto_zmq.commands import ListThrottles, ThrottleList, ThrottleStats
-from fila_proto_zmq.limits import LIST_THROTTLES_MAX
-from fila_worker.core.explain.concurrency import places_in_use
+from fila_proto_zmq.commands import ListThrottles, ThrottleList, ThrottleStats, ThrottleWaiter
+from fila_proto_zmq.limits import LIST_THROTTLES_MAX, THROTTLE_USERS_SHOWN
+from fila_worker.core.explain.concurrency import longest_holders, places_in_use
 from fila_worker.core.model.component import Component
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import ClientCall
+    from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.state import State
 
 LISTED_COST: Final = 5
@@ -36,6 +37,8 @@ def list_throttles(state: "State", call: "ClientCall", command: ListThrottles) -
 
     Keys with limits by a pattern are listed while this shard has messages with them.
     """
+    if command.exact:
+        return _one(state, command.prefix, call.now_ms)
     prefix, after = command.prefix, command.after
     begin, limits, own = max(prefix, after), state.runtime.limits, state.runtime.throttle_keys
     in_use = state.token_client.by_key if limits.has_patterns else SortedDict()
@@ -52,6 +55,19 @@ def list_throttles(state: "State", call: "ClientCall", command: ListThrottles) -
             found.append(key)
     state.jobs.charge(looks)
     return ThrottleList(_here(state, found, call.now_ms))
+
+
+def _one(state: "State", key: str, now_ms: int) -> ThrottleList:
+    """Return one throttle key with the messages of this shard that hold it, and the fairness keys that wait for it."""
+    waiting: dict[tuple[str, str], int] = {}
+    lanes, looks = _waiting_lanes(state, key, LANES_COUNTED_MAX)
+    for lane in lanes:
+        label = lane.key.queue.name, lane.key.name
+        waiting[label] = waiting.get(label, 0) + lane.pending
+    state.jobs.charge(looks // LANES_COUNTED_AT_ONCE)
+    most = nlargest(THROTTLE_USERS_SHOWN, waiting, key=lambda label: waiting[label])
+    waiters = [ThrottleWaiter(*label, waiting[label]) for label in most]
+    return ThrottleList(_here(state, [key], now_ms), "", longest_holders(state, key), waiters)
 
 
 def _here(state: "State", keys: list[str], now_ms: int) -> list[ThrottleStats]:
@@ -77,22 +93,23 @@ def throttle_stats(state: "State", keys: Iterable[str], now_ms: int) -> list[Thr
         each.concurrency = limits.concurrency(key)
         if each.concurrency is not None:
             each.in_use = places_in_use(state, key)
-        each.waiting, looks = _waiting_for(state, key, left)
+        lanes, looks = _waiting_lanes(state, key, left)
+        each.waiting = sum(lane.pending for lane in lanes)
         left -= looks
         stats.append(each)
     state.jobs.charge(LISTED_COST * len(stats) + (LANES_COUNTED_MAX - left) // LANES_COUNTED_AT_ONCE)
     return stats
 
 
-def _waiting_for(state: "State", key: str, looks_max: int) -> tuple[int, int]:
-    """Return how many messages wait in lanes that need a throttle key, and how many sets of keys and lanes were read.
+def _waiting_lanes(state: "State", key: str, looks_max: int) -> "tuple[list[Lane], int]":
+    """Return the lanes that need a throttle key and wait, and how many sets of keys and lanes were read.
 
     ``looks_max``: how many of each are read at most.
     """
     sets = list(islice(state.token_client.by_key.get(key, ()), looks_max))
     for_tokens = (lane for each in sets for lane in each.waiting)
     lanes = list(islice(chain(for_tokens, state.places.waiting_for(key)), looks_max))
-    return sum(lane.pending for lane in lanes), len(sets) + len(lanes)
+    return lanes, len(sets) + len(lanes)
 
 
 class ThrottleLists(Component):
