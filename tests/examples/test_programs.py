@@ -72,6 +72,16 @@ def test_rate_limits_of_a_provider(shared_cluster: Cluster) -> None:
     assert "132 calls, 50 a second and 10 at once; 1 was refused" in output
 
 
+def test_limits_of_tenants_that_change(shared_cluster: Cluster, tmp_path: Path) -> None:
+    picture = tmp_path / "limits.png"
+    output = output_of(ROOT / "examples/tenant_limits.py", "--picture", picture, endpoint=shared_cluster.endpoint)
+    assert output.splitlines()[:2] == [
+        "the pattern's 4 for each: at most 4 of acme and 4 of globex",
+        "concurrency 12: at most 12 of acme and 4 of globex",
+    ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.whole
 def test_an_outbox_whose_relay_is_killed(shared_cluster: Cluster) -> None:
     output = output_of(ROOT / "examples/outbox.py", ACCESS_LOG, endpoint=shared_cluster.endpoint)
