@@ -61,6 +61,15 @@ class DeliveredMessage(MessageProxy):
         return True
 
     @property
+    def actual_cost(self) -> float | None:
+        """What its run really cost, if an actor has said so: its settlement charges the difference to ``fila_cost``."""
+        return self.delivery.actual_cost
+
+    @actual_cost.setter
+    def actual_cost(self, cost: float | None) -> None:
+        self.delivery.actual_cost = cost
+
+    @property
     def error(self) -> str:
         """Why its last attempt failed, as dead letters and retries show it. The end of a longer text is kept."""
         if self._exception is not None:

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs/dramatiq.md"
 def test_the_blocks_of_the_page(shared_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dramatiq.broker, "global_broker", None)
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict[str, Any] = {"__name__": "page"}
     source = "\n".join(blocks).replace("tcp://127.0.0.1:5555", shared_cluster.endpoint)
     try:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import dramatiq
 import pytest
+from dramatiq.middleware import CurrentMessage
 
 from fila_cluster.dramatiq import FilaBroker, fair
 from fila_cluster.errors import InvalidArgumentError
@@ -174,4 +175,31 @@ def test_without_a_broker_of_that_name_the_error_says_what_to_do() -> None:
 
     with pytest.raises(dramatiq.errors.ConnectionClosed, match="no broker memory://nobody in this process"):
         work.send()
+    tasks.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_actor_says_what_its_run_really_cost(fila: Fila, fails: bool) -> None:
+    tasks = FilaBroker(fila.endpoint)
+    tasks.add_middleware(CurrentMessage())
+    fila.set_throttle("llm", rate=1, burst=10)
+    costs: list[float | None] = []
+
+    @dramatiq.actor(broker=tasks, fila_throttle_keys=["llm"], fila_cost=2, max_retries=0)
+    def ask(cost: float | None) -> None:
+        message: Any = CurrentMessage.get_current_message()
+        message.actual_cost = cost
+        costs.append(message.actual_cost)
+        if fails:
+            raise ValueError("no answer")
+
+    ask.send(12)
+    assert fila.run_until_idle(tasks) == 1
+    ask.send(None)
+    assert fila.run_until_idle(tasks) == 0, "12 of 10 tokens are spent"
+    fila.clock.advance(3)
+    assert fila.run_until_idle(tasks) == 0
+    fila.clock.advance(2)
+    assert fila.run_until_idle(tasks) == 1
+    assert costs == [12, None]
     tasks.close()
