@@ -29,7 +29,7 @@ SPAN_US_MAX = 11_000_000
 EXTRAS = {
     "crowd": "crowded", "cancelled": "impatient", "direct": "straight", "piped": "piped", "move": "moving", "guest": "guarded", "lag": "lagging",
     "debounce": "bouncing", "own_caps": "capped", "timed": "scheduled", "together": "together", "limits": "limited", "aside": "set_aside", "priced": "priced", "in_flight": "in flight",
-    "concurrency": "placed",
+    "concurrency": "placed", "holders": "named",
 }  # fmt: skip
 """Features with numbers of their own, so that the seeds without them are what they would be if these did not exist: several keys with a
 backlog; calls that their callers cancel; clients that reach workers directly; producers and batches that do not wait
@@ -37,7 +37,7 @@ for each answer; shards that are moved to other workers; a cluster with authenti
 long; a log that confirms commits later, or never; queues that templates make, and messages that replace others; messages with
 numbers of attempts of their own; schedules; batches of messages with a callback; limits of throttle keys by the calls of that name; moves
 of backlogs to other queues; settlements that say what the work cost; queues with
-a limit on leased messages; throttle keys with one over the cluster."""
+a limit on leased messages; throttle keys with one over the cluster; questions who holds a throttle key."""
 HOSTS = "hosts"
 """A cluster on several hosts. No seed has it by chance, because all others would shift: ask for it."""
 HOST_FAULTS = (

@@ -76,6 +76,7 @@ BUGS = {
     "forgotten_place": Caught("concurrency", 60, "concurrency,kill_worker,consume,long_leases", 10_050),
     "hasty_return": Caught("concurrency", 60, "concurrency,lag", 10_078),
     "forgetful_bank": Caught("invariants", 60, "concurrency,kill_worker,consume"),
+    "anybody_holds": Caught("holders", 60, "holders,concurrency,consume"),
     "uncounted_lease": Caught("in flight", 100, "in_flight,kill_worker,long_leases", 10_040),
 }
 

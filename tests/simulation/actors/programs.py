@@ -5,6 +5,7 @@ import gc
 from random import Random
 from typing import Any
 
+from fila_cluster.client.calls.cluster import describe_throttle
 from fila_proto_zmq.commands import Command, DrainWorker, MoveShard
 from fila_proto_zmq.errors import QueueExistsError
 from tests.simulation.actors.enqueuing import KEYS
@@ -139,6 +140,11 @@ class Programs(ReceivingPrograms):
             await asyncio.sleep(random.choice([0.0, 0.2, 1.0]))
         if again is not None:
             await self.call("set_config", "", lambda: self.client.set_config(key, again), key=key, value=again)
+
+    async def holders(self, random: Random, queue: str) -> None:
+        """Ask which messages with a throttle key are leased."""
+        key = random.choice(["t0", "t1"])
+        await self.call("describe_throttle", "", lambda: describe_throttle(self.client, key), key=key)
 
     async def limit_concurrency(self, random: Random) -> None:
         """The limits on leased messages with which a run begins."""

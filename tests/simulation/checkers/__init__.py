@@ -7,7 +7,7 @@ messages, before and after everything was killed once more; ``rested`` when noth
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers import calls, fate, keys, leaders, lives, memory, replaced, rest
+from tests.simulation.checkers import calls, fate, holders, keys, leaders, lives, memory, replaced, rest
 from tests.simulation.checkers.audit import audit, audit_again
 from tests.simulation.checkers.delivery import batches, dead_letters, dedup, fairness, moves, order, schedules, throttles
 from tests.simulation.checkers.delivery.concurrency import idle_places, report_idle
@@ -72,6 +72,7 @@ def audited(run: "Run") -> None:
     replaced.check_made(history)
     fairness.check(history)
     throttles.check(history)
+    holders.check(history)
     moves.check(history)
     batches.check(history)
     dedup.check(history, run.options.shard_settings.dedup_window_ms * 1000)

@@ -42,7 +42,15 @@ NEEDS = {
     "purge_queue": "admin", "update_queue": "admin", "queue_stats": "any", **dict.fromkeys(SETTLING, "consume"),
 }  # fmt: skip
 """The kind of permission that calls need on their queues."""
-CLUSTER = ("set_config", "get_config", "delete_config", "set_throttle", "delete_throttle", "list_throttles")
+CLUSTER = (
+    "set_config",
+    "get_config",
+    "delete_config",
+    "set_throttle",
+    "delete_throttle",
+    "list_throttles",
+    "describe_throttle",
+)
 """Calls that need ``admin:*``."""
 
 REFUSALS = (UnauthenticatedError, PermissionDeniedError)

@@ -5,6 +5,7 @@ from typing import Any
 
 from fila_proto_zmq.commands import ReportPlaces
 from fila_worker.core.effects import Post
+from fila_worker.core.explain import concurrency
 from fila_worker.core.model.state import State
 from fila_worker.core.places.bank import ROW, PlaceBank
 from fila_worker.process.held import HeldEffects
@@ -40,6 +41,11 @@ def forgotten_place(stack: ExitStack) -> None:
     replace(stack, State, "count_leased", make)
 
 
+def anybody_holds(stack: ExitStack) -> None:
+    """All leased messages with throttle keys are named as holders of any of them."""
+    replace(stack, concurrency, "_members", lambda real: lambda leases, counts: real(leases, lambda lane: True))
+
+
 def hasty_return(stack: ExitStack) -> None:
     """A shard gives places back before the commit that ends their leases is confirmed."""
 
@@ -65,4 +71,4 @@ def forgetful_bank(stack: ExitStack) -> None:
     replace(stack, PlaceBank, "_stored", make)
 
 
-PLACE_BUGS: tuple[Plant, ...] = (place_counted_twice, forgotten_place, hasty_return, forgetful_bank)
+PLACE_BUGS: tuple[Plant, ...] = (place_counted_twice, forgotten_place, hasty_return, forgetful_bank, anybody_holds)

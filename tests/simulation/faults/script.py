@@ -49,6 +49,7 @@ EXTRAS = {
     "aside": 5,
     "in_flight": 3,
     "concurrency": 4,
+    "holders": 4,
 }
 """What the features of that name do, and how often at most (see :data:`options.EXTRAS`)."""
 
