@@ -28,6 +28,7 @@ MODULES: Final = {
     "moves": "benchmarks.faults.moves",
     "handlers": "benchmarks.faults.handlers",
     "batches": "benchmarks.faults.batches",
+    "concurrency": "benchmarks.faults.concurrency",
     "hosts": "benchmarks.faults.hosts",
     "cuts": "benchmarks.faults.cuts",
     "restarts": "benchmarks.faults.restarts",

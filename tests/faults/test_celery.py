@@ -72,6 +72,26 @@ def test_tenants_share_by_weight_and_a_throttle_holds_over_all_processes(cluster
             assert count <= burst + rate * (float(line[0]) - full_at)
 
 
+def test_two_tasks_of_a_tenant_run_at_a_time_and_other_processes_work_for_others(cluster: Cluster, tmp_path: Path) -> None:
+    each, seconds = 40, 0.1
+    with ExitStack() as stack:
+        app, client = stack.enter_context(sending(cluster)), stack.enter_context(cluster.client())
+        client.set_throttle("tenant:*", concurrency=2)
+        for tenant in WEIGHTS:
+            for number in range(each):
+                named = {"fila-throttle-keys": f"tenant:{tenant}", "fila-fairness-key": tenant}
+                app.send_task("work", (tenant, number, seconds), headers=named)
+        worker = stack.enter_context(working(cluster, tmp_path / "lines", "-c", str(2 * len(WEIGHTS)), "-n", "one"))
+        eventually(lambda: len(lines(worker.file)) == 2 * each * len(WEIGHTS), "all tasks have run")
+    at_once, most, all_at_once = Counter[str](), Counter[str](), 0
+    for _, _, tenant, _, what in sorted(lines(worker.file), key=lambda line: float(line[0])):
+        at_once[tenant] += 1 if what == "began" else -1
+        most[tenant] = max(most[tenant], at_once[tenant])
+        all_at_once = max(all_at_once, at_once.total())
+    assert most == dict.fromkeys(WEIGHTS, 2)
+    assert all_at_once == 2 * len(WEIGHTS), "no process waits while another tenant has work"
+
+
 def test_no_task_is_lost_when_a_child_and_the_broker_are_killed(cluster: Cluster, tmp_path: Path) -> None:
     each = 150
     with ExitStack() as stack:

@@ -1,17 +1,20 @@
-"""A limit shared by queues on two workers, over real processes: never exceeded, whichever process is killed.
+"""Limits shared by queues on two workers, over real processes: never exceeded, whichever process is killed or paused.
 
-How much of it is used is measured in ``python -m benchmarks throttles``; here only what must hold on any machine.
+How much of them is used is measured in ``python -m benchmarks throttles`` and ``concurrency``; here only what must hold on any
+machine.
 """
 
 import threading
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError
 from tests.support.cluster.cluster import Cluster, eventually, running, settling_may_fail
+from tests.support.cluster.place_life import LIMITS, QUEUES, live
 
 pytestmark = pytest.mark.whole
 
@@ -82,6 +85,15 @@ def kill(cluster: Cluster, victim: str) -> None:
     pids = {worker.name: worker.pid for worker in cluster.status().workers} | {"router": cluster.router_pid()}
     next(child for child in cluster.children() if child.pid == pids[victim]).kill()
     eventually(cluster.all_up, "all workers up again")
+
+
+def test_no_more_are_worked_on_than_a_concurrency_allows_and_nothing_is_lost(tmp_path: Path) -> None:
+    with running(tmp_path / "data", "--shards", QUEUES, workers=2) as cluster:
+        life = live(cluster, tmp_path, [range(5)], quiet_s=0, chance=Random(5))
+    assert len(life.faults) == 5
+    assert life.missing == 0
+    for key, limit in LIMITS.items():
+        assert life.most_at_once(key) == limit, (key, life.faults)
 
 
 def test_a_deferral_parks_its_throttle_key_on_every_worker_and_over_a_crash(tmp_path: Path) -> None:

@@ -63,6 +63,14 @@ def record(*words: object) -> None:
     note(*words)
 
 
+@task("work", ignore_result=True)
+def work(word: str, number: int, seconds: float) -> None:
+    """Write a line, take some time, and write another one."""
+    note(word, number, "began")
+    time.sleep(seconds)
+    note(word, number, "ended")
+
+
 @task("wait", ignore_result=True)
 def wait(word: str, path: str) -> None:
     """Write a line, and return when there is a file."""
