@@ -14,6 +14,7 @@ MODULES: Final = {
     "fairness": "benchmarks.workloads.fairness",
     "hooks": "benchmarks.workloads.hooks",
     "throttles": "benchmarks.workloads.throttles",
+    "places": "benchmarks.workloads.places",
     "backlog": "benchmarks.workloads.backlog",
     "keys": "benchmarks.workloads.keys",
     "delays": "benchmarks.workloads.delays",

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from fila_cluster import AsyncClient, Client, Message
-from fila_cluster.client import Delivery
+from fila_cluster import AsyncClient, AsyncDelivery, Client, Message
 from fila_cluster.errors import FilaError
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually
 from tests.support.cluster.faults import kill, paused, queue_on, wait_until_served
@@ -115,7 +114,7 @@ async def _consume(client: AsyncClient, queue: str, note: Callable[[str], object
                     task.add_done_callback(tasks.discard)
 
 
-async def _work(delivery: Delivery, note: Callable[[str], object]) -> None:
+async def _work(delivery: AsyncDelivery, note: Callable[[str], object]) -> None:
     (key,) = delivery.throttle_keys
     work = f"{delivery.id}.{delivery.attempts}.{delivery.leased_at.timestamp()}"
     times = f"{delivery.leased_at.timestamp()} {delivery.lease_expires_at.timestamp()}"
