@@ -327,17 +327,20 @@ class Places(Generic[L]):
         """Deal places to the lane whose turn it is, as many as its turn allows and it can use."""
         credit, weight = line.waiting[lane]
         credit = credit if credit > 0 else weight
+        alone = len(line.waiting) == 1 and all(len(key.lines) == 1 for key in line.keys)
+        if alone:
+            credit = max(credit, lane.pending)  # its turn would be followed by its next one
         dealt = self.dealt.setdefault(lane, DealtPlaces(line.keys, 0, now_ms, now_ms + HOLD_MS))
         count = max(1, min(line.free, lane.pending - dealt.count, credit))
         dealt.count += count
         for key in line.keys:
             key.dealt += count
-        line.waiting[lane] = credit - count, weight
+        line.waiting[lane] = min(credit - count, weight), weight
         if dealt.count >= lane.pending:
             self._release(lane)
         elif credit == count:
             line.waiting.move_to_end(lane)
-        line.credit -= count
+        line.credit = 0 if alone else line.credit - count
         if line.credit <= 0 and line.waiting:
             line.credit += line.weight
             for key in line.keys:

@@ -194,6 +194,16 @@ def test_a_backlog_that_waits_costs_a_turn_nothing(monkeypatch: pytest.MonkeyPat
     assert len(asked) <= 30
 
 
+def test_a_lane_that_is_alone_gets_its_places_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = placed(100)
+    cluster.enqueue(1, 90, "k")
+    places, given = cluster[1].shard.places, list[object]()
+    give = places._give
+    monkeypatch.setattr(places, "_give", lambda *arguments: given.append(arguments) or give(*arguments))
+    cluster.consume(1)
+    assert (cluster.leased("k"), len(given)) == (90, 1)
+
+
 # --- limits that change -----------------------------------------------------------------------------------------------
 
 
