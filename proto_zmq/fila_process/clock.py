@@ -12,8 +12,6 @@ until the two agree.
 """
 
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 SLOWER: Final = 20
@@ -26,11 +24,6 @@ AHEAD_NS: Final = 5_000_000
 """A smaller lead is an imprecise reading, not a step of the wall clock."""
 
 _LOOKS: Final = 9
-
-if hasattr(time, "CLOCK_BOOTTIME"):
-    _steady_ns: Callable[[], int] = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
-else:
-    _steady_ns = time.monotonic_ns
 
 
 class Timekeeper:
@@ -100,3 +93,12 @@ class SteadyClock:
 
 def _look() -> tuple[int, int]:
     return time.time_ns(), _steady_ns()
+
+
+if hasattr(time, "CLOCK_BOOTTIME"):
+
+    def _steady_ns() -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # looked up each time: the simulation has a clock of its own
+
+else:
+    _steady_ns = time.monotonic_ns
