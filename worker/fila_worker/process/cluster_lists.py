@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from fila_proto_zmq.commands import (
     ClientsDescribed,
@@ -25,6 +25,8 @@ from fila_worker.core.schedules.schedules import list_schedules
 from fila_worker.core.shard import Shard
 from fila_worker.process.feature import ProcessFeature
 
+_Page = TypeVar("_Page")
+
 
 class ClusterLists(ProcessFeature):
     """This process's part of each list, by name."""
@@ -37,20 +39,20 @@ class ClusterLists(ProcessFeature):
         }  # fmt: skip
 
     def _queues(self, call: ClientCall, command: ListQueues) -> Reply:
-        pages = self.process.each(call.now_ms, lambda shard: list_queues(shard, call, command))
-        if not command.partial:
-            self.process.check_known(call)
-        return joined(pages)
+        return joined(self._pages(call, lambda shard: list_queues(shard, call, command), partial=command.partial))
 
     def _schedules(self, call: ClientCall, command: ListSchedules) -> Reply:
-        pages = self.process.each(call.now_ms, lambda shard: list_schedules(shard, call, command))
-        self.process.check_known(call)
-        return joined_schedules(pages)
+        return joined_schedules(self._pages(call, lambda shard: list_schedules(shard, call, command)))
 
     def _throttles(self, call: ClientCall, command: ListThrottles) -> Reply:
-        pages = self.process.each(call.now_ms, lambda shard: list_throttles(shard, call, command))
-        self.process.check_known(call)
-        return joined_throttles(pages)
+        return joined_throttles(self._pages(call, lambda shard: list_throttles(shard, call, command)))
+
+    def _pages(self, call: ClientCall, page: Callable[[Shard], _Page], *, partial: bool = False) -> list[_Page]:
+        """Return the pages of all shards here; unless ``partial``, raise if the router counts on a shard that was lost."""
+        pages = self.process.each(call.now_ms, page)
+        if not partial:
+            self.process.check_known(call)
+        return pages
 
     def _clients(self, call: ClientCall, command: DescribeClients) -> Reply:
         process = self.process
