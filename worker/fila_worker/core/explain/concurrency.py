@@ -68,10 +68,10 @@ def places_in_use(state: "State", name: str) -> int:
 
 
 def _oldest(state: "State") -> "list[Lease]":
-    """Return the oldest leases of a shard."""
+    """Return the oldest leases of a shard that have messages."""
     looked_at = list(islice(state.leases.leases.values(), LEASES_LOOKED_AT_MAX))
     state.jobs.charge(len(looked_at) // LOOKS_AT_ONCE)
-    return looked_at
+    return [lease for lease in looked_at if lease.open]
 
 
 def longest_holders(state: "State", name: str) -> "list[ThrottleHolder]":
