@@ -182,6 +182,15 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     CORE + "manage.throttles.LIST_THROTTLES_MAX": (1, 1000),
     "fila_proto_zmq.commands.config.LIST_THROTTLES_MAX": (1, 1000),
     CORE + "places.bank.KEYS_KEPT_MAX": (0, 1, 10_000),
+    CORE + "places.bank.GRANTS_MAX": (1, 3, 1000),
+    CORE + "places.bank.OPENINGS_AT_ONCE": (1, 200),
+    CORE + "places.accounts.PASSES_MAX": (1, 10_000),
+    CORE + "places.dispatch.ITEMS_MAX": (1, 2, 500),
+    CORE + "places.dispatch.CONFIRMED_MAX": (1, 64),
+    CORE + "places.holdings.WANTED_MAX": (1, 2, 1000),
+    CORE + "held_places.FORGOTTEN_AT_ONCE": (1, 1000),
+    CORE + "held_places.TOUCHED_AT_ONCE": (1, 2, 1000),
+    CORE + "held_places.DEALT_MAX": (1, 2, 1000),
 }
 """Constants of modules."""
 

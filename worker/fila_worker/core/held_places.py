@@ -25,6 +25,9 @@ LINES_LOOKED_AT_MAX: Final = 64
 FORGOTTEN_AT_ONCE: Final = 1000
 """Accounts that are looked at in one turn, whether they are of use."""
 
+TOUCHED_AT_ONCE: Final = 1000
+"""Accounts whose places are dealt, or given back, in one turn."""
+
 DEALT_MAX: Final = 1000
 """Lanes that get places, or leave their lines, in one turn."""
 
@@ -285,6 +288,10 @@ class Places(Generic[L]):
         self.deals.by(AT_ONCE)
         self.reports.by(AT_ONCE)
 
+    def in_turn(self) -> list[HeldKey[L]]:
+        """Return the touched keys that are to be looked at in this turn."""
+        return list(islice(self.touched, TOUCHED_AT_ONCE))
+
     def waiting_for(self, name: str) -> Iterator[L]:
         """Yield the lanes that wait for places of a key."""
         key = self.keys.get(name)
@@ -309,7 +316,7 @@ class Places(Generic[L]):
         """Deal the free places of keys that were touched. Return the lanes that may go on: with places, or not ``able``."""
         free: list[L] = []
         fed: dict[L, None] = {}
-        for key in list(self.touched):
+        for key in self.in_turn():
             while key.idle > 0 and len(free) + len(fed) < DEALT_MAX and (line := self.line_in_turn(key)) is not None:
                 lane = next(iter(line.waiting))
                 if able(lane):

@@ -428,3 +428,19 @@ def test_a_frame_that_is_lost_before_one_that_comes_is_said_again() -> None:
     cluster.consume(2)
     cluster.pass_time(2_000)
     assert cluster.leased("k") == 3
+
+
+def test_a_want_comes_with_its_accounts_however_small_frames_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bank drops an account without places and wants, and can't grant to a shard that has none."""
+    monkeypatch.setattr("fila_worker.core.places.dispatch.ITEMS_MAX", 1)
+    cluster = PlacedShards()
+    cluster.limit("a", 2)
+    cluster.limit("b", 2)
+    for shard in (1, 2):
+        cluster.enqueue(shard, 3, "a", "b")
+        cluster.consume(shard)
+    for _ in range(6):
+        for shard in (1, 2):
+            cluster.ack(shard, cluster.taken(shard))
+        cluster.pass_time(100)
+    assert [cluster[shard].counts() for shard in (1, 2)] == [(0, 0, 0)] * 2

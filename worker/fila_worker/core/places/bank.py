@@ -41,7 +41,7 @@ HELLO: Final = "hello"
 """The kinds of items that the bank says to a shard, besides accounts."""
 
 GRANTS_MAX: Final = 1000
-"""The most wants that are served in a turn."""
+"""The most keys and wants that are looked at in a turn, for what can be granted."""
 
 SHARES: Final = 4
 """Parts in which a want gets its share of many places, so that no shard gets all of its share before the others."""
@@ -244,6 +244,7 @@ class PlaceBank(Component):
             while left > 0 and (want := self._next_want(key)) is not None:
                 left -= 1
                 served[want] = served.get(want, 0) + self._grant(want)
+            left -= 1
             self._changed[key] = None
         for want, count in served.items():
             if count:
@@ -252,8 +253,9 @@ class PlaceBank(Component):
             if (want.shard, want.names) in self._wants.wants:
                 self._end(want, now_ms)
             self._link(want.shard).say((SERVED, want.names))
-        self._unserved = {key: None for key in self._unserved if key not in self._changed or left <= 0}
         for key in self._changed:
+            if left > 0:  # its own grants have put it back
+                self._unserved.pop(key, None)
             self._tell_short(key, now_ms)
         self._changed.clear()
 
@@ -267,8 +269,6 @@ class PlaceBank(Component):
                 opening.append((shard, names))
                 continue
             self._link(shard).say((WAITING, names))
-            for name in names:  # with how many are in use
-                self._link(shard).say((ACCOUNT, name))
         self._fresh = opening
 
     def _next_want(self, key: BankKey) -> Want | None:
@@ -301,7 +301,6 @@ class PlaceBank(Component):
             account = key.accounts[want.shard]
             granted = account.granted + count
             self._keep(want.shard, key, ShardAccount(account.number, granted, account.returned, account.short))
-            self._link(want.shard).say((ACCOUNT, key.key))
         self._wants.move(want, keys, count, charged=not alone)
         return count
 
@@ -342,19 +341,24 @@ class PlaceBank(Component):
             return True
         if kind in {SERVED, WAITING}:
             assert isinstance(name, tuple)
+            for each in name:  # places of one key without those of the others would go back
+                self._add_account(frame, self.keys.get(str(each)))
             (frame.served if kind == SERVED else frame.waiting).append(list(name))
             return True
         key = self.keys.get(str(name))
+        if key is None or kind != OPEN:
+            return self._add_account(frame, key)
+        frame.openings.append(PlaceOpening(key.key, key.opening, self.state.runtime.version))
+        return True
+
+    def _add_account(self, frame: GrantPlaces, key: BankKey | None) -> bool:
+        """Add a shard's account of a key to a frame for it. Return False if it has none."""
         account = None if key is None else key.accounts.get(frame.to_shard)
-        if key is not None and kind == OPEN:
-            frame.openings.append(PlaceOpening(key.key, key.opening, self.state.runtime.version))
-        elif key is not None and account is not None:
-            in_use = key.outstanding
-            frame.accounts.append(
-                PlaceAccount(key.key, account.number, account.granted, account.returned, account.short, in_use)
-            )
-        else:
+        if key is None or account is None:
             return False
+        frame.accounts.append(
+            PlaceAccount(key.key, account.number, account.granted, account.returned, account.short, key.outstanding)
+        )
         return True
 
     # --- recovery -----------------------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ class Dispatch:
         self._unsaid: dict[Item, None] = {}
         self._said: dict[Item, int] = {}
         """The items that were not seen, with the serials of their frames."""
+        self._frames: dict[int, list[Item]] = {}
+        """The items of the frames that were not seen."""
         self._again_ms = 0
         self._last = 0
         """The last serial of the other side that was taken in."""
@@ -54,8 +56,12 @@ class Dispatch:
         """Take in the numbers of a frame. Return False if a later one was taken in before."""
         if serial < self._last:
             return False
-        confirmed = set(seen)
-        self._said = {item: said for item, said in self._said.items() if said not in confirmed}
+        for confirmed in seen:
+            for item in self._frames.pop(confirmed, ()):
+                if self._said.get(item) == confirmed:  # else it was said again since
+                    del self._said[item]
+        if not self._said:
+            self._frames.clear()
         if has_items and len(self._owed) < CONFIRMED_MAX:
             self._owed.append(serial)
         self._pause_ms = REPEAT_MS
@@ -79,16 +85,18 @@ class Dispatch:
         if self._said and now_ms >= self._again_ms:
             self._unsaid = dict.fromkeys([*self._said, *self._unsaid])
             self._said.clear()
+            self._frames.clear()
             self._pause_ms = min(2 * self._pause_ms, PAUSE_MS_MAX)
-        added = False
+        items = []
         for item in list(islice(self._unsaid, ITEMS_MAX)):
             del self._unsaid[item]
             if add(item):
                 self._said[item] = serial
-                added = True
-        if added:
+                items.append(item)
+        if items:
+            self._frames[serial] = items
             self._again_ms = now_ms + self._pause_ms
-        return added
+        return bool(items)
 
     def due_ms(self) -> int | None:
         """Return when there is something to say, Unix ms."""

@@ -190,7 +190,7 @@ class PlaceDeals(Component):
         """Give back what the bank asks for, and deal the other free places."""
         places = self.state.places
         places.collect_unused(_waits_for_answer, now_ms)
-        for key in places.touched:
+        for key in places.in_turn():
             if key.short:
                 key.returned += max(0, min(key.freed, key.idle))
             key.freed = 0
@@ -223,9 +223,7 @@ class PlaceReports(Component):
                 continue
             traffic = state.token_client.traffic.setdefault(throttle_key, Traffic())
             key = traffic.held = state.places.account(throttle_key, traffic)
-            key.saved = key.number, key.opening, key.taken, key.returned = msgspec.msgpack.decode(
-                data, type=tuple[int, int, int, int]
-            )
+            key.saved = key.number, key.opening, key.taken, key.returned = decode_held(data)
             self._link.dispatch.say((ACCOUNT, throttle_key))
             state.places.touch(key)
 
@@ -246,10 +244,10 @@ class PlaceReports(Component):
         """Return the places that are of no use here, and tell the bank what has changed."""
         state, places = self.state, self.state.places
         state.unblock(places.dismiss(_able(now_ms)))
-        left: dict[HeldKey[Lane], None] = {}
-        for key in places.touched:
+        for key in places.in_turn():
+            del places.touched[key]
             if key.idle > 0 and not key.short and places.line_in_turn(key) is not None:
-                left[key] = None  # too many for one turn
+                places.touched[key] = None  # too many for one turn
                 continue
             key.returned += max(0, key.idle)
             if (key.number, key.opening, key.taken, key.returned) != key.told:
@@ -257,13 +255,13 @@ class PlaceReports(Component):
                 save(state, key)
                 if key.number:
                     self._link.dispatch.say((ACCOUNT, key.key))
-        places.touched = left
-        places.deals.by(AT_ONCE if left else None)
+        if places.touched:
+            places.deals.by(AT_ONCE)
         self._want(now_ms)
         self._send(now_ms)
         for key in places.forget_unused(self._is_used):
             self._end(key)
-        return self._link.dispatch.due_ms()
+        return AT_ONCE if places.touched else self._link.dispatch.due_ms()
 
     def _is_used(self, key: "HeldKey[Lane]") -> bool:
         """Return whether messages here have a throttle key, or the bank has yet to hear of its account."""
@@ -303,7 +301,6 @@ class PlaceReports(Component):
             line.told = count, line.weight
             for key in line.keys:
                 key.number = key.number or self.state.leases.new_id()
-                link.dispatch.say((ACCOUNT, key.key))
             link.dispatch.say((WANT, names))
             link.ask(names, queues)
         places.changed = left
@@ -330,6 +327,8 @@ class PlaceReports(Component):
             assert isinstance(name, tuple)
             line = self.state.places.lines.get(name)
             count, weight = (line.told if line is not None else None) or (0, 0)
+            if line is not None and count:  # the bank grants to accounts, and drops those without places and wants
+                report.accounts += map(_account_of, line.keys)
             report.wants.append(PlaceWant(list(name), count, weight))
             return True
         key = self.state.places.keys.get(str(name))
@@ -338,12 +337,16 @@ class PlaceReports(Component):
         if kind == OPENED:
             report.opened.append(PlaceOpening(key.key, key.opening))
         else:
-            report.accounts.append(PlaceAccount(key.key, key.number, key.taken, key.returned))
+            report.accounts.append(_account_of(key))
         return True
 
     def check(self) -> None:
         """Compare the counts of leased messages with the leases, and the accounts with the disk."""
         check_places(self.state)
+
+
+def _account_of(key: "HeldKey[Lane]") -> PlaceAccount:
+    return PlaceAccount(key.key, key.number, key.taken, key.returned)
 
 
 def _survey(line: "PlaceLine[Lane]") -> "tuple[int, list[Queue]]":
