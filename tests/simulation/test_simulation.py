@@ -86,6 +86,7 @@ def test_kept_cases_break_no_promise_and_those_of_planted_bugs_catch_them() -> N
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.whole  # the kept cases catch each of them, too
 @pytest.mark.parametrize("bug", sorted(BUGS))
 def test_a_planted_bug_is_caught_by_its_checker(bug: str) -> None:
     caught = BUGS[bug]
