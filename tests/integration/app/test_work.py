@@ -146,6 +146,7 @@ def test_a_terminal_shows_a_line_below_what_handlers_print(
 def test_a_process_that_dies_is_replaced(working: WorkingApp, client: Client, queue: str) -> None:
     client.enqueue(queue, b"a")
     eventually(lambda: client.queue_stats(queue).acked == 1, "an ack")
+    working.tells("first a")  # the log may come later
     [pid] = working.pids()
     os.kill(pid, signal.SIGKILL)
     working.tells("was killed by signal 9 (Killed); another one starts in 0 s")
