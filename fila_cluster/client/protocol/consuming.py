@@ -131,17 +131,22 @@ class Consumption:
         self._owed.clear()
 
     def goodbye(self, taken: Mapping[str, commands.Fences]) -> list[PendingCall]:
-        """Ask the broker to give back all unsettled messages except those ``taken`` for good, by queue."""
+        """Ask the broker to give back all unsettled messages except those ``taken`` for good, by queue.
+
+        Each shard gives back the messages of all its queues with the first goodbye that comes. So each goodbye names what was
+        taken of any queue, and what they have no room for is acked before: a shard keeps a client's order.
+        """
         by_root: defaultdict[str, commands.Fences] = defaultdict(list)
         for queue, fences in taken.items():
             by_root[root_name(queue)] += fences
-        return [call for root in self._roots for call in self._farewell(root, by_root[root])]
-
-    def _farewell(self, root: str, taken: commands.Fences) -> list[PendingCall]:
-        """Say goodbye, after acks of the deliveries for which the goodbye has no room: a shard keeps a client's order."""
-        *more, last = pieces_of(taken)
-        farewell = [*(commands.Settle(commands.Verb.ACK, piece) for piece in more), commands.Goodbye(last)]
-        return [self._send(root, command, timeout=self._leaving_timeout_s) for command in farewell]
+        *more, last = pieces_of([fence for fences in by_root.values() for fence in fences])
+        farewell: list[tuple[str, commands.Command]] = []
+        left = sum(map(len, more))
+        for root, fences in by_root.items():
+            acked, left = fences[:left], left - len(fences[:left])
+            farewell += [(root, commands.Settle(commands.Verb.ACK, piece)) for piece in pieces_of(acked) if piece]
+        farewell += [(root, commands.Goodbye(last)) for root in self._roots]
+        return [self._send(root, command, timeout=self._leaving_timeout_s) for root, command in farewell]
 
     def disown(self, error: FilaError) -> None:
         """Leave everything to the parent, in the child of a fork."""

@@ -124,6 +124,16 @@ def test_what_a_goodbye_has_no_room_for_is_acked_before_it(peer, monkeypatch):
     assert [sent.command for sent in peer.sent()] == [Settle(Verb.ACK, [(7, [0])]), Goodbye([(7, [1])])]
 
 
+def test_each_goodbye_names_what_was_had_of_all_queues(peer):
+    """They may be on one shard, and the first goodbye there gives everything back."""
+    subscription = pushed(peer, 1)
+    take(peer, subscription)
+    peer.session.subscribe("other", 1, peer.now, auto_extend=True)
+    peer.sent()
+    peer.session.goodbye(peer.now, FilaError("closed"))
+    assert [sent.command for sent in peer.sent()] == [Goodbye([(7, [0])])] * 2
+
+
 def test_a_goodbye_names_nothing_that_is_confirmed(peer):
     subscription = pushed(peer)
     take(peer, subscription)
