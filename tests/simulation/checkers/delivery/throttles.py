@@ -132,9 +132,8 @@ def _check_stretch(history: History, key: str, limit: Stretch) -> None:
     for position, each in enumerate(spent):
         if late:
             known = [other for other in spent[:position] if other.known_us <= each.at_us]
-            level, since_us = _level_after(known, limit, lowered)
-        level = max(0.0, max(0.0, level - _income(limit, lowered, since_us, each.at_us)) + each.cost)
-        since_us = each.at_us
+            level, since_us = _level_after(history, known, limit, lowered)
+        level, since_us = _level_with(history, each, limit, lowered, level, since_us), each.at_us
         if each.grant is None:
             continue
         cost = each.cost
@@ -147,12 +146,18 @@ def _check_stretch(history: History, key: str, limit: Stretch) -> None:
             return
 
 
-def _level_after(spent: list[Spent], limit: Stretch, lowered: list[Done]) -> tuple[float, int]:
+def _level_after(history: History, spent: list[Spent], limit: Stretch, lowered: list[Done]) -> tuple[float, int]:
     level, since_us = 0.0, limit.since_us
     for each in spent:
-        level = max(0.0, max(0.0, level - _income(limit, lowered, since_us, each.at_us)) + each.cost)
-        since_us = each.at_us
+        level, since_us = _level_with(history, each, limit, lowered, level, since_us), each.at_us
     return level, since_us
+
+
+def _level_with(history: History, each: Spent, limit: Stretch, lowered: list[Done], level: float, since_us: int) -> float:
+    """How many tokens are missing in the bucket with these. The bank of a new router has empty buckets, and no debts."""
+    if any(name.startswith("router") and since_us <= at_us <= each.at_us for name, at_us in history.deaths):
+        level = min(level, limit.burst)
+    return max(0.0, max(0.0, level - _income(limit, lowered, since_us, each.at_us)) + each.cost)
 
 
 def _deferrals(history: History, limit: Stretch, grants: list[Grant]) -> list[Done]:

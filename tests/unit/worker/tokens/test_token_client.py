@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from fila_proto_zmq.commands import PurgeQueue
 from tests.support.shard.cluster_of_shards import ClusterOfShards, Delivery, worst_excess
 from tests.unit.worker.tokens.throttled import BURST, RATE, cluster_of
 
@@ -65,6 +66,18 @@ def test_costs_are_charged_to_a_thousandth() -> None:
     cluster.consume(0)
     assert_limit_is_held_and_used(cluster.run(2000), 2000)
     assert 4 * 0.9 * 200 <= len(cluster.deliveries) <= 4 * 210
+
+
+def test_tokens_for_a_cost_above_the_burst_pay_for_no_others_above_it() -> None:
+    cluster = cluster_of(1, wire_ms=20)
+    cluster.enqueue(0, 1, "t", cost_milli=70_000)
+    cluster.consume(0)
+    cluster.run(30)  # its tokens are on their way
+    cluster.shards[0].ask(PurgeQueue())
+    cluster.enqueue(0, 2, "t", cost_milli=25_000)
+    times = [each.now_ms for each in cluster.run(1000)]
+    assert len(times) == 2
+    assert times[1] - times[0] >= 250, "15 owed, then 10 for a full bucket"
 
 
 def test_a_cost_above_the_burst_waits_for_a_full_bucket_and_leaves_it_in_debt() -> None:

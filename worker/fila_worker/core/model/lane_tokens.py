@@ -159,12 +159,12 @@ class LaneTokens:
     def spend(self, lane: "Lane", need: int) -> bool:
         """Pay for a lane's next message. Return False if the lane has too few tokens."""
         tokens = lane.tokens
-        if tokens < need or tokens > self.burst >= need:
-            return False  # tokens above the burst are granted for one message that needs them, and pay for no other
+        if tokens < need or self.burst < tokens != need:
+            return False  # more than the burst is granted for one message that needs it all, and pays for no other
         self.consumed += need
         self.dealt -= need
         lane.tokens = tokens - need
-        if tokens == need or need > self.burst:
+        if tokens == need:
             self.collect(lane)
         return True
 
@@ -224,7 +224,7 @@ class LaneTokens:
         while waiting and pool > 0:
             lane = self._next_in_turn()
             need = max(1, lane.need)
-            if need > pool or (need > self.burst and self.dealt) or need <= self.burst < pool:
+            if need > pool or (need > self.burst and self.dealt) or self.burst < pool != need:
                 break
             alone = len(waiting) == 1
             in_turn = pool if alone else lane.token_credit + need - 1
