@@ -130,8 +130,12 @@ ACCESS: dict[str, tuple[Any, ...]] = {
 LOG: dict[str, tuple[Any, ...]] = {"unconfirmed_bytes_max": (100, 2000, 1 << 24)}
 """Fields of ``Limits`` that are drawn from numbers of their own."""
 
-HASTY: dict[str, tuple[Any, ...]] = {"enqueue_ms_max": (5, 50, 4000), "usual": (False, True, True, True)}
-"""The same, of the time and the way of an enqueue."""
+HASTY: dict[str, tuple[Any, ...]] = {
+    "enqueue_ms_max": (5, 50, 4000),
+    "usual": (False, True, True, True),
+    "refusals_max": (1, 3, 1000),
+}
+"""The same, of an enqueue: its time, its way, and the refusals that are remembered."""
 
 TIMED: dict[str, tuple[Any, ...]] = {
     "turn_schedules_max": (1, 2, 100),

@@ -160,6 +160,43 @@ def test_letters_that_come_back_with_a_power_cut_arrive_once() -> None:
     assert linked[3].shard.outbox.next_due() is None
 
 
+def test_letters_that_come_back_behind_later_ones_of_their_stream_arrive_once() -> None:
+    linked = pair(UnsyncedStore())
+    linked.stopped.add(5)
+    fail(linked, b"1", b"2", b"3")
+    linked[3].create("synced")
+    linked.stopped.clear()
+    linked.pass_time(2_000)
+    fail(linked, b"4", b"5")
+    linked.carry()
+    assert len(letters(linked[5])) == 5
+    cut_power(linked[3])  # the first three are in the outbox again
+    fail(linked, b"new")
+    linked.pass_time(5_000)
+    assert letters(linked[5]) == [b"1", b"2", b"3", b"4", b"5", b"new"]
+    assert linked[3].shard.outbox.next_due() is None
+
+
+@pytest.mark.parametrize("refusals_max", [1000, 1])
+def test_refused_letters_that_come_back_behind_later_ones_are_not_lost(refusals_max: int) -> None:
+    linked = pair(UnsyncedStore())
+    linked[5].limit(refusals_max=refusals_max)
+    linked.stopped.add(5)
+    fail(linked, b"1", b"2", b"3")
+    linked[3].create("synced")
+    linked.stopped.clear()
+    linked[5].send(DeleteQueue(), TARGET)
+    linked.pass_time(2_000)
+    for later in (b"4", b"5"):
+        fail(linked, later)
+        linked.carry()
+    assert letters(linked[3], queue=f"{SOURCE}.dlq") == [b"1", b"2", b"3", b"4", b"5"]
+    cut_power(linked[3])
+    linked.pass_time(5_000)
+    assert letters(linked[3], queue=f"{SOURCE}.dlq") == [b"1", b"2", b"3"]
+    assert linked[3].shard.outbox.next_due() is None
+
+
 def test_what_is_remembered_of_streams_is_bounded() -> None:
     linked = pair(UnsyncedStore())
     linked[5].limit(past_streams_max=2)

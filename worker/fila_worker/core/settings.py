@@ -113,6 +113,8 @@ class Limits:
     """After this time an unconfirmed batch is sent again: the other shard, or the router, was away."""
     past_streams_max: int = 16
     """Past streams of a shard that are remembered, because a frame may arrive late."""
+    refusals_max: int = 1000
+    """Refused messages of a stream that are remembered, because the sender may ask again after a power cut."""
     appointment_wait_ms_max: int = 3000
     """How long a command waits for another shard's answer: less than the usual timeout of a client."""
     rate_wait_ms_max: int = 4000

@@ -43,12 +43,15 @@ class Survey:
     def arrived(self, from_shard: int, to_shard: int, stream: bytes, number: int) -> bool:
         """Return whether a message between two old shards has arrived and was not refused."""
         cursor = self.taken[to_shard].get(from_shard, {}).get(stream)
-        return cursor is not None and number <= cursor.last and number not in cursor.refused
+        return cursor is not None and cursor.stored(number)
 
     def outcome(self, from_shard: int, to_shard: int, stream: bytes, number: int) -> EnqueueOutcome | None:
-        """Return the outcome of an enqueue by the broker from one old shard to another; None: it was not carried out."""
+        """Return the outcome of an enqueue by the broker from one old shard to another; None: nothing is stored."""
         cursor = self.taken[to_shard].get(from_shard, {}).get(stream)
-        return next((each for each in cursor.outcomes if each.number == number), None) if cursor is not None else None
+        if cursor is None:
+            return None
+        known = (each for each in cursor.outcomes if each.number == number)
+        return next(known, EnqueueOutcome(number) if cursor.stored(number) else None)
 
 
 def survey(open_store: Callable[[int], Store], shards: int) -> Survey:

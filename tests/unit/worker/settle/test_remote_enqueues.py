@@ -1,6 +1,7 @@
 """What the broker itself enqueues: one message in a queue of any shard, and one outcome, whatever becomes of frames and processes."""
 
 import random
+from collections.abc import Mapping
 from contextlib import suppress
 
 import pytest
@@ -22,6 +23,8 @@ from fila_proto_zmq.templates import encode_options
 from fila_worker.core.model.shard_transfers import Owner
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.remote_enqueues import RETRY_MS_MAX, Owners, RemoteOutcome, send
+from fila_worker.core.store import Store
+from tests.support.external.power_cut import UnsyncedStore, cut_power
 from tests.support.shard.linked_shards import LinkedShards, letters, name_on
 from tests.support.shard.shard import ShardHarness, limited
 
@@ -31,8 +34,8 @@ HERE, THERE = name_on(3), name_on(5)
 class Desk:
     """An owner of enqueues on shard 3. ``outcomes``: what it was told, by name; it forgets nothing over a restart."""
 
-    def __init__(self, settings: ShardSettings | None = None) -> None:
-        self.linked = LinkedShards(3, 5, settings=settings)
+    def __init__(self, settings: ShardSettings | None = None, stores: Mapping[int, Store] | None = None) -> None:
+        self.linked = LinkedShards(3, 5, settings=settings, stores=stores)
         self.outcomes: dict[str, list[RemoteOutcome]] = {}
         for shard, queue in ((3, HERE), (5, THERE)):
             self.linked[shard].create(queue)
@@ -255,6 +258,31 @@ def test_each_message_arrives_once_over_lost_frames_and_crashes(seed: int) -> No
     assert sorted(arrived) == sorted(name.encode() for name in names)
     assert set(desk.outcomes) == set(names)
     assert all(len({outcome.message for outcome in told}) == 1 for told in desk.outcomes.values())
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_an_enqueue_that_comes_back_behind_later_ones_of_its_stream_is_one_message(refused: bool) -> None:
+    desk = Desk(ShardSettings(max_queue_messages=1) if refused else None, {3: UnsyncedStore()})
+    there = desk.linked[5]
+    if refused:
+        there.enqueue(b"full", queue=THERE)
+    desk.linked.stopped.add(5)
+    desk.enqueue("1", THERE)
+    desk.linked[3].create("synced")
+    desk.linked.stopped.clear()
+    desk.linked.pass_time(1000)
+    desk.enqueue("2", THERE)
+    desk.settle()
+    cut_power(desk.linked[3])
+    desk.listen()
+    if refused:
+        there.ack(there.receive(1, THERE), THERE)
+    desk.outcomes.clear()
+    desk.linked.pass_time(RETRY_MS_MAX)
+    assert desk.last("1").fault is None
+    assert desk.last("1").message is not None
+    assert letters(there, queue=THERE) == ([b"1"] if refused else [b"1", b"2"])
+    assert desk.linked[3].shard.outbox.next_due() is None
 
 
 def test_hooks_that_take_long_leave_the_rest_of_a_frame_for_later_turns(desk: Desk) -> None:

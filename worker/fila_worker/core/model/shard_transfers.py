@@ -55,12 +55,32 @@ class OutboxEntry(msgspec.Struct, array_like=True):
 
 
 class InboxCursor(msgspec.Struct, array_like=True):
-    """The receiver's state of a stream: the last number that it took, and its refusals of the last batch."""
+    """The receiver's state of a stream: the last number that it took, and the latest numbers of which it stored nothing.
+
+    The sender's disk may lack what this shard confirmed: after a power cut the sender asks for early numbers again.
+    """
 
     last: int
     refused: list[int]
     outcomes: list[EnqueueOutcome] = []
     """Of the enqueues in the last batch."""
+    forgotten: int = 0
+    """Up to this number it is not known what was refused."""
+
+    def stored(self, number: int) -> bool:
+        """Return whether a message is stored for certain. What is not known counts as refused: it may come twice."""
+        return self.forgotten < number <= self.last and number not in self.refused
+
+    def confirms(self, numbers: range) -> tuple[list[int], list[EnqueueOutcome]]:
+        """Return what was refused of a batch, and the outcomes of its enqueues that are still known."""
+        return [each for each in numbers if not self.stored(each)], [each for each in self.outcomes if each.number in numbers]
+
+    def forget(self, before: int, refusals_max: int) -> None:
+        """Keep all refusals of the batch that begins with a number, and the latest ones before it."""
+        early = [each for each in self.refused if each < before][:-refusals_max]
+        if early:
+            self.forgotten = early[-1]
+            del self.refused[: len(early)]
 
 
 BROKER: Final = 0

@@ -34,7 +34,8 @@ RETRY_MS_MAX: Final = 30_000
 
 
 class RemoteOutcome(NamedTuple):
-    """The outcome of an enqueue. ``message``: the two halves of the message's id; None: it is not stored.
+    """The outcome of an enqueue. ``message``: the two halves of the message's id; None: it is not stored. ``(0, 0)``: it is
+    stored, and its id is no longer known, because the disk of this shard was behind.
 
     ``retry_ms``: when it is tried again, Unix ms; None: this is the last outcome of this enqueue.
     """
@@ -97,11 +98,11 @@ def conclude(
 ) -> None:  # fmt: skip
     """Pass the outcome of an enqueue to the owner, and try the enqueue again if it may succeed and is waited for.
 
-    ``waits_as``: the unique name of the enqueue while it waits. Without an outcome, the worker of the queue's shard is of an
-    earlier version, and has refused the transfer.
+    ``waits_as``: the unique name of the enqueue while it waits. Without an outcome, the queue's shard has stored nothing, and
+    does not say why.
     """
     assert entry.owner is not None
-    fault = outcome.fault if outcome is not None else to_fault(_too_old(entry))
+    fault = outcome.fault if outcome is not None else to_fault(_unexplained(entry))
     message = (outcome.id_high, outcome.id_low) if outcome is not None and fault is None else None
     retry_ms = None
     if fault is not None and (outcome is None or from_fault(fault).retryable):
@@ -123,8 +124,8 @@ def go_on(state: "State", due: "Iterable[DueEntry]", now_ms: int) -> None:
             _put(state, entry)
 
 
-def _too_old(entry: OutboxEntry) -> FilaError:
+def _unexplained(entry: OutboxEntry) -> FilaError:
     return UnsupportedVersionError(
-        f"the worker of queue {entry.transfer.queue!r} runs an earlier version, which does not enqueue for other shards: "
-        "upgrade it"
+        f"the shard of queue {entry.transfer.queue!r} has stored nothing, and does not say why: the enqueue is tried again; if "
+        "that stays so, its worker runs an earlier version, which does not enqueue for other shards: upgrade it"
     )

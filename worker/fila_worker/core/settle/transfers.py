@@ -63,10 +63,10 @@ def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTr
     taken = outbox.last_taken(command.from_shard, command.stream)
     last = command.first + len(command.transfers) - 1
     if last > taken.last:
-        # the sender may lack the refusals and outcomes so far
-        refused = [number for number in taken.refused if number >= command.first]
+        # the sender may lack the outcomes so far
         outcomes = [each for each in taken.outcomes if each.number >= command.first]
-        taken = InboxCursor(max(taken.last, command.first - 1), refused, outcomes)
+        taken = InboxCursor(max(taken.last, command.first - 1), list(taken.refused), outcomes, taken.forgotten)
+        refused = taken.refused
         fresh = range(taken.last + 1, last + 1)
         for number in fresh:
             transfer = command.transfers[number - command.first]
@@ -74,7 +74,9 @@ def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTr
                 if number > fresh.start and state.jobs.full:
                     break  # hooks took long: the sender sends the rest again
                 outbox.take(command, taken, state.batch)  # the enqueue may commit what is written so far
-                outcomes.append(remote_enqueues.carry_out(state, number, transfer, now_ms))
+                outcomes.append(outcome := remote_enqueues.carry_out(state, number, transfer, now_ms))
+                if outcome.fault is not None:
+                    refused.append(number)
             else:
                 if number > fresh.start and transfer.redriven and state.jobs.full:
                     break
@@ -88,8 +90,11 @@ def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTr
                 if not arrives:
                     refused.append(number)
             taken.last = number
+        taken.forget(command.first, state.settings.limits.refusals_max)
         outbox.take(command, taken, state.batch)
-    return MessagesTransferred(command.from_shard, state.index, taken.last, taken.refused, command.stream, taken.outcomes)
+    confirmed = min(last, taken.last)
+    refused, outcomes = taken.confirms(range(command.first, confirmed + 1))
+    return MessagesTransferred(command.from_shard, state.index, confirmed, refused, command.stream, outcomes)
 
 
 def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
@@ -145,7 +150,8 @@ def _bring_back(state: "State", command: MessagesTransferred, now_ms: int) -> No
     for number, parcel in list(unconfirmed):
         if parcel.owner is not None:
             waits_as = outbox_key(command.from_shard, command.stream, number)
-            remote_enqueues.conclude(state, parcel, outcomes.get(number), waits_as, now_ms)
+            outcome = outcomes.get(number) or (None if number in refused else EnqueueOutcome(number))
+            remote_enqueues.conclude(state, parcel, outcome, waits_as, now_ms)
             continue
         origin = state.queues.by_id.get(parcel.origin)
         if number in refused and origin is not None and not origin.gone:
