@@ -120,6 +120,18 @@ def test_a_frame_that_was_overtaken_is_not_heeded(shard: ShardHarness) -> None:
     shard.ack([held])
 
 
+def test_a_frame_that_the_end_of_its_subscription_overtook_opens_none(shard: ShardHarness) -> None:
+    shard.requests += 1
+    old = shard.requests
+    shard.ask(Unsubscribe(1, []))
+    shard.enqueue(b"x")
+    shard.shard.apply(ClientCall(b"c1", old, "q", shard.now_ms), Subscribe(1, 5, [], 0))
+    shard.turn()
+    assert shard.late.pop(old) == Subscribed()
+    assert shard.counts() == (1, 0, 0)
+    assert say(shard, 0).incarnation, "a later frame opens it again"
+
+
 def test_it_names_the_leases_that_ended(shard: ShardHarness) -> None:
     incarnation = say(shard, 0).incarnation
     shard.enqueue(*numbered(2))

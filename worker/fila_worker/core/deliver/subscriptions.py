@@ -124,6 +124,8 @@ def subscribe(state: "State", call: "ClientCall", command: Subscribe) -> "Subscr
         raise InvalidArgumentError(f"subscription {command.subscription}: number them from 1")
     _check_named(len(command.renew) + len(command.holds))
     consumer = state.consumers.open(call.client, call.now_ms)
+    if call.request < consumer.ended.get(command.subscription, 0):  # its end overtook it
+        return Subscribed(0, 0, [])
     subscription = consumer.subscriptions.get(command.subscription) or _open(state, consumer, queue, command)
     if subscription.queue is not queue:
         raise InvalidArgumentError(f"subscription {command.subscription} is of queue {subscription.queue.name!r}")
@@ -199,9 +201,8 @@ def give_back_unseen(state: "State", now_ms: int) -> None:
 def unsubscribe(state: "State", call: "ClientCall", command: Unsubscribe) -> Done:
     """End a subscription. Messages that its client holds stay leased. Messages that never reached it are given back."""
     _check_named(len(command.holds or ()))
-    consumer = state.consumers.by_client.get(call.client)
-    if consumer is None:
-        return Done()
+    consumer = state.consumers.open(call.client, call.now_ms)
+    consumer.note_end(command.subscription, call.request)
     subscription = consumer.subscriptions.get(command.subscription)
     if subscription is not None:
         close_subscription(subscription)

@@ -25,10 +25,14 @@ BANK_MS_MAX: Final = 100
 """How long a receive whose time is up waits for the bank's answer: many times what the answer takes."""
 
 
+ENDED_MAX: Final = 16
+"""The most ended subscriptions that are remembered for each client: frames overtake each other within moments."""
+
+
 class Consumer:
     """A client with leases or demands."""
 
-    __slots__ = ("client", "granted", "leases", "leaving", "seen_ms", "subscriptions", "waiters")
+    __slots__ = ("client", "ended", "granted", "leases", "leaving", "seen_ms", "subscriptions", "waiters")
 
     def __init__(self, client: bytes, now_ms: int) -> None:
         self.client = client
@@ -37,6 +41,8 @@ class Consumer:
         self.seen_ms = now_ms
         self.leases: dict[int, Lease] = {}
         self.subscriptions: dict[int, Subscription] = {}
+        self.ended: dict[int, int] = {}
+        """The requests that ended its last subscriptions, by subscription: an older frame does not open one again."""
         self.waiters: dict[int, Waiter] = {}
         """Pending receives by request id."""
         self.granted: dict[int, list[Lease]] = {}
@@ -51,6 +57,12 @@ class Consumer:
     def idle(self) -> bool:
         """Whether it has no leases and no demands."""
         return not (self.leases or self.subscriptions or self.waiters)
+
+    def note_end(self, subscription: int, request: int) -> None:
+        """Remember that a request ended a subscription."""
+        self.ended[subscription] = request
+        if len(self.ended) > ENDED_MAX:
+            del self.ended[next(iter(self.ended))]
 
 
 class Subscription:
