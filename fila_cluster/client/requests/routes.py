@@ -60,9 +60,12 @@ class Way:
         return place
 
     def has_read(self, place: int) -> int:
-        """Note that the frame in this place, and all before it, have left the pipe; return their bytes."""
+        """Note that the frame in this place, and all before it, have left the pipe; return their bytes.
+
+        An outgoing frame has not: the answer is to an earlier frame of the same call.
+        """
         before = self.pipe_bytes
-        while self._read <= place and self._pipe:
+        while self._read <= place and len(self._pipe) > len(self.outgoing):
             self._read += 1
             self.pipe_bytes -= self._pipe.popleft()
         return before - self.pipe_bytes

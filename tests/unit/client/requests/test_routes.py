@@ -15,6 +15,7 @@ from fila_cluster.client.requests.routes import (
     STAY_S,
     TURNING_S,
     DirectWay,
+    Way,
     WayState,
 )
 from fila_proto_zmq.commands import (
@@ -645,3 +646,14 @@ def test_a_way_has_its_time_to_open_however_long_the_client_was_idle() -> None:
     assert cluster.by_router() == []
     cluster.let_in(way)
     assert len(cluster.by(way)) == 1
+
+
+def test_an_answer_to_an_earlier_frame_of_a_call_takes_none_out_of_the_pipe_that_has_not_left() -> None:
+    way = Way()
+    way.put([b"1"], 10)
+    way.outgoing.clear()  # it has left
+    again = way.put([b"1"], 10)
+    assert way.has_read(again) == 10
+    way.check()
+    assert len(way.take_unsent()) == 1
+    assert way.pipe_bytes == 0
