@@ -6,10 +6,10 @@ itself only while nobody waits for the key. So no lane overtakes those that wait
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from fila_worker.core.due_time import AT_ONCE, DueTime
 
@@ -61,6 +61,9 @@ class WaitingLane(Protocol):
 L = TypeVar("L", bound=WaitingLane)
 
 
+_NO_LINES: Final[OrderedDict[Any, None]] = OrderedDict()
+
+
 class HeldKey(Generic[L]):
     """The account of one throttle key.
 
@@ -104,8 +107,8 @@ class HeldKey(Generic[L]):
         """Whether a place that becomes free goes back to the bank, because others wait for it, or too many are in use."""
         self.in_use = 0
         """The places of all shards, as the bank last told."""
-        self.lines: OrderedDict[PlaceLine[L], None] = OrderedDict()
-        """The lines with lanes that need its places. The first is next."""
+        self.lines: OrderedDict[PlaceLine[L], None] = _NO_LINES
+        """The lines with lanes that need its places. The first is next. Without lines it is one that all share."""
 
     @property
     def held(self) -> int:
@@ -146,6 +149,8 @@ class PlaceLine(Generic[L]):
         if credit > 0:
             self.waiting.move_to_end(lane, last=False)
         for key in self.keys:
+            if not key.lines:
+                key.lines = OrderedDict()
             key.lines[self] = None
 
     def remove(self, lane: L) -> int:
@@ -155,6 +160,8 @@ class PlaceLine(Generic[L]):
         if not self.waiting:
             for key in self.keys:
                 del key.lines[self]
+                if not key.lines:
+                    key.lines = _NO_LINES
         return credit
 
     @property
@@ -187,11 +194,14 @@ class Places(Generic[L]):
         self.lines: dict[tuple[str, ...], PlaceLine[L]] = {}
         self.where: dict[L, PlaceLine[L]] = {}
         """The line of each lane that waits."""
-        self.dealt: dict[L, DealtPlaces[L]] = {}
+        self.dealt: OrderedDict[L, DealtPlaces[L]] = OrderedDict()
+        """In the order in which they are taken back."""
         self.touched: dict[HeldKey[L], None] = {}
         """Keys whose places came, became free, or were left over."""
         self.changed: dict[PlaceLine[L], None] = {}
         """Lines whose wants may have changed."""
+        self.postponed: dict[Hashable, dict[PlaceLine[L], None]] = {}
+        """Lines that want places later, by queue: its consumers have too little credit for more wants at once."""
         self.ending: list[PlaceLine[L]] = []
         """Lines of keys that have no limit any more."""
         self.deals, self.reports = DueTime(), DueTime()
@@ -302,15 +312,19 @@ class Places(Generic[L]):
 
     def collect_unused(self, keeps: Callable[[L], bool], now_ms: int) -> None:
         """Take back places that were not used for a while. A lane ``keeps`` its own a little longer if it will use them soon."""
-        for lane, dealt in [each for each in self.dealt.items() if each[1].until_ms <= now_ms]:
+        while self.dealt:
+            lane, dealt = next(iter(self.dealt.items()))
+            if dealt.until_ms > now_ms:
+                break
             if keeps(lane) and now_ms < dealt.since_ms + HOLD_MS_MAX:
                 dealt.until_ms = now_ms + HOLD_MS
+                self.dealt.move_to_end(lane)
             else:
                 self._collect(lane)
 
     def next_unused(self) -> int | None:
         """Return when places may be taken back, Unix ms."""
-        return min((dealt.until_ms for dealt in self.dealt.values()), default=None)
+        return next((dealt.until_ms for dealt in self.dealt.values()), None)
 
     def deal(self, able: Callable[[L], bool], now_ms: int) -> list[L]:
         """Deal the free places of keys that were touched. Return the lanes that may go on: with places, or not ``able``."""

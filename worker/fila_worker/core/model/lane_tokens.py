@@ -6,7 +6,7 @@ matter. A lane without tokens for its next message waits in line again.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -93,6 +93,11 @@ class ParkedKeys(dict[str, int]):
         return ended
 
 
+_NO_LANES: Final[dict["Lane", None]] = {}
+_NO_LINE: Final[OrderedDict["Lane", None]] = OrderedDict()
+"""The containers of sets of keys for which no lane waits or has tokens. Never changed."""
+
+
 class LaneTokens:
     """The tokens of one set of throttle keys.
 
@@ -123,12 +128,12 @@ class LaneTokens:
         self.granted = self.consumed = self.returned = 0
         """Totals of the session, as they are sent to the bank."""
         self.dealt = 0
-        self.holders: dict[Lane, None] = {}
-        self.waiting: OrderedDict[Lane, None] = OrderedDict()
+        self.holders = _NO_LANES
+        self.waiting = _NO_LINE
         """The lanes that wait, in the order of their turns: the first is next."""
         self.refused = False
         """Whether a bucket had too few tokens for the last want, so that a lane that joins the line has to wait."""
-        self.uncounted: dict[Lane, None] = {}
+        self.uncounted = _NO_LANES
         """The waiting lanes that no bucket has refused: the bank was asked for their tokens, or will be."""
         self.told: tuple[int, int, int, int] | None = None
         """The last want that was sent, so that only a change is sent."""
@@ -136,12 +141,12 @@ class LaneTokens:
         """The number of times that it was repeated."""
         self.news_due_ms: int | None = None
         """When it is to be repeated."""
-        self.traffic: list[Traffic] = []
+        self.traffic: tuple[Traffic, ...] = ()
         """The counters of its keys."""
         self.placed: tuple[HeldKey[Lane], ...] = ()
         """The accounts of the keys that have a concurrency, by the config of ``places_version``."""
         self.places_version = -1
-        self.asking: list[Queue] = []
+        self.asking: Sequence[Queue] = ()
         """The queues for which the bank was asked and has not answered."""
 
     @property
@@ -173,7 +178,11 @@ class LaneTokens:
         self.collect(lane)
         lane.need = need
         lane.blocked = True
+        if not self.waiting:
+            self.waiting = OrderedDict()
         self.waiting[lane] = None
+        if not self.uncounted:
+            self.uncounted = {}
         self.uncounted[lane] = None
         if lane.token_credit > 0:
             self.waiting.move_to_end(lane, last=False)
@@ -183,12 +192,28 @@ class LaneTokens:
         del self.waiting[lane]
         self.uncounted.pop(lane, None)
         lane.blocked = False
+        self._shrink()
+
+    def _shrink(self) -> None:
+        """Keep no containers without lanes: a shard may have a hundred thousand sets of keys of which few wait."""
+        if not self.waiting:
+            self.waiting = _NO_LINE
+        if not self.uncounted:
+            self.uncounted = _NO_LANES
+
+    def take_uncounted(self) -> int:
+        """Return how many waiting lanes a bucket has refused now."""
+        count = len(self.uncounted)
+        self.uncounted = _NO_LANES
+        return count
 
     def collect(self, lane: "Lane") -> None:
         """Take back the tokens that a lane has not spent."""
         if self.holders.pop(lane, self) is None:
             self.dealt -= lane.tokens
             lane.tokens = 0
+            if not self.holders:
+                self.holders = _NO_LANES
 
     def trim(self, lane: "Lane", dealt_max: int) -> None:
         """Take back a lane's tokens as far as more than ``dealt_max`` is dealt in all. The rest pays for whole messages."""
@@ -241,11 +266,14 @@ class LaneTokens:
             waiting.pop(lane, None)
             self.uncounted.pop(lane, None)
             lane.blocked = False
+        self._shrink()
         return list(dealt)
 
     def _give(self, lane: "Lane", amount: int) -> None:
         lane.tokens += amount
         self.dealt += amount
+        if not self.holders:
+            self.holders = {}
         self.holders[lane] = None
 
     def _next_in_turn(self) -> "Lane":

@@ -72,6 +72,11 @@ LANES_WOKEN_MAX: Final = 2000
 REPEATS_SETTLED: Final = 3
 """How often the last report of a throttle that wants nothing is repeated."""
 
+FEW_THROTTLES: Final = 4
+"""Throttles of one key that are kept as a tuple."""
+
+Throttles = tuple[LaneTokens, ...] | set[LaneTokens]
+
 IDLE_THROTTLES_MAX: Final = 1000
 """The most throttles without lanes that are kept, because tokens may be on their way to them."""
 
@@ -82,7 +87,8 @@ class TokenClient:
     def __init__(self, session: int, shards: int) -> None:
         self.session = session
         self.throttles: dict[tuple[str, ...], LaneTokens] = {}
-        self.by_key: SortedDict[str, set[LaneTokens]] = SortedDict()
+        self.by_key: SortedDict[str, Throttles] = SortedDict()
+        """The throttles that have a key: usually one."""
         self.limits = BucketLimits()
         """The limits of throttle keys. Change them with :meth:`limit` or :meth:`replace`."""
         self.held = False
@@ -120,9 +126,9 @@ class TokenClient:
         throttle = self.throttles.get(keys)
         if throttle is None:
             throttle = self.throttles[keys] = LaneTokens(keys, self.session)
-            throttle.traffic = [self.traffic.setdefault(key, Traffic()) for key in keys]
+            throttle.traffic = tuple([self.traffic.setdefault(key, Traffic()) for key in keys])
             for key in keys:
-                self.by_key.setdefault(key, set()).add(throttle)
+                self.by_key[key] = _with(self.by_key.get(key, ()), throttle)
             self._follow(throttle)
         self._idle.pop(throttle, None)
         throttle.lanes += 1
@@ -159,8 +165,8 @@ class TokenClient:
         self._changed.pop(throttle, None)
         throttle.news_due_ms = None
         for key in throttle.keys:
-            self.by_key[key].discard(throttle)
-            if not self.by_key[key]:
+            left = self.by_key[key] = _without(self.by_key[key], throttle)
+            if not left:
                 del self.by_key[key]
                 self.forget_key(key)
 
@@ -188,8 +194,7 @@ class TokenClient:
 
     def _count_hits(self, throttle: LaneTokens) -> None:
         """Count the lanes that have to wait. A request to the bank is not yet a wait: the shard holds few tokens."""
-        count = len(throttle.uncounted)
-        throttle.uncounted.clear()
+        count = throttle.take_uncounted()
         self.hits += count
         for traffic in throttle.traffic:
             traffic.hits += count
@@ -488,7 +493,7 @@ def is_live(lane: "Lane", now_ms: int) -> bool:
 
 
 def _asked(throttle: LaneTokens, queues: "list[Queue]") -> None:
-    throttle.asking = queues
+    throttle.asking = queues or ()
     for queue in queues:
         queue.unanswered += 1
 
@@ -496,4 +501,23 @@ def _asked(throttle: LaneTokens, queues: "list[Queue]") -> None:
 def _heard(throttle: LaneTokens) -> None:
     for queue in throttle.asking:
         queue.unanswered -= 1
-    throttle.asking = []
+    throttle.asking = ()
+
+
+def _with(throttles: Throttles, another: LaneTokens) -> Throttles:
+    """Add a throttle. A few are a tuple, which is a fifth of a set of one."""
+    if isinstance(throttles, tuple):
+        if another in throttles:
+            return throttles
+        if len(throttles) < FEW_THROTTLES:
+            return (*throttles, another)
+        throttles = set(throttles)
+    throttles.add(another)
+    return throttles
+
+
+def _without(throttles: Throttles, one: LaneTokens) -> Throttles:
+    if isinstance(throttles, tuple):
+        return tuple(each for each in throttles if each is not one)
+    throttles.discard(one)
+    return throttles

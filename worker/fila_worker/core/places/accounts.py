@@ -4,11 +4,12 @@ Wants are served by stride scheduling: the want with the lowest *pass* is next, 
 to its pass. A want that was away begins at the pass of those that were served meanwhile.
 """
 
+from bisect import bisect_left, insort
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import Final
-
-from sortedcontainers import SortedDict
 
 from fila_proto_zmq.commands import PlaceWant
 
@@ -17,6 +18,9 @@ SCANNED_MAX: Final = 64
 
 AWAY_MS: Final = 1000
 """After this time a want is no continuation of the last one of the same shard and keys."""
+
+SERVED_FORGOTTEN_MAX: Final = 2000
+"""The most shards and keys that are forgotten in one turn: more than a turn serves."""
 
 PASSES_MAX: Final = 10_000
 """Passes that are remembered of wants that are over."""
@@ -49,8 +53,10 @@ class Want:
     """Its pass, and its number."""
 
 
-_NO_WANTS: Final[SortedDict[tuple[float, int], Want]] = SortedDict()
+_NO_WANTS: Final[list[Want]] = []
 """The wants of a key that no shard waits for: most of a hundred thousand tenants' keys. Never changed."""
+
+_order: Final = attrgetter("order")
 
 
 @dataclass(slots=True, eq=False)
@@ -60,15 +66,16 @@ class BankKey:
     key: str
     opening: int
     limit: int
-    known: set[int] = field(default_factory=set)
+    known: frozenset[int] = frozenset()
     """The shards that have told what is leased."""
     accounts: dict[int, ShardAccount] = field(default_factory=dict)
     outstanding: int = 0
-    wants: SortedDict[tuple[float, int], Want] = field(default_factory=lambda: _NO_WANTS)
+    wants: list[Want] = field(default_factory=lambda: _NO_WANTS)
+    """In their order."""
     weight: int = 0
     """The sum of the weights of its wants."""
-    served_ms: dict[int, int] = field(default_factory=dict)
-    """When each shard last got places."""
+    served: frozenset[int] = frozenset()
+    """The shards that got places just now (:class:`ServedShards`)."""
     asked_ms: int = 0
     """When shards that are not known were last asked."""
 
@@ -78,16 +85,20 @@ class BankKey:
 
     def line_up(self, want: Want) -> None:
         """Put a want in its place."""
-        if self.wants is _NO_WANTS:
-            self.wants = SortedDict()
-        self.wants[want.order] = want
+        if self.wants:
+            insort(self.wants, want, key=_order)
+        else:
+            self.wants = [want]
 
     def take_out(self, want: Want) -> bool:
         """Take a want out of line. Return whether it was there."""
-        found = self.wants.pop(want.order, None) is not None
+        index = bisect_left(self.wants, want.order, key=_order)
+        if index == len(self.wants) or self.wants[index] is not want:
+            return False
+        del self.wants[index]
         if not self.wants:
             self.wants = _NO_WANTS
-        return found
+        return True
 
     def put(self, shard: int, account: ShardAccount) -> None:
         """Set a shard's account."""
@@ -101,10 +112,35 @@ class BankKey:
         if account is not None:
             self.outstanding -= account.outstanding
 
-    def wanted_by(self, now_ms: int) -> set[int]:
+    def wanted_by(self) -> frozenset[int]:
         """Return the shards that wait for places, or got some just now and may wait again."""
-        waiting = {want.shard for want in islice(self.wants.values(), SCANNED_MAX)}
-        return waiting | {shard for shard, served_ms in self.served_ms.items() if now_ms - served_ms < AWAY_MS}
+        return self.served.union(want.shard for want in islice(self.wants, SCANNED_MAX))
+
+
+class ServedShards:
+    """The shards that got places of a key within the last :data:`AWAY_MS`, kept in :attr:`BankKey.served`."""
+
+    def __init__(self) -> None:
+        self._since: OrderedDict[tuple[BankKey, int], int] = OrderedDict()
+        self._lone: dict[int, frozenset[int]] = {}
+        """Each shard as a set: most keys are used on one, and share it."""
+
+    def note(self, key: BankKey, shard: int, now_ms: int) -> None:
+        """Note that a shard got places of a key."""
+        if shard not in key.served:
+            lone = self._lone.setdefault(shard, frozenset((shard,)))
+            key.served = key.served | lone if key.served else lone
+        self._since[key, shard] = now_ms
+        self._since.move_to_end((key, shard))
+
+    def forget(self, now_ms: int) -> list[BankKey]:
+        """Forget those whose time is up, a bounded number of them. Return their keys."""
+        keys: list[BankKey] = []
+        while self._since and now_ms - next(iter(self._since.values())) >= AWAY_MS and len(keys) < SERVED_FORGOTTEN_MAX:
+            (key, shard), _ = self._since.popitem(last=False)
+            key.served -= self._lone[shard]
+            keys.append(key)
+        return keys
 
 
 class Wants:

@@ -17,7 +17,7 @@ from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.effects import Post
 from fila_worker.core.keys import pack_u32, range_of, u32
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Steps
-from fila_worker.core.places.accounts import SCANNED_MAX, BankKey, ShardAccount, Want, Wants
+from fila_worker.core.places.accounts import SCANNED_MAX, BankKey, ServedShards, ShardAccount, Want, Wants
 from fila_worker.core.places.dispatch import Dispatch, Item
 from fila_worker.core.places.holdings import ACCOUNT, BANK_SHARD
 
@@ -75,6 +75,8 @@ class PlaceBank(Component):
         """Keys that were served in this turn."""
         self._unopened: dict[BankKey, None] = {}
         """Keys of which some shards are not known."""
+        self._everybody = frozenset(range(state.shards))
+        self._served = ServedShards()
         self._followed: object = None
         """The limits that were followed last."""
 
@@ -171,10 +173,11 @@ class PlaceBank(Component):
     def _opened(self, shard: int, opening: PlaceOpening) -> None:
         key = self.keys.get(opening.key)
         if key is not None and key.opening == opening.number and shard not in key.known:
-            key.known.add(shard)
+            key.known |= {shard}
             self._save(key)
             self._unserved[key] = None
-            if len(key.known) >= self.state.shards:
+            if key.known >= self._everybody:
+                key.known = self._everybody  # one object for all keys
                 self._unopened.pop(key, None)
 
     def _save(self, key: BankKey) -> None:
@@ -197,7 +200,7 @@ class PlaceBank(Component):
 
     def _close(self, key: BankKey, now_ms: int) -> None:
         """Forget a key: its next limit begins with a new opening."""
-        for want in list(key.wants.values()):
+        for want in list(key.wants):
             self._end(want, now_ms)
         del self.keys[key.key]
         self._unserved.pop(key, None)
@@ -237,6 +240,8 @@ class PlaceBank(Component):
 
     def _serve(self, now_ms: int) -> None:
         left = GRANTS_MAX
+        for key in self._served.forget(now_ms):
+            self._drop_unused(key)
         served: dict[Want, int] = {}
         while self._unserved and left > 0:
             key = next(iter(self._unserved))
@@ -249,14 +254,14 @@ class PlaceBank(Component):
         for want, count in served.items():
             if count:
                 for name in want.names:
-                    self.keys[name].served_ms[want.shard] = now_ms
+                    self._served.note(self.keys[name], want.shard, now_ms)
             if (want.shard, want.names) in self._wants.wants:
                 self._end(want, now_ms)
             self._link(want.shard).say((SERVED, want.names))
         for key in self._changed:
             if left > 0:  # its own grants have put it back
                 self._unserved.pop(key, None)
-            self._tell_short(key, now_ms)
+            self._tell_short(key)
         self._changed.clear()
 
     def _answer(self) -> None:
@@ -275,7 +280,7 @@ class PlaceBank(Component):
         """Return the want with the lowest pass that all its keys have a free place for."""
         if key.free(self.state.shards) <= 0:
             return None
-        for want in islice(key.wants.values(), SCANNED_MAX):
+        for want in islice(key.wants, SCANNED_MAX):
             if all(self._free(name) > 0 for name in want.names):
                 return want
         return None
@@ -304,18 +309,25 @@ class PlaceBank(Component):
         self._wants.move(want, keys, count, charged=not alone)
         return count
 
-    def _tell_short(self, key: BankKey, now_ms: int) -> None:
+    def _tell_short(self, key: BankKey) -> None:
         """Tell shards whether they keep the places that become free."""
         if self.keys.get(key.key) is not key:
             return
-        wanted_by, full = key.wanted_by(now_ms), key.outstanding >= key.limit
+        wanted_by, full = key.wanted_by(), key.outstanding >= key.limit
         for shard, account in list(key.accounts.items()):
             others = key.outstanding > key.limit or bool(wanted_by - {shard})
             short = account.outstanding > 0 and full and others
             if short != account.short:
                 account.short = short
                 self._link(shard).say((ACCOUNT, key.key))
-            if not account.outstanding and shard not in wanted_by:
+        self._drop_unused(key)
+
+    @staticmethod
+    def _drop_unused(key: BankKey) -> None:
+        """Drop the accounts of shards that have no places and want none."""
+        wanted_by = key.wanted_by()
+        for shard in [shard for shard, account in key.accounts.items() if not account.outstanding]:
+            if shard not in wanted_by:
                 key.drop(shard)
 
     def _ask_again(self, now_ms: int) -> None:
@@ -376,9 +388,11 @@ class PlaceBank(Component):
                 gone.append(name)
             else:
                 opening, known = decode_key(data)
-                key = self.keys[throttle_key] = BankKey(throttle_key, opening, limit, set(known))
+                is_known = self._everybody.issubset(known)
+                heard = self._everybody if is_known else frozenset(known)
+                key = self.keys[throttle_key] = BankKey(throttle_key, opening, limit, heard)
                 self._unserved[key] = None
-                if len(known) < state.shards:
+                if not is_known:
                     self._unopened[key] = None
             yield
         for name, data in self._stored(ROW):
@@ -402,7 +416,7 @@ class PlaceBank(Component):
         """Compare the sums with the accounts, and the accounts with the disk."""
         for key in self.keys.values():
             _expect(f"places of {key.key!r}", key.outstanding, sum(each.outstanding for each in key.accounts.values()))
-            _expect(f"weights of {key.key!r}", key.weight, sum(want.weight for want in key.wants.values()))
+            _expect(f"weights of {key.key!r}", key.weight, sum(want.weight for want in key.wants))
         kept = {
             (shard, key.key): (account.number, account.granted, account.returned)
             for key in self.keys.values()

@@ -4,6 +4,7 @@ See ``docs/decisions/places.md``. Everything that changes an account is written 
 least as many places as leases.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -18,6 +19,7 @@ from fila_worker.core.held_places import LINES_LOOKED_AT_MAX, HeldKey, Places
 from fila_worker.core.keys import range_of
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Steps
 from fila_worker.core.model.lane_tokens import Traffic
+from fila_worker.core.model.queues import Queue
 from fila_worker.core.places.dispatch import Dispatch, Item
 from fila_worker.core.places.taking import can_use
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command
     from fila_worker.core.held_places import PlaceLine
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
 
 BANK_SHARD: Final = 0
@@ -33,6 +34,9 @@ BANK_SHARD: Final = 0
 
 HELD: Final = b"places:"
 """The beginning of the keys of accounts. A throttle key follows."""
+
+POSTPONED_AT_ONCE: Final = 1000
+"""The most postponed lines of a queue that are looked at in one turn."""
 
 WANTED_MAX: Final = 1000
 """The most places that a line wants at once: what a shard may deliver in a turn or two."""
@@ -60,11 +64,14 @@ class BankLink:
         """When an opening first came for a config that this shard lacks, Unix ms; 0: it has the config."""
         self.dispatch = Dispatch()
         self.asking: dict[tuple[str, ...], list[Queue]] = {}
+        self._asking: Counter[Queue] = Counter()
+        """The number of these wants, by queue."""
 
     def ask(self, names: tuple[str, ...], queues: "list[Queue]") -> None:
         """Note that receives of these queues wait for an answer."""
         self.heard(names)
         self.asking[names] = queues
+        self._asking.update(queues)
         for queue in queues:
             queue.unanswered += 1
 
@@ -72,6 +79,14 @@ class BankLink:
         """Note that a want is answered, or not wanted any more."""
         for queue in self.asking.pop(names, ()):
             queue.unanswered -= 1
+            self._asking[queue] -= 1
+            if not self._asking[queue]:
+                del self._asking[queue]
+
+    def may_ask(self, queue: "Queue") -> bool:
+        """Return whether a queue's consumers may take more than the messages whose wants are unanswered."""
+        asking = self._asking.get(queue, 0)
+        return not asking or asking < queue.appetite()
 
 
 # --- the frames of the bank -------------------------------------------------------------------------------------------
@@ -250,9 +265,9 @@ class PlaceReports(Component):
                 places.touched[key] = None  # too many for one turn
                 continue
             key.returned += max(0, key.idle)
-            if (key.number, key.opening, key.taken, key.returned) != key.told:
-                key.told = key.number, key.opening, key.taken, key.returned
+            if (now := (key.number, key.opening, key.taken, key.returned)) != key.told:
                 save(state, key)
+                key.told = key.saved if key.saved == now else now
                 if key.number:
                     self._link.dispatch.say((ACCOUNT, key.key))
         if places.touched:
@@ -297,13 +312,43 @@ class PlaceReports(Component):
                 continue
             if line.told is not None and line.told[1] <= 2 * line.weight and line.weight <= 2 * line.told[1]:
                 continue
-            count, queues = _survey(line)
-            line.told = count, line.weight
-            for key in line.keys:
-                key.number = key.number or self.state.leases.new_id()
-            link.dispatch.say((WANT, names))
-            link.ask(names, queues)
+            if line.told is None and not self._may_ask(line):
+                continue
+            self._ask(line)
         places.changed = left
+        self._go_on()
+
+    def _may_ask(self, line: "PlaceLine[Lane]") -> bool:
+        """Return whether a line may want places now. If not, it is postponed: a shard may have lanes of 100,000 tenants."""
+        queues = {lane.key.queue: None for lane in islice(line.waiting, LINES_LOOKED_AT_MAX)}
+        if any(map(self._link.may_ask, queues)):
+            return True
+        for queue in queues:
+            self.state.places.postponed.setdefault(queue, {})[line] = None
+        return False
+
+    def _ask(self, line: "PlaceLine[Lane]") -> None:
+        names, (count, queues) = line.names, _survey(line)
+        line.told = count, line.weight
+        for key in line.keys:
+            key.number = key.number or self.state.leases.new_id()
+        self._link.dispatch.say((WANT, names))
+        self._link.ask(names, queues)
+
+    def _go_on(self) -> None:
+        """Want places for postponed lines, as far as their queues' consumers have credit."""
+        places = self.state.places
+        for queue, lines in list(places.postponed.items()):
+            assert isinstance(queue, Queue)
+            left = POSTPONED_AT_ONCE
+            while lines and left > 0 and (queue.gone or self._link.may_ask(queue)):
+                left -= 1
+                line = next(iter(lines))
+                del lines[line]
+                if line.waiting and line.told is None and places.lines.get(line.names) is line:
+                    self._ask(line)
+            if not lines:
+                del places.postponed[queue]
 
     def _send(self, now_ms: int) -> None:
         dispatch = self._link.dispatch
