@@ -40,6 +40,9 @@ from fila_router.core.worker_state import WorkerState
 MOVE_MS_MAX: Final = 60_000
 """How long a move may take before it is given up with an error. A shard of a million keys opens in ten seconds."""
 
+REPEAT_MS: Final = 1000
+"""After this time a step that was not answered is asked for again: its frame is lost if the worker's connection broke."""
+
 PAUSE_MS: Final = 1000
 """How long a drain pauses after a move that failed."""
 
@@ -63,8 +66,16 @@ class Move:
     phase: MovePhase = MovePhase.PREPARING
     released_ms: int | None = None
     """When the router began to refuse requests for the shard; None: not yet."""
+    asked_ms: int = 0
+    """When the source was last asked for a step."""
     clients: list[ReturnAddress] = field(default_factory=list)
     """The clients that wait for it."""
+
+    @property
+    def due_ms(self) -> int:
+        """When it is given up, or its step is asked for again."""
+        again_ms = self.deadline_ms if self.phase is MovePhase.ADOPTING else self.asked_ms + REPEAT_MS
+        return min(self.deadline_ms, again_ms)
 
 
 class Moves(RouterFeature):
@@ -195,8 +206,7 @@ class Moves(RouterFeature):
             )
         self._asked = max(self._asked + 1, now_ms)  # an answer to an earlier router has another number
         move = self._open[self._asked] = Move(shard, source, target, now_ms + MOVE_MS_MAX)
-        self.due_ms = min(self.due_ms, move.deadline_ms)
-        self._ask_source(self._asked, move)
+        self._ask_source(self._asked, move, now_ms)
         return move
 
     def _answered(self, worker: WorkerState, header: Header, body: bytes, now_ms: int) -> None:
@@ -218,7 +228,7 @@ class Moves(RouterFeature):
             move.phase, move.released_ms = MovePhase.RELEASING, now_ms
             self._table.release(move.shard)
             self._bank.suspend([move.shard], now_ms)
-            self._ask_source(number, move)
+            self._ask_source(number, move, now_ms)
         elif header.opcode == ReleaseShard.opcode and move.phase is MovePhase.RELEASING:
             self.state.abandon(worker, frozenset({move.shard}))
             self._adopt(move)
@@ -248,7 +258,7 @@ class Moves(RouterFeature):
             elif move.phase is MovePhase.ADOPTING and owner is not None:
                 self._fail(number, f"it is on {owner.name}", now_ms)
             elif worker is source:
-                self._ask_source(number, move)
+                self._ask_source(number, move, now_ms)
 
     def on_absent(self, worker: WorkerState, now_ms: int) -> None:
         """Give up the moves that wait for a worker that is lost, or leaves. Its shards that are not released stay its own."""
@@ -264,11 +274,15 @@ class Moves(RouterFeature):
             if now_ms >= move.deadline_ms:
                 where = "it opens there when that worker can" if move.phase is MovePhase.ADOPTING else "it stays where it is"
                 self._fail(number, f"it takes longer than {MOVE_MS_MAX / 1000:g} s: {where}", now_ms)
+            elif move.phase is not MovePhase.ADOPTING and now_ms >= move.asked_ms + REPEAT_MS:
+                self._ask_source(number, move, now_ms)
         draining = [worker for worker in self._table.workers.values() if worker.draining]
         for worker in draining:
             if worker.routable:
                 self._continue_drain(worker, now_ms)
-        return EACH_TICK if draining else min((move.deadline_ms for move in self._open.values()), default=NEVER)
+        if draining:
+            return EACH_TICK
+        return min((move.due_ms for move in self._open.values()), default=NEVER)
 
     def _continue_drain(self, worker: WorkerState, now_ms: int) -> None:
         shards, others = self._table.shards_of(worker), self._others(worker)
@@ -278,7 +292,9 @@ class Moves(RouterFeature):
             shard = shards[self._asked % len(shards)]  # in turn, so that one that can't be moved does not delay the others
             self._begin(shard, worker, others[0], now_ms)
 
-    def _ask_source(self, number: int, move: Move) -> None:
+    def _ask_source(self, number: int, move: Move, now_ms: int) -> None:
+        move.asked_ms = now_ms
+        self.due_ms = min(self.due_ms, now_ms + REPEAT_MS)
         if move.phase is MovePhase.PREPARING:
             self._outgoing.send([move.source.identity], PrepareShard(move.shard), number)
         elif move.phase is MovePhase.RELEASING:

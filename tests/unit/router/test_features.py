@@ -7,7 +7,7 @@ from fila_proto_zmq.commands import BY_OPCODE, DrainWorker, GetMetrics, Hello, M
 from fila_router.core.config_replication import CHANGE_MS_MAX, ConfigReplication
 from fila_router.core.fan_in import METRICS_MS_MAX, FanIns
 from fila_router.core.feature import NEVER, RouterFeature
-from fila_router.core.moves import MOVE_MS_MAX, Moves
+from fila_router.core.moves import REPEAT_MS, Moves
 from tests.unit.router.desk import Desk
 
 
@@ -69,10 +69,10 @@ def test_a_drained_worker_that_registers_makes_moves_due(desk: Desk):
     assert desk.feature(Moves).due_ms < desk.now_ms
 
 
-def test_a_move_is_due_at_its_deadline():
+def test_a_move_is_due_when_its_step_is_to_be_asked_for_again():
     desk = Desk(shards=1)
     desk.register("worker-0", home="d")
     desk.register("worker-1", shards=(), home="d")
     desk.pass_ms(250)
     desk.ask(MoveShard(0, "worker-1"), key=b"")
-    assert desk.feature(Moves).due_ms == desk.now_ms + MOVE_MS_MAX
+    assert desk.feature(Moves).due_ms == desk.now_ms + REPEAT_MS

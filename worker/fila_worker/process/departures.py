@@ -80,12 +80,19 @@ class Departures(ProcessFeature):
         self._flushing[command.shard] = call, command
         self.timer.by(AT_ONCE)
 
-    def _release(self, call: ClientCall, command: ReleaseShard) -> None:
+    def _release(self, call: ClientCall, command: ReleaseShard) -> Done | None:
         """Take in no more requests for a shard, and close it soon. The answer comes then. Raise the error that refuses it."""
-        self._open_shard(command.shard)
-        self.process.slots[command.shard].leaving = True
-        self._leaving[command.shard] = _Departure(call, command, call.now_ms + WORK_MS_MAX)
+        shard = command.shard
+        if shard in self._leaving:
+            self._leaving[shard].call = call  # asked again
+            return None
+        if shard not in self.process.slots and self._residence.host_of(shard) == command.worker:
+            return Done()  # asked again, after it was closed: the answer was lost
+        self._open_shard(shard)
+        self.process.slots[shard].leaving = True
+        self._leaving[shard] = _Departure(call, command, call.now_ms + WORK_MS_MAX)
         self.timer.by(AT_ONCE)
+        return None
 
     def _open_shard(self, index: int) -> Shard:
         slot = self.process.slots.get(index)

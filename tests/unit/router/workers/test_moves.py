@@ -24,7 +24,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, ShardUnavailableError, StorageError
 from fila_proto_zmq.events import ShardMoved, ShardNotMoved, WorkerDraining
 from fila_proto_zmq.outages import OPENING, QUARANTINED
-from fila_router.core.moves import MOVE_MS_MAX, PAUSE_MS
+from fila_router.core.moves import MOVE_MS_MAX, PAUSE_MS, REPEAT_MS
 from fila_router.core.worker_state import SILENCE_MS_MAX
 from tests.unit.router.desk import PID, Desk
 
@@ -209,6 +209,16 @@ def test_a_source_that_registers_again_is_asked_again(desk: Desk) -> None:
     desk.confirm(SOURCE, ReleaseShard(0, TARGET), 1, InvalidArgumentError("there is no shard 0 here"))
     register(desk, TARGET, [(0, 2)])
     assert isinstance(desk.answers()[-1].content, Done), "the second answer is none to the move"
+
+
+def test_a_source_that_does_not_answer_is_asked_again_after_a_second(desk: Desk) -> None:
+    move(desk)
+    for asked in (PrepareShard(0), ReleaseShard(0, TARGET)):
+        assert desk.told() == [(SOURCE, asked)]
+        desk.pass_ms(REPEAT_MS + 250, SOURCE, TARGET)
+        assert (SOURCE, asked) in desk.told()
+        desk.confirm(SOURCE, asked, 1)
+    assert desk.told() == [(TARGET, AdoptShards())]
 
 
 def test_a_silent_source_has_its_shard_again_when_it_is_back(desk: Desk) -> None:

@@ -125,6 +125,17 @@ def test_requests_that_came_before_are_answered_and_none_after(workers: tuple[Wo
     assert 0 not in one.host.slots
 
 
+def test_a_shard_that_is_asked_for_again_leaves_once(workers: tuple[Worker, Worker]) -> None:
+    one, _ = workers
+    one.host.answers_wait = True
+    assert one.order(ReleaseShard(0, "two")) == []
+    one.now_ms += WORK_MS_MAX
+    assert one.order(ReleaseShard(0, "two")) == [Done()], "the first request began its time"
+    assert one.order(ReleaseShard(0, "two")) == [Done()], "the answer was lost"
+    (refused,) = one.order(ReleaseShard(0, "three"))
+    assert isinstance(refused, Fault)
+
+
 def test_it_waits_for_answers_that_were_not_sent_yet_but_not_for_ever(workers: tuple[Worker, Worker]) -> None:
     one, _ = workers
     one.host.answers_wait = True

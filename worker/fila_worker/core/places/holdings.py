@@ -321,8 +321,8 @@ class PlaceReports(Component):
     def _may_ask(self, line: "PlaceLine[Lane]") -> bool:
         """Return whether a line may want places now. If not, it is postponed: a shard may have lanes of 100,000 tenants."""
         queues = {lane.key.queue: None for lane in islice(line.waiting, LINES_LOOKED_AT_MAX)}
-        if any(map(self._link.may_ask, queues)):
-            return True
+        if line.names in self._link.asking or any(map(self._link.may_ask, queues)):
+            return True  # a want that is asked again is none more
         for queue in queues:
             self.state.places.postponed.setdefault(queue, {})[line] = None
         return False
