@@ -5,8 +5,9 @@ for that limit; of several patterns the longest holds. Each such key has a bucke
 length that a pattern has, so it costs no more with many patterns or keys, and keys under a pattern take no memory here.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from fila_proto_zmq.runtime_config import (
@@ -24,6 +25,10 @@ from fila_proto_zmq.runtime_config import (
 
 ANY: Final = "*"
 """The end of a pattern."""
+
+
+CHANGES_KEPT_MAX: Final = 1000
+"""The last changes of concurrencies that are remembered, for those who follow them."""
 
 
 def is_pattern(name: str) -> bool:
@@ -44,6 +49,8 @@ class BucketLimits:
         self._concurrencies: set[str] = set()
         self.concurrency_changes = 0
         """How often entries of a concurrency were changed."""
+        self._last_concurrencies: deque[str] = deque(maxlen=CHANGES_KEPT_MAX)
+        """The keys and patterns of the last of these changes."""
         self.change(values or {})
 
     def change(self, changes: Mapping[str, str | None]) -> None:
@@ -60,6 +67,7 @@ class BucketLimits:
             if is_concurrency(key):
                 self.concurrency_changes += 1
                 (self._concurrencies.discard if value is None else self._concurrencies.add)(key)
+                self._last_concurrencies.append(name or "")
         for bucket in buckets_of(changes):
             limit = bucket_limit(bucket, values)
             if limit is None:
@@ -86,6 +94,16 @@ class BucketLimits:
     def concurrency(self, throttle_key: str) -> int | None:
         """Return how many messages with a throttle key, or of a pattern, may be leased at a time; None: any number."""
         return count_of(self.find(throttle_key, "concurrency"))
+
+    def concurrencies_since(self, changes: int) -> list[str] | None:
+        """Return the keys and patterns whose concurrency has changed since then; None: too many to know."""
+        count = self.concurrency_changes - changes
+        kept = self._last_concurrencies
+        return list(dict.fromkeys(islice(kept, len(kept) - count, None))) if 0 <= count <= len(kept) else None
+
+    def has_concurrency_of(self, name: str) -> bool:
+        """Return whether a key or a pattern has a concurrency of its own."""
+        return throttle_entry(name, "concurrency") in self._concurrencies
 
     def covers(self, throttle_key: str) -> bool:
         """Return whether a throttle key has any limit."""

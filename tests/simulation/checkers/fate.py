@@ -89,8 +89,11 @@ def same_message(history: History, call: Done, grants: list[Grant]) -> list[Gran
         return [grant for grant in grants if grant.id in said["ids"]]
     if len(ids) == 1:
         return grants
-    shard = history.shard_of(call.queue)
-    settled = {grant.id for grant in grants if (grant.shard, *grant.fence) == (shard, said.get("lease"), said.get("index"))}
+    fence = history.shard_of(call.queue), said.get("lease"), said.get("index")
+    same = [grant for grant in grants if (grant.shard, *grant.fence) == fence]
+    if not said.get("lease"):  # delivered at most once: such fences are not unique
+        same = [grant for grant in same if grant.at_us <= call.started_us]
+    settled = {grant.id for grant in same}
     return [grant for grant in grants if grant.id in settled]
 
 

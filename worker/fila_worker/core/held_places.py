@@ -5,12 +5,13 @@ A message needs a place of each of its limited keys. Lanes that need places of t
 itself only while nobody waits for the key. So no lane overtakes those that wait.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from fila_proto_zmq.bucket_limits import is_pattern
 from fila_worker.core.due_time import AT_ONCE, DueTime
 
 HOLD_MS: Final = 20
@@ -39,9 +40,13 @@ class LeasedCount(Protocol):
 
 
 class Weighted(Protocol):
-    """A fairness key."""
+    """A fairness key. ``queue``: to which it belongs."""
 
     weight: int
+
+    @property
+    def queue(self) -> Hashable:
+        """Its queue."""
 
 
 class WaitingLane(Protocol):
@@ -59,6 +64,7 @@ class WaitingLane(Protocol):
 
 
 L = TypeVar("L", bound=WaitingLane)
+K = TypeVar("K")
 
 
 _NO_LINES: Final[OrderedDict[Any, None]] = OrderedDict()
@@ -85,6 +91,7 @@ class HeldKey(Generic[L]):
         "short",
         "taken",
         "told",
+        "version",
     )
 
     def __init__(self, key: str, counts: LeasedCount) -> None:
@@ -109,6 +116,8 @@ class HeldKey(Generic[L]):
         """The places of all shards, as the bank last told."""
         self.lines: OrderedDict[PlaceLine[L], None] = _NO_LINES
         """The lines with lanes that need its places. The first is next. Without lines it is one that all share."""
+        self.version = 0
+        """The version of the limits that it follows."""
 
     @property
     def held(self) -> int:
@@ -180,6 +189,15 @@ class DealtPlaces(Generic[L]):
     until_ms: int
 
 
+def concerned(keys: Mapping[str, K], names: Sequence[str] | None, has_limit: Callable[[str], bool]) -> list[K]:
+    """Return the keys that follow changed limits at once: those that are named, and those of patterns without a limit now."""
+    if names is None:
+        return list(keys.values())
+    found = [keys[name] for name in names if name in keys]
+    ended = tuple(name[:-1] for name in names if is_pattern(name) and not has_limit(name))
+    return found + [key for name, key in keys.items() if name.startswith(ended)] if ended else found
+
+
 class Places(Generic[L]):
     """All places of a shard."""
 
@@ -196,6 +214,8 @@ class Places(Generic[L]):
         """The line of each lane that waits."""
         self.dealt: OrderedDict[L, DealtPlaces[L]] = OrderedDict()
         """In the order in which they are taken back."""
+        self.ready: Counter[Hashable] = Counter()
+        """The number of these lanes, by queue."""
         self.touched: dict[HeldKey[L], None] = {}
         """Keys whose places came, became free, or were left over."""
         self.changed: dict[PlaceLine[L], None] = {}
@@ -222,6 +242,7 @@ class Places(Generic[L]):
         key = self.keys.get(name)
         if key is None:
             key = self.keys[name] = HeldKey(name, counts)
+            key.version = self.version
             self.made += 1
         return key
 
@@ -256,7 +277,7 @@ class Places(Generic[L]):
             for key in dealt.keys:
                 key.dealt -= 1
             if not dealt.count:
-                del self.dealt[lane]
+                self._use_up(lane)
 
     def wait(self, lane: L, keys: tuple[HeldKey[L], ...]) -> None:
         """Block a lane until it gets a place of each key."""
@@ -287,10 +308,17 @@ class Places(Generic[L]):
         return credit
 
     def _collect(self, lane: L) -> None:
-        dealt = self.dealt.pop(lane)
+        dealt = self._use_up(lane)
         for key in dealt.keys:
             key.dealt -= dealt.count
             self.touch(key)
+
+    def _use_up(self, lane: L) -> DealtPlaces[L]:
+        queue = lane.key.queue
+        self.ready[queue] -= 1
+        if not self.ready[queue]:
+            del self.ready[queue]
+        return self.dealt.pop(lane)
 
     def touch(self, key: HeldKey[L]) -> None:
         """Deal the places of a key, and settle what is left over, in this turn."""
@@ -300,7 +328,11 @@ class Places(Generic[L]):
 
     def in_turn(self) -> list[HeldKey[L]]:
         """Return the touched keys that are to be looked at in this turn."""
-        return list(islice(self.touched, TOUCHED_AT_ONCE))
+        keys = list(islice(self.touched, TOUCHED_AT_ONCE))
+        for key in keys:
+            if key.version != self.version:
+                self._follow(key)
+        return keys
 
     def waiting_for(self, name: str) -> Iterator[L]:
         """Yield the lanes that wait for places of a key."""
@@ -351,7 +383,10 @@ class Places(Generic[L]):
         alone = len(line.waiting) == 1 and all(len(key.lines) == 1 for key in line.keys)
         if alone:
             credit = max(credit, lane.pending)  # its turn would be followed by its next one
-        dealt = self.dealt.setdefault(lane, DealtPlaces(line.keys, 0, now_ms, now_ms + HOLD_MS))
+        dealt = self.dealt.get(lane)
+        if dealt is None:
+            dealt = self.dealt[lane] = DealtPlaces(line.keys, 0, now_ms, now_ms + HOLD_MS)
+            self.ready[lane.key.queue] += 1
         count = max(1, min(line.free, lane.pending - dealt.count, credit))
         dealt.count += count
         for key in line.keys:
@@ -386,17 +421,15 @@ class Places(Generic[L]):
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
-    def follow(self) -> list[HeldKey[L]]:
-        """Follow changed limits. Return the accounts that end. The lanes that wait for their places are released in turns."""
-        gone = []
-        for key in self.keys.values():
-            limit = self.limit(key.key)
-            if limit is None:
-                gone.append(key)
-            elif key.held > limit:
-                key.short = True  # the bank will say so
-        ended = set(gone)
+    def follow(self, names: Sequence[str] | None) -> list[HeldKey[L]]:
+        """Follow changed limits of keys and patterns; None: of any. Return the accounts that end.
+
+        The lanes that wait for their places are released in turns. A key of a pattern with a new limit follows when it is used.
+        """
         self.version += 1
+        follow_now = concerned(self.keys, names, lambda name: self.limit(name) is not None)
+        gone = [key for key in follow_now if self._follow(key) is None]
+        ended = set(gone)
         for lane in [lane for lane, dealt in self.dealt.items() if not ended.isdisjoint(dealt.keys)]:
             self._collect(lane)
         for line in [line for line in self.lines.values() if not ended.isdisjoint(line.keys)]:
@@ -408,6 +441,12 @@ class Places(Generic[L]):
             del self.keys[key.key]
         self.deals.by(AT_ONCE if self.ending else None)
         return gone
+
+    def _follow(self, key: HeldKey[L]) -> int | None:
+        key.version, limit = self.version, self.limit(key.key)
+        if limit is not None and key.held > limit:
+            key.short = True  # the bank will say so
+        return limit
 
     def release_some(self) -> list[L]:
         """Return lanes whose lines have ended, which wait no more."""

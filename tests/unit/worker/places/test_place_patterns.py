@@ -1,5 +1,7 @@
 """Concurrency by patterns: each throttle key that begins so has places of its own."""
 
+from collections import Counter
+
 import pytest
 
 from fila_proto_zmq.commands import DeleteQueue, ListThrottles, ThrottleStats, joined_throttles
@@ -155,3 +157,57 @@ def test_a_key_that_the_bank_has_forgotten_is_opened_again_and_its_limit_holds(m
         cluster.enqueue(shard, 5, "t:a")
     cluster.consume(2)
     assert cluster.leased("t:a") == 1
+
+
+def many_tenants(count: int, each: int) -> PlacedShards:
+    cluster = PlacedShards()
+    cluster.limit("t:*", 1)
+    for number in range(count):
+        cluster.enqueue(1, each, f"t:{number}", fairness_key=str(number))
+    return cluster
+
+
+def test_a_change_of_one_key_looks_at_no_other_and_one_of_a_pattern_at_some_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fila_worker.core.places.bank.GRANTS_MAX", 5)
+    cluster = many_tenants(40, 3)
+    cluster.consume(1, prefetch=1000)
+    cluster.pass_time(1000)
+    assert cluster[1].counts() == (80, 40, 0)
+    looked, limit, follow = Counter[str](), cluster.bank._limit, cluster.bank._follow_some
+    turns: list[int] = []
+    monkeypatch.setattr(cluster.bank, "_limit", lambda name: looked.update([name]) or limit(name))
+    cluster.limit("t:7", 3)
+    assert set(looked) <= {"t:7"}
+    assert cluster.leased("t:7") == 3
+
+    def counted() -> None:
+        looked.clear()
+        follow()
+        turns.append(len(looked))
+
+    monkeypatch.setattr(cluster.bank, "_follow_some", counted)
+    cluster.limit("t:*", 2)
+    cluster.pass_time(1000)
+    assert 1 <= max(turns) <= 5
+    assert cluster[1].counts() == (120 - 81, 81, 0)
+
+
+def test_no_more_tenants_want_places_than_consumers_take_messages() -> None:
+    cluster = many_tenants(300, 1)
+    cluster.consume(1, prefetch=10)
+    assert cluster[1].counts() == (290, 10, 0)
+    assert len(cluster.bank.keys) <= 40
+    for _ in range(29):
+        cluster.ack(1, cluster.taken(1))
+    assert cluster[1].counts() == (0, 10, 0)
+
+
+def test_wants_that_a_new_bank_hears_again_are_no_more_than_before() -> None:
+    cluster = many_tenants(9, 1)
+    cluster.stopped.add(0)
+    cluster.consume(1, prefetch=1)
+    assert cluster[1].counts() == (9, 0, 0)
+    cluster.stopped.clear()
+    cluster[0].restart()
+    cluster.pass_time(3000)
+    assert cluster[1].counts() == (8, 1, 0)

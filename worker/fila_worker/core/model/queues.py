@@ -305,7 +305,12 @@ class Queue:
 
     def appetite(self) -> int:
         """Return the number of messages that its consumers would take: at once, or when they have credit again."""
-        return sum(demand.credit for demand in islice(self.demands, DEMANDS_SURVEYED)) or self.served
+        return self.credit or self.served
+
+    @property
+    def credit(self) -> int:
+        """The number of messages that its consumers would take at once."""
+        return sum(demand.credit for demand in islice(self.demands, DEMANDS_SURVEYED))
 
     def forget_key(self, key: "FairnessKey") -> None:
         """Drop a key that has no lanes."""

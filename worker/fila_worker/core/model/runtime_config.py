@@ -15,7 +15,7 @@ Versions without these records ignore them.
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from sortedcontainers import SortedSet
@@ -43,6 +43,13 @@ no key of a config begins with a control character."""
 _FIRST_KEY: Final = b" "
 
 Changes = Mapping[str, str | None]
+
+
+class FollowedLimits(NamedTuple):
+    """The limits of throttle keys that a component has followed, and how many changes of concurrencies."""
+
+    limits: BucketLimits
+    changes: int
 
 
 class RuntimeConfig:
@@ -81,10 +88,12 @@ class RuntimeConfig:
         keys, covers = set(throttle_keys), self.limits.covers if self.limits.has_patterns else self.throttle_keys.__contains__
         return sorted(filter(covers, keys))
 
-    @property
-    def concurrencies(self) -> object:
-        """What differs once the concurrency of any throttle key has changed."""
-        return self.limits, self.limits.concurrency_changes
+    def follow_concurrencies(self, followed: "FollowedLimits | None") -> "tuple[FollowedLimits, list[str] | None]":
+        """Return the limits that are followed now, and the keys and patterns whose concurrency differs; None: any may."""
+        limits = self.limits
+        now = FollowedLimits(limits, limits.concurrency_changes)
+        known = followed is not None and followed.limits is limits
+        return now, limits.concurrencies_since(followed.changes) if followed is not None and known else None
 
     def recover(self, store: "Store", at_once: int) -> Generator[None, int | None, dict[str, int]]:
         """Read the durable config, ``at_once`` records a step. Return the parked throttle keys, with the end of each park."""

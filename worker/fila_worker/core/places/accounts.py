@@ -76,6 +76,8 @@ class BankKey:
     """The sum of the weights of its wants."""
     served: frozenset[int] = frozenset()
     """The shards that got places just now (:class:`ServedShards`)."""
+    version: int = 0
+    """The version of the limits that it follows."""
     asked_ms: int = 0
     """When shards that are not known were last asked."""
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
+from fila_proto_zmq.bucket_limits import is_pattern
 from fila_proto_zmq.commands import GrantPlaces, PlaceAccount, PlaceOpening, PlaceWant, ReportPlaces
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.effects import Post
+from fila_worker.core.held_places import concerned
 from fila_worker.core.keys import pack_u32, range_of, u32
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Steps
 from fila_worker.core.places.accounts import SCANNED_MAX, BankKey, ServedShards, ShardAccount, Want, Wants
@@ -23,6 +25,7 @@ from fila_worker.core.places.holdings import ACCOUNT, BANK_SHARD
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command
+    from fila_worker.core.model.runtime_config import FollowedLimits
     from fila_worker.core.model.state import State
 
 KEY: Final = b"place key:"
@@ -77,8 +80,12 @@ class PlaceBank(Component):
         """Keys of which some shards are not known."""
         self._everybody = frozenset(range(state.shards))
         self._served = ServedShards()
-        self._followed: object = None
+        self._followed: FollowedLimits | None = None
         """The limits that were followed last."""
+        self._version = 0
+        """Counts their changes. A key of another version follows before it is used."""
+        self._behind: list[BankKey] = []
+        """Keys that are still to follow: of patterns with new limits."""
 
     peer_verbs: ClassVar["dict[type[Command], PeerVerb]"] = {
         ReportPlaces: lambda state, command, now_ms: state.part(PlaceBank).report(command, now_ms)
@@ -159,6 +166,7 @@ class PlaceBank(Component):
     def _begin(self, name: str) -> BankKey:
         """Open a key: ask all shards for what they have leased."""
         key = self.keys[name] = BankKey(name, self.state.leases.new_id(), self._limit(name) or 0)
+        key.version = self._version
         self._begun += 1
         self._save(key)
         self._unopened[key] = None
@@ -186,17 +194,32 @@ class PlaceBank(Component):
 
     def on_config(self, now_ms: int) -> None:
         """Follow limits that changed, and end keys that have none any more."""
-        if self._followed == self.state.runtime.concurrencies:
+        self._followed, changes = self.state.runtime.follow_concurrencies(self._followed)
+        if changes == []:
             return
-        self._followed = self.state.runtime.concurrencies
-        for key in list(self.keys.values()):
-            limit = self._limit(key.key)
-            if limit is None:
+        self._version += 1
+        for key in concerned(self.keys, changes, lambda name: self._limit(name) is not None):
+            if self._limit(key.key) is None:
                 self._close(key, now_ms)
-            elif limit != key.limit:
-                key.limit = limit
+            else:
+                self._follow(key)
+        patterns = tuple(name[:-1] for name in changes or () if is_pattern(name))
+        if patterns:
+            self._behind += [key for name, key in self.keys.items() if name.startswith(patterns)]
+        self.timer.by(AT_ONCE)
+
+    def _follow(self, key: BankKey) -> None:
+        """Follow the limit of a key that still has one."""
+        if key.version != self._version:
+            key.version, before, key.limit = self._version, key.limit, self._limit(key.key) or 0
+            if key.limit != before:
                 self._unserved[key] = None
-                self.timer.by(AT_ONCE)
+
+    def _follow_some(self) -> None:
+        for key in self._behind[-GRANTS_MAX:]:
+            if self.keys.get(key.key) is key:
+                self._follow(key)
+        del self._behind[-GRANTS_MAX:]
 
     def _close(self, key: BankKey, now_ms: int) -> None:
         """Forget a key: its next limit begins with a new opening."""
@@ -226,6 +249,7 @@ class PlaceBank(Component):
         """Grant what is free, and send what is to be told."""
         if not self.keys and not self._links:
             return None
+        self._follow_some()
         self._serve(now_ms)
         self._answer()
         self._ask_again(now_ms)
@@ -236,7 +260,7 @@ class PlaceBank(Component):
         due = [each for link in self._links.values() if (each := link.due_ms()) is not None]
         if self._unopened:
             due.append(now_ms + OPEN_MS)
-        return AT_ONCE if self._unserved else min(due, default=None)
+        return AT_ONCE if self._unserved or self._behind else min(due, default=None)
 
     def _serve(self, now_ms: int) -> None:
         left = GRANTS_MAX
@@ -245,6 +269,7 @@ class PlaceBank(Component):
         served: dict[Want, int] = {}
         while self._unserved and left > 0:
             key = next(iter(self._unserved))
+            self._follow(key)
             del self._unserved[key]
             while left > 0 and (want := self._next_want(key)) is not None:
                 left -= 1
@@ -287,7 +312,10 @@ class PlaceBank(Component):
 
     def _free(self, name: str) -> int:
         key = self.keys.get(name)
-        return 0 if key is None else key.free(self.state.shards)
+        if key is None:
+            return 0
+        self._follow(key)
+        return key.free(self.state.shards)
 
     def _grant(self, want: Want) -> int:
         """Grant a want a part of its share of what is free, at least one place. Return how many.
@@ -380,7 +408,8 @@ class PlaceBank(Component):
         state = self.state
         if state.index != BANK_SHARD:
             return
-        self._followed, gone = state.runtime.concurrencies, list[bytes]()
+        self._followed, _ = state.runtime.follow_concurrencies(None)
+        gone: list[bytes] = []
         for name, data in self._stored(KEY):
             throttle_key = name[len(KEY) :].decode()
             limit = self._limit(throttle_key)

@@ -15,7 +15,7 @@ import msgspec
 from fila_proto_zmq.commands import GrantPlaces, PlaceAccount, PlaceOpening, PlaceWant, ReportPlaces
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.effects import Post
-from fila_worker.core.held_places import LINES_LOOKED_AT_MAX, HeldKey, Places
+from fila_worker.core.held_places import HOLD_MS, LINES_LOOKED_AT_MAX, HeldKey, Places
 from fila_worker.core.keys import range_of
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Steps
 from fila_worker.core.model.lane_tokens import Traffic
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command
     from fila_worker.core.held_places import PlaceLine
     from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.runtime_config import FollowedLimits
     from fila_worker.core.model.state import State
 
 BANK_SHARD: Final = 0
@@ -83,10 +84,9 @@ class BankLink:
             if not self._asking[queue]:
                 del self._asking[queue]
 
-    def may_ask(self, queue: "Queue") -> bool:
-        """Return whether a queue's consumers may take more than the messages whose wants are unanswered."""
-        asking = self._asking.get(queue, 0)
-        return not asking or asking < queue.appetite()
+    def asked_for(self, queue: "Queue") -> int:
+        """Return the number of a queue's wants that are unanswered."""
+        return self._asking.get(queue, 0)
 
 
 # --- the frames of the bank -------------------------------------------------------------------------------------------
@@ -221,13 +221,15 @@ class PlaceReports(Component):
     def __init__(self, state: "State") -> None:
         super().__init__(state, state.places.reports)
         self._link = state.keep(BankLink())
-        self._followed: object = None
+        self._rooms: dict[Queue, int] = {}
+        """For how many more messages each queue may want places in this turn."""
+        self._followed: FollowedLimits | None = None
         """The limits that were followed last."""
 
     def recover(self, now_ms: int) -> Steps:
         """Read the accounts, before the lanes and leases that use them, and tell the bank about them."""
         state = self.state
-        self._followed = state.runtime.concurrencies
+        self._followed, _ = state.runtime.follow_concurrencies(None)
         step = state.settings.limits.recovery_records_max
         for number, (name, data) in enumerate(state.store.scan(*range_of(HELD), state.store.families.state)):
             if number % step == 0:
@@ -245,10 +247,10 @@ class PlaceReports(Component):
     def on_config(self, now_ms: int) -> None:
         """Follow limits that came and went."""
         state = self.state
-        if self._followed == state.runtime.concurrencies:
+        self._followed, changes = state.runtime.follow_concurrencies(self._followed)
+        if changes == []:
             return
-        self._followed = state.runtime.concurrencies
-        for key in state.places.follow():
+        for key in state.places.follow(changes):
             key.taken = key.returned = 0
             save(state, key)
             self._end(key)
@@ -295,6 +297,7 @@ class PlaceReports(Component):
     def _want(self, now_ms: int) -> None:
         """Tell the bank of lines that begin or cease to want places, or whose weight has changed much."""
         places, link = self.state.places, self._link
+        self._rooms = {}
         left: dict[PlaceLine[Lane], None] = {}
         for line in places.changed:
             names = line.names
@@ -312,20 +315,32 @@ class PlaceReports(Component):
                 continue
             if line.told is not None and line.told[1] <= 2 * line.weight and line.weight <= 2 * line.told[1]:
                 continue
-            if line.told is None and not self._may_ask(line):
+            if line.told is None and not self._may_ask(line, now_ms):
                 continue
             self._ask(line)
         places.changed = left
-        self._go_on()
+        self._go_on(now_ms)
 
-    def _may_ask(self, line: "PlaceLine[Lane]") -> bool:
+    def _may_ask(self, line: "PlaceLine[Lane]", now_ms: int) -> bool:
         """Return whether a line may want places now. If not, it is postponed: a shard may have lanes of 100,000 tenants."""
         queues = {lane.key.queue: None for lane in islice(line.waiting, LINES_LOOKED_AT_MAX)}
-        if line.names in self._link.asking or any(map(self._link.may_ask, queues)):
+        if line.names in self._link.asking or any(self._room(queue, now_ms) > 0 for queue in queues):
             return True  # a want that is asked again is none more
         for queue in queues:
             self.state.places.postponed.setdefault(queue, {})[line] = None
         return False
+
+    def _room(self, queue: Queue, now_ms: int) -> int:
+        """Return how many messages the consumers of a queue take, beyond those that have places or wait for an answer.
+
+        After a delivery, as many are expected to be taken again soon, and no longer: places would go to and fro.
+        """
+        room = self._rooms.get(queue)
+        if room is None:
+            wanted = queue.credit or (queue.served if now_ms - queue.served_ms < HOLD_MS else 0)
+            room = wanted - self._link.asked_for(queue) - self.state.places.ready.get(queue, 0)
+            self._rooms[queue] = room
+        return room
 
     def _ask(self, line: "PlaceLine[Lane]") -> None:
         names, (count, queues) = line.names, _survey(line)
@@ -334,14 +349,17 @@ class PlaceReports(Component):
             key.number = key.number or self.state.leases.new_id()
         self._link.dispatch.say((WANT, names))
         self._link.ask(names, queues)
+        for queue in queues:
+            if queue in self._rooms:
+                self._rooms[queue] -= 1
 
-    def _go_on(self) -> None:
+    def _go_on(self, now_ms: int) -> None:
         """Want places for postponed lines, as far as their queues' consumers have credit."""
         places = self.state.places
         for queue, lines in list(places.postponed.items()):
             assert isinstance(queue, Queue)
             left = POSTPONED_AT_ONCE
-            while lines and left > 0 and (queue.gone or self._link.may_ask(queue)):
+            while lines and left > 0 and (queue.gone or self._room(queue, now_ms) > 0):
                 left -= 1
                 line = next(iter(lines))
                 del lines[line]
