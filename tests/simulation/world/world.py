@@ -35,6 +35,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.now_us = 0
+        self.pauses: list[tuple[str, int, int]] = []
+        """Which process of the cluster stood still, and from when until when."""
         self.current: Any = None
         """The process or client whose code runs now."""
         self.story: list[str] = []
@@ -199,6 +201,7 @@ class Process:
         """Let it do nothing for a while."""
         if self.alive:
             self.paused_until_us = max(self.paused_until_us, self.world.now_us + span_us)
+            self.world.pauses.append((self.name, self.world.now_us, self.paused_until_us))
             self.world.tell(self.name, f"is paused for {span_us / 1e6:.3f} s")
 
     def stop(self) -> None:
@@ -222,6 +225,7 @@ class Process:
             if fate == "die":
                 raise Killed
             self.paused_until_us = self.world.now_us + span_us
+            self.world.pauses.append((self.name, self.world.now_us, self.paused_until_us))
         if self.paused_until_us > self.world.now_us:
             self._sleep_until(self.paused_until_us)
 

@@ -16,6 +16,9 @@ SLACK_S = 0.05
 KNOWN_US = 2_500_000
 """After this time the bank knows what a settled delivery has cost, unless a process died."""
 
+AWAKE_US = 200_000
+"""How soon a worker that stood still for long hears of the router."""
+
 PATTERN = "t*"
 """A pattern of the throttle keys."""
 
@@ -138,12 +141,20 @@ def _check_stretch(history: History, key: str, limit: Stretch) -> None:
             continue
         cost = each.cost
         allowed = limit.burst if cost <= limit.burst else max(limit.burst, cost) if limit.burst else 0.0
-        if level > allowed + limit.rate * SLACK_S + 1e-6:
+        if level > allowed + limit.rate * SLACK_S + 1e-6 and not _slept_through(history, limit, each.grant):
             history.fail(
                 "throttles",
                 f"{each.grant.token}: {level:.3f} tokens of {key} beyond its rate, burst {limit.burst:g}, rate {limit.rate:g}",
             )
             return
+
+
+def _slept_through(history: History, limit: Stretch, grant: Grant) -> bool:
+    """Whether the worker stood still when the limit was set, and has just gone on: it follows the limits of before for a moment."""
+    return any(
+        name == grant.by[0] and since_us <= limit.since_us <= until_us <= grant.at_us <= until_us + AWAKE_US
+        for name, since_us, until_us in history.world.pauses
+    )
 
 
 def _level_after(history: History, spent: list[Spent], limit: Stretch, lowered: list[Done]) -> tuple[float, int]:
