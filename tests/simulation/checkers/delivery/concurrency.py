@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 Idle = tuple[int, tuple[str, ...], tuple[int, ...]]
-"""A shard, the throttle keys of messages that wait there, and how many places of each the shard has got so far."""
+"""A shard, the throttle keys of messages that wait there, and how many places of each all shards have got so far."""
 
 
 def idle_places(run: "Run") -> set[Idle]:
@@ -33,8 +33,11 @@ def idle_places(run: "Run") -> set[Idle]:
     for shard, _ in shards.values():
         leased.update({key: traffic.leased for key, traffic in shard.token_client.traffic.items()})
     limit = shards[0][0].runtime.concurrency
+    taken = Counter[str]()
+    for shard, _ in shards.values():
+        taken.update({name: key.taken for name, key in shard.places.keys.items()})
     return {
-        (index, line.names, tuple(key.taken for key in line.keys))
+        (index, line.names, tuple(taken[name] for name in line.names))
         for index, (shard, now_ms) in shards.items()
         for lane, line in shard.places.where.items()
         if not lane.throttle.limited

@@ -101,7 +101,8 @@ def _incomplete(history: History, sent: Sent, letter: Grant, before: list[Grant]
     """Whether it lacks anything of what it was. Attempts that nobody saw are those of a process that died, or of a reservation."""
     if sent.id is not None and letter.id != sent.id and not sent.options.get("dedup_id"):
         return f"with the id {letter.id}, which was {sent.id}"
-    if before and letter.key != before[-1].key:
+    # The hook of the queue to which it was moved meanwhile may give it another key.
+    if before and before[-1].queue == letter.source_queue and letter.key != before[-1].key:
         return f"of the key {letter.key}, which was {before[-1].key}"
     if any(map(history.saw, ("redrive", "reserve", "set_aside"))) or history.had_a_death(sent.call.started_us, letter.at_us):
         return ""
