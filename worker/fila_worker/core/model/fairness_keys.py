@@ -215,6 +215,13 @@ class FairnessKey:
         self.ready -= 1
         self.blocked += 1
 
+    def only_is_blocked(self) -> None:
+        """Block its only lane."""
+        assert self.only is not None
+        self.only.head_place, self.heads = b"", None
+        self.ready -= 1
+        self.blocked += 1
+
     def deficit(self, quantum: int) -> float:
         """Return the rest of ``weight × quantum`` in the key's round; 0 while it has nothing to deliver."""
         if not self.active:
