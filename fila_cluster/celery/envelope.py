@@ -37,10 +37,14 @@ _FOR_HOOKS = ("task", "id")
 _TEXT_CHARACTERS_MAX = 1024
 """A longer text header is in the JSON only."""
 _SAID: Mapping[str, Any] = {
-    "headers": dict, "properties": dict, "content_type": (str, NoneType), "content_encoding": (str, NoneType), "priority": int,
+    "headers": dict,
+    "properties": dict,
+    "content_type": (str, NoneType),
+    "content_encoding": (str, NoneType),
+    "priority": int,
     "exchange": str,
     "routing_key": str,
-}  # fmt: skip
+}
 """The content of the header ``celery``, with the types."""
 _PUBLISHED = "fila-publish"
 """The property that all attempts of one ``publish`` share."""

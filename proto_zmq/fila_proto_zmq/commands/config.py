@@ -173,6 +173,8 @@ def joined_throttles(lists: Iterable[ThrottleList]) -> ThrottleList:
     holders = sorted((each for page in lists for each in page.holders), key=lambda each: each.since_ms)
     waiters = sorted((each for page in lists for each in page.waiters), key=lambda each: -each.pending)
     return ThrottleList(
-        [found[key] for key in shown], shown[-1] if len(shown) < len(names) else end,
-        holders[:THROTTLE_USERS_SHOWN], waiters[:THROTTLE_USERS_SHOWN],
-    )  # fmt: skip
+        [found[key] for key in shown],
+        shown[-1] if len(shown) < len(names) else end,
+        holders[:THROTTLE_USERS_SHOWN],
+        waiters[:THROTTLE_USERS_SHOWN],
+    )

@@ -135,7 +135,7 @@ LIFE: Final = (
     Transition(MessagePlace.LEASED, LifecycleEvent.FAIL, MessagePlace.DEAD_LETTER, Attempts.ONE_MORE),
     Transition(MessagePlace.DEAD_LETTER, LifecycleEvent.REDRIVE, MessagePlace.PENDING, Attempts.ZERO),
     Transition(MessagePlace.DEAD_LETTER, LifecycleEvent.MOVE, MessagePlace.PENDING, Attempts.ZERO),
-)  # fmt: skip
+)
 """A pair without a row changes nothing: the event is refused, or leaves the message out."""
 
 _BY_PAIR: Final = {(step.before, step.event): step for step in LIFE}

@@ -433,7 +433,10 @@ def copy_view(member: Member, shard: int, now_ms: int, *, is_open: bool, queues:
     behind, end = 0 if member.leads else member.behind, member.end
     proof_ms = leadership.proof_ms
     return HostCopy(
-        shard, role, leadership.epoch, copy.position.offset,
+        shard,
+        role,
+        leadership.epoch,
+        copy.position.offset,
         -1 if end is None else max(end, copy.position.offset + 1),
         -1 if behind is None else behind,
         copy.unconfirmed_bytes,
@@ -442,4 +445,4 @@ def copy_view(member: Member, shard: int, now_ms: int, *, is_open: bool, queues:
         problem(member, now_ms),
         copy.confirm_ns.wire() if any(copy.confirm_ns.counts) else None,
         member.replicas,
-    )  # fmt: skip
+    )

@@ -34,9 +34,11 @@ class ClusterLists(ProcessFeature):
     def __init__(self) -> None:
         super().__init__()
         self.commands = {
-            ListQueues: self._queues, ListSchedules: self._schedules, ListThrottles: self._throttles,
+            ListQueues: self._queues,
+            ListSchedules: self._schedules,
+            ListThrottles: self._throttles,
             DescribeClients: self._clients,
-        }  # fmt: skip
+        }
 
     def _queues(self, call: ClientCall, command: ListQueues) -> Reply:
         return joined(self._pages(call, lambda shard: list_queues(shard, call, command), partial=command.partial))

@@ -58,10 +58,16 @@ class ConfigCopies(ProcessFeature):
     def __init__(self) -> None:
         super().__init__()
         self.commands = {
-            PutConfig: self._take, ListConfig: self._list, ListConfigHistory: lambda call, command: self._owner(),
-            GetConfig: self._get, GetTemplate: self._templates, ListTemplates: self._templates,
-            StoreKeys: self._keep_keys, FetchKeys: self._keep_keys, **dict.fromkeys(get_args(ChangesConfig), self._change),
-        }  # fmt: skip
+            PutConfig: self._take,
+            ListConfig: self._list,
+            ListConfigHistory: lambda call, command: self._owner(),
+            GetConfig: self._get,
+            GetTemplate: self._templates,
+            ListTemplates: self._templates,
+            StoreKeys: self._keep_keys,
+            FetchKeys: self._keep_keys,
+            **dict.fromkeys(get_args(ChangesConfig), self._change),
+        }
         self.pages: deque[tuple[Slot, PutConfig]] = deque()
         """A large config for shards that lack it, a page for each turn. No frames are read until it is empty."""
         self.page_read = False
@@ -235,10 +241,11 @@ class ConfigCopies(ProcessFeature):
         self._park(parks, now_ms)
         self.pages.clear()
         behind = [
-            slot for slot in self.process.slots.values()
+            slot
+            for slot in self.process.slots.values()
             if (shard := slot.shard) is not None
             and (shard.config_version != version or (newcomer in (None, shard) and shard.config != config))
-        ]  # fmt: skip
+        ]
         if not behind:
             return
         whole = put_whole(version, config)

@@ -31,9 +31,18 @@ from fila_worker.core.effects import Post
 from fila_worker.process.feature import ProcessFeature
 
 BETWEEN_SHARDS: Final = (
-    TransferMessages, MessagesTransferred, Appoint, Appointed, JoinBatch, BatchJoined, SealParts, ReportParts, ForgetParts,
-    ReportPlaces, GrantPlaces,
-)  # fmt: skip
+    TransferMessages,
+    MessagesTransferred,
+    Appoint,
+    Appointed,
+    JoinBatch,
+    BatchJoined,
+    SealParts,
+    ReportParts,
+    ForgetParts,
+    ReportPlaces,
+    GrantPlaces,
+)
 
 
 class ShardMessages(ProcessFeature):
@@ -42,9 +51,13 @@ class ShardMessages(ProcessFeature):
     def __init__(self) -> None:
         super().__init__()
         self.messages = {
-            Park: self._park, Grants: self._grant, EndClient: self._end_client, PutDraining: self._drain,
-            AdoptShards: _ignore, **dict.fromkeys(BETWEEN_SHARDS, self._deliver),
-        }  # fmt: skip
+            Park: self._park,
+            Grants: self._grant,
+            EndClient: self._end_client,
+            PutDraining: self._drain,
+            AdoptShards: _ignore,
+            **dict.fromkeys(BETWEEN_SHARDS, self._deliver),
+        }
         self.between: list[Command] = []
         """Messages between shards of this process, for the next turn."""
 

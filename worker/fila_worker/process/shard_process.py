@@ -59,9 +59,12 @@ _NO_BACKUPS: Final = (
     "this worker makes no backups: its shards are in memory, or on a replicated log (see docs/checkpoints.md)"
 )
 WITHOUT_FEATURE: Final[dict[type[Command], str]] = {
-    PrepareShard: _NO_MOVES, ReleaseShard: _NO_MOVES, BeginBackup: _NO_BACKUPS, CutBackup: _NO_BACKUPS,
+    PrepareShard: _NO_MOVES,
+    ReleaseShard: _NO_MOVES,
+    BeginBackup: _NO_BACKUPS,
+    CutBackup: _NO_BACKUPS,
     KeepBackup: _NO_BACKUPS,
-}  # fmt: skip
+}
 """Why a process without the feature for it refuses a command."""
 
 
@@ -477,7 +480,12 @@ def _due_of(slot: Slot, now_ms: int) -> int | None:
 def _opened(shard: Shard, recovery_ms: int) -> ShardOpened:
     queues = shard.queues.values()
     return ShardOpened(
-        shard.index, shard.epoch, len(queues), sum(len(queue.keys) for queue in queues),
-        sum(queue.pending for queue in queues), sum(queue.in_flight for queue in queues),
-        sum(queue.delayed for queue in queues), recovery_ms,
-    )  # fmt: skip
+        shard.index,
+        shard.epoch,
+        len(queues),
+        sum(len(queue.keys) for queue in queues),
+        sum(queue.pending for queue in queues),
+        sum(queue.in_flight for queue in queues),
+        sum(queue.delayed for queue in queues),
+        recovery_ms,
+    )

@@ -149,10 +149,15 @@ class Slot:
         try:
             if self._recovery is None:
                 self._recovery = recover_in_steps(
-                    self._store, self._settings, self._compile_hooks,
-                    index=self.index, shards=self._shards_total, now_ms=now_ms, entropy=self._entropy(),
+                    self._store,
+                    self._settings,
+                    self._compile_hooks,
+                    index=self.index,
+                    shards=self._shards_total,
+                    now_ms=now_ms,
+                    entropy=self._entropy(),
                     calendar=CALENDAR,
-                )  # fmt: skip
+                )
                 next(self._recovery)
             else:
                 self._recovery.send(now_ms)

@@ -215,9 +215,13 @@ LIMITS_SHOWN: Final = 3
 
 LIMITS: Final = frozenset(
     {
-        ReasonCode.THROTTLED, ReasonCode.PARKED, ReasonCode.IN_FLIGHT_CAP, ReasonCode.ORDERED_BEHIND, ReasonCode.KEY_PAUSED,
+        ReasonCode.THROTTLED,
+        ReasonCode.PARKED,
+        ReasonCode.IN_FLIGHT_CAP,
+        ReasonCode.ORDERED_BEHIND,
+        ReasonCode.KEY_PAUSED,
     }
-)  # fmt: skip
+)
 """Reasons that may keep a key below the share that its weight entitles it to."""
 
 

@@ -237,9 +237,7 @@ def _pick_among(state: "State", key: "FairnessKey", parcel: PickedBatch, count: 
     return served
 
 
-def _pick_of_one(
-    state: "State", key: "FairnessKey", lane: "Lane", parcel: PickedBatch, count: int, now_ms: int
-) -> int:  # fmt: skip
+def _pick_of_one(state: "State", key: "FairnessKey", lane: "Lane", parcel: PickedBatch, count: int, now_ms: int) -> int:
     """Do what :func:`_pick_among` does for a key with one lane and no cap, with less work. Return the number taken."""
     served, spent, throttle = 0, key.credit, lane.throttle
     while served < count and key.credit > 0 and parcel.room_bytes > 0 and key.ready:
@@ -360,8 +358,11 @@ def _grant(
     state.leases.save(lease, state.batch)
     batch = _batch(parcel, span)
     batch.lease, batch.leased_ms, batch.expires_ms, batch.at_most_once = (
-        lease.id, now_ms, lease.expires_ms, lease.at_most_once,
-    )  # fmt: skip
+        lease.id,
+        now_ms,
+        lease.expires_ms,
+        lease.at_most_once,
+    )
     return batch
 
 

@@ -71,9 +71,7 @@ def revived(letter: Record) -> Record:
     return letter
 
 
-def moved(
-    record: Record, key: str, weight: int, throttle_keys: tuple[str, ...], due_ms: int, now_ms: int
-) -> Incoming:  # fmt: skip
+def moved(record: Record, key: str, weight: int, throttle_keys: tuple[str, ...], due_ms: int, now_ms: int) -> Incoming:
     """Return a message that was moved here from another queue, with what is left of its delay and its time to live.
 
     A weight of 1 is what a key has by default: it does not replace the weight that the key has here.

@@ -138,9 +138,16 @@ def _rows(command: Enqueue) -> Iterable[tuple[Any, ...]]:
     """Return the batch message by message, with its columns spread."""
     count = len(command.envelopes)
     columns = (
-        command.fairness_key, command.weight, command.priority, command.delay_ms, command.due_ms, command.lease_ms,
-        command.cost_milli, command.ttl_ms, command.max_attempts,
-    )  # fmt: skip
+        command.fairness_key,
+        command.weight,
+        command.priority,
+        command.delay_ms,
+        command.due_ms,
+        command.lease_ms,
+        command.cost_milli,
+        command.ttl_ms,
+        command.max_attempts,
+    )
     spread = (policy.spread(column, count) for column in columns)
     throttle_keys = policy.spread_keys(command.throttle_keys, count)
     dedup = (policy.spread(column, count) for column in (command.dedup_id, command.dedup_last))

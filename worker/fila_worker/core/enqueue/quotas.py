@@ -44,9 +44,7 @@ def has_room_for_all(state: "State", queue: "Queue", command: Enqueue) -> bool:
     return settings.max_key_messages is None
 
 
-def open_lane(
-    state: "State", queue: "Queue", key_name: str, throttle_keys: tuple[str, ...], now_ms: int
-) -> "Lane":  # fmt: skip
+def open_lane(state: "State", queue: "Queue", key_name: str, throttle_keys: tuple[str, ...], now_ms: int) -> "Lane":
     """Return the lane for new messages, as :meth:`State.lane`. Raise :class:`OverloadedError` for one key too many."""
     check_keys(state, queue, key_name, now_ms)
     return state.lane(queue, key_name, throttle_keys)

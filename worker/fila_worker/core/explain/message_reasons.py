@@ -75,10 +75,14 @@ def _dead_letter(found: Found, record: Record, now_ms: int) -> "Reason":
     extension, dead = record.extension, found.lane.key.queue
     ago = span(now_ms - (extension.dead_lettered_ms or now_ms))
     details: dict[str, Any] = {
-        "reason": extension.reason, "error": extension.error, "source_queue": extension.source_queue,
-        "dead_letter_queue": dead.name, "dead_lettered_ms": extension.dead_lettered_ms, "attempts": record.attempts,
+        "reason": extension.reason,
+        "error": extension.error,
+        "source_queue": extension.source_queue,
+        "dead_letter_queue": dead.name,
+        "dead_lettered_ms": extension.dead_lettered_ms,
+        "attempts": record.attempts,
         **_own_cap(record),
-    }  # fmt: skip
+    }
     back = f"`redrive {dead.name}` sends it back to {extension.source_queue!r}"
     if extension.reason == dead_letters.EXPIRED:
         text = f"its time to live ended: it was dead-lettered into {dead.name!r} {ago} ago; {back}"
@@ -97,9 +101,13 @@ def _leased(state: "State", found: Found, record: Record, now_ms: int) -> "Gener
         )
     who = held.lease.holder
     details: dict[str, Any] = {
-        "consumer": who.shown, "reservation": isinstance(who, Reservation), "leased_ms": held.lease.leased_ms,
-        "expires_ms": held.expires_ms, "attempts": record.attempts, **_own_cap(record),
-    }  # fmt: skip
+        "consumer": who.shown,
+        "reservation": isinstance(who, Reservation),
+        "leased_ms": held.lease.leased_ms,
+        "expires_ms": held.expires_ms,
+        "attempts": record.attempts,
+        **_own_cap(record),
+    }
     return reason(ReasonCode.LEASED, f"{lease_words(held, now_ms)}, unless it is renewed", held.expires_ms, **details)
 
 
@@ -107,9 +115,12 @@ def _explain_delayed(state: "State", found: Found, record: Record, now_ms: int) 
     lane, queue = found.lane, found.lane.key.queue
     nobody = queue_reasons.attendance(state, queue, now_ms) if not queue.subscribers else None
     reasons = [
-        *_mortality(record, now_ms, found.due_ms), _delay(state, found, record, now_ms),
-        *queue_reasons.pauses(queue, lane.key.name), *_shortage(state, found, record, now_ms), *([nobody] if nobody else []),
-    ]  # fmt: skip
+        *_mortality(record, now_ms, found.due_ms),
+        _delay(state, found, record, now_ms),
+        *queue_reasons.pauses(queue, lane.key.name),
+        *_shortage(state, found, record, now_ms),
+        *([nobody] if nobody else []),
+    ]
     reasons.sort(key=lambda each: each.code == ReasonCode.EXPIRES)
     tokens_ms = tokens_come_ms(state, lane, 0, record.extension.cost_milli, now_ms) if is_served(lane.key, now_ms) else None
     estimated_ms = max(found.due_ms, tokens_ms) if tokens_ms else 0

@@ -136,9 +136,14 @@ def turns(key: "FairnessKey", rivals: Rivals, now_ms: int) -> "Reason":
         f"of others{lately}"
     )
     details: dict[str, Any] = {
-        "fairness_key": key.name, "keys": rivals.keys, "weight": key.weight, "weights": total,
-        "share": round(key.weight / total, 6), "messages": rivals.messages, "per_second": round(pace, 3),
-    }  # fmt: skip
+        "fairness_key": key.name,
+        "keys": rivals.keys,
+        "weight": key.weight,
+        "weights": total,
+        "share": round(key.weight / total, 6),
+        "messages": rivals.messages,
+        "per_second": round(pace, 3),
+    }
     return reason(ReasonCode.KEYS_AHEAD, text, **details)
 
 
@@ -225,8 +230,12 @@ class _Lack(NamedTuple):
 
     def reason(self, now_ms: int, throttle_keys: list[str]) -> "Reason":
         level, burst, rate, cost, wait_ms = (
-            self.level / TOKEN, self.limit.burst_micro / TOKEN, self.limit.rate_milli / 1000, self.need / TOKEN, self.wait_ms,
-        )  # fmt: skip
+            self.level / TOKEN,
+            self.limit.burst_micro / TOKEN,
+            self.limit.rate_milli / 1000,
+            self.need / TOKEN,
+            self.wait_ms,
+        )
         what = "the next one" if cost == 1 else f"the {cost:g} that it costs"
         when = (
             "none will come"
@@ -237,7 +246,12 @@ class _Lack(NamedTuple):
         )
         text = f"throttled by {self.name}: {level:.1f} of {burst:g} tokens, {rate:g}/s, {when}"
         details = {
-            "throttle_key": self.name, "tokens": round(level, 3), "burst": burst, "rate": rate, "cost": cost,
-            "wait_ms": wait_ms, "throttle_keys": throttle_keys,
-        }  # fmt: skip
+            "throttle_key": self.name,
+            "tokens": round(level, 3),
+            "burst": burst,
+            "rate": rate,
+            "cost": cost,
+            "wait_ms": wait_ms,
+            "throttle_keys": throttle_keys,
+        }
         return reason(ReasonCode.THROTTLED, text, now_ms + wait_ms if wait_ms else 0, **details)

@@ -179,9 +179,7 @@ def _records_of(state: "State", entries: "list[Entry]") -> list[bytes]:
     return [record for _, record in entries if record is not None] + (state.read(unread) if unread else [])
 
 
-def _read_tail(
-    state: "State", lane: "Lane", tail: bytes, step: _Step, tokens: list[bytes]
-) -> tuple[list[bytes], int]:  # fmt: skip
+def _read_tail(state: "State", lane: "Lane", tail: bytes, step: _Step, tokens: list[bytes]) -> tuple[list[bytes], int]:
     """Return the keys of the tail's messages that the step removes, and their size; the rest becomes the tail.
 
     Leased messages are skipped. ``tokens`` gets the batches of members.

@@ -257,11 +257,20 @@ def queue_stats(state: "State", call: "ClientCall", command: GetQueueStats) -> Q
     used = state.runtime.limited(each for lane in lanes for each in lane.throttle_keys)
     state.jobs.charge(KEY_STATS_COST * len(keys) + len(lanes))
     return QueueStats(
-        queue.info(state.index), _oldest_pending_ms(state, keys, call.now_ms), state.settings.quantum, queue.enqueued,
-        queue.delivered, queue.acked, queue.nacked, queue.expired, queue.dead_lettered,
-        [_key_stats(key, state.settings.quantum) for key in keys], throttle_stats(state, used, call.now_ms),
-        end if len(keys) == state.settings.limits.stats_keys_max else 0, queue.options.max_in_flight,
-    )  # fmt: skip
+        queue.info(state.index),
+        _oldest_pending_ms(state, keys, call.now_ms),
+        state.settings.quantum,
+        queue.enqueued,
+        queue.delivered,
+        queue.acked,
+        queue.nacked,
+        queue.expired,
+        queue.dead_lettered,
+        [_key_stats(key, state.settings.quantum) for key in keys],
+        throttle_stats(state, used, call.now_ms),
+        end if len(keys) == state.settings.limits.stats_keys_max else 0,
+        queue.options.max_in_flight,
+    )
 
 
 def _key_stats(key: "FairnessKey", quantum: int) -> KeyStats:

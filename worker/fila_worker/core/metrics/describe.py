@@ -40,10 +40,15 @@ def describe(state: "State", call: "ClientCall", command: DescribeQueue) -> "Wor
     everybody: dict[Holder, None] = dict.fromkeys((*queue.subscribers, *held))
     chosen = nlargest(CONSUMERS_SHOWN_MAX, everybody, key=lambda holder: held[holder].messages if holder in held else 0)
     return QueueDescription(
-        queue.info(state.index), queue.options, (queue.source or queue).created_ms, queue.size_bytes,
-        queue.is_dead_letter or queue.appointed, [_view(state, queue, holder, held.get(holder)) for holder in chosen],
-        len(everybody) - len(chosen), _hooks(queue, call.now_ms),
-    )  # fmt: skip
+        queue.info(state.index),
+        queue.options,
+        (queue.source or queue).created_ms,
+        queue.size_bytes,
+        queue.is_dead_letter or queue.appointed,
+        [_view(state, queue, holder, held.get(holder)) for holder in chosen],
+        len(everybody) - len(chosen),
+        _hooks(queue, call.now_ms),
+    )
 
 
 @dataclass(slots=True)
@@ -93,9 +98,14 @@ def _hooks(queue: "Queue", now_ms: int) -> HookState | None:
     breaker, hooks = guarded.breaker, guarded.hooks
     open_until_ms = 0 if breaker.allows(now_ms) else breaker.open_until_ms
     return HookState(
-        sum(hooks.run_ns.counts), hooks.failed, guarded.bypassed, breaker.failures, breaker.threshold, open_until_ms,
+        sum(hooks.run_ns.counts),
+        hooks.failed,
+        guarded.bypassed,
+        breaker.failures,
+        breaker.threshold,
+        open_until_ms,
         guarded.last_failure,
-    )  # fmt: skip
+    )
 
 
 class Descriptions(Component):

@@ -107,10 +107,18 @@ def report(state: "State", now_ms: int) -> ShardMetrics:
     watch.forget_gone()
     _look_at_keys(state, watch, shown)
     return ShardMetrics(
-        state.index, [_of_queue(state, queue, now_ms) for queue in shown], len(queues) - len(shown),
-        _throttles(state, now_ms), state.token_client.passes, state.token_client.hits, dict(watch.refused),
-        state.buffers.used_bytes, state.store.metrics(), watch.schedules(), _places(state, watch, now_ms),
-    )  # fmt: skip
+        state.index,
+        [_of_queue(state, queue, now_ms) for queue in shown],
+        len(queues) - len(shown),
+        _throttles(state, now_ms),
+        state.token_client.passes,
+        state.token_client.hits,
+        dict(watch.refused),
+        state.buffers.used_bytes,
+        state.store.metrics(),
+        watch.schedules(),
+        _places(state, watch, now_ms),
+    )
 
 
 def _traffic(queue: "Queue") -> int:
@@ -146,9 +154,7 @@ def _hooks(queue: "Queue", now_ms: int) -> HookMetrics | None:
     if guarded is None:
         return None
     runs = guarded.hooks.run_ns.wire()
-    return HookMetrics(
-        sum(runs.counts), guarded.hooks.failed, guarded.bypassed, not guarded.breaker.allows(now_ms), runs
-    )  # fmt: skip
+    return HookMetrics(sum(runs.counts), guarded.hooks.failed, guarded.bypassed, not guarded.breaker.allows(now_ms), runs)
 
 
 def _throttles(state: "State", now_ms: int) -> list[ThrottleMetrics]:

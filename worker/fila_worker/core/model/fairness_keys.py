@@ -59,7 +59,7 @@ class FairnessKey:
         "several",
         "spent",
         "weight",
-    )  # fmt: skip
+    )
 
     def __init__(self, name: str, queue: "Queue") -> None:
         self.name = name

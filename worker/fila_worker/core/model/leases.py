@@ -196,10 +196,18 @@ class Lease:
         else:
             keys = [_BLANK[member] if isinstance(member, bool) else member[0] for member in self.members]
         record = LeaseRecord(
-            self.client or b"", self.holder.name if isinstance(self.holder, Reservation) else "", self.subscription_id,
-            self.queue.id, self.leased_ms, self.duration_ms, self.expires_ms, b"".join(keys), self.extended,
-            self.at_most_once, self.request,
-        )  # fmt: skip
+            self.client or b"",
+            self.holder.name if isinstance(self.holder, Reservation) else "",
+            self.subscription_id,
+            self.queue.id,
+            self.leased_ms,
+            self.duration_ms,
+            self.expires_ms,
+            b"".join(keys),
+            self.extended,
+            self.at_most_once,
+            self.request,
+        )
         return encode_lease(record)
 
 

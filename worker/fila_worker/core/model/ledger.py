@@ -191,9 +191,18 @@ class Ledger:
         self._unfolded[lane.id] = lane
         self._sized[queue.id] = queue
         return _ONE.pack(
-            counters.sequence, counters.lane, counters.clock_ms, 1,
-            lane.id, lane.stored, lane.delayed, lane.retrying, lane.key.weight, queue.id, queue.size_bytes,
-        )  # fmt: skip
+            counters.sequence,
+            counters.lane,
+            counters.clock_ms,
+            1,
+            lane.id,
+            lane.stored,
+            lane.delayed,
+            lane.retrying,
+            lane.key.weight,
+            queue.id,
+            queue.size_bytes,
+        )
 
     def _changes(self, batch: StoreBatch) -> bytes:
         """Return an entry of all that changed."""

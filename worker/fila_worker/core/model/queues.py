@@ -133,7 +133,7 @@ class Queue:
         "used_ms",
         "usual",
         "warm",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS, warm: WarmLanes | None = None

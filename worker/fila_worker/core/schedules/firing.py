@@ -114,7 +114,7 @@ def _message(state: "State", schedule: KeptSchedule, due_ms: int) -> Enqueue:
 
 def take_outcome(
     state: "State", table: ScheduleTable, name: str, outcome: remote_enqueues.RemoteOutcome, now_ms: int
-) -> bool:  # fmt: skip
+) -> bool:
     """Note the outcome of a message; a final one continues the schedule. Return whether the schedule waits for it."""
     schedule = table.by_name.get(name)
     if schedule is None or not outcome.number or schedule.progress.under_way_ms != outcome.number:

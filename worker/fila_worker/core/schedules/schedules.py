@@ -61,9 +61,16 @@ def put_schedule(state: "State", call: "ClientCall", command: PutSchedule) -> Sc
     state.calendar.check_zone(command.timezone)  # of an interval, too: it is stored
     old = table.by_name.get(name)
     record = ScheduleRecord(
-        command.queue, command.cron, command.every_ms, command.timezone, command.catch_up, command.jitter_ms, now_ms,
-        old.record.created_ms if old else now_ms, len(command.enqueue.envelopes[0]),
-    )  # fmt: skip
+        command.queue,
+        command.cron,
+        command.every_ms,
+        command.timezone,
+        command.catch_up,
+        command.jitter_ms,
+        now_ms,
+        old.record.created_ms if old else now_ms,
+        len(command.enqueue.envelopes[0]),
+    )
     goes_on = old is not None and old.record.same_times(record)
     if old is not None and goes_on:
         record.anchor_ms = old.record.anchor_ms
@@ -201,9 +208,7 @@ class Schedules(Component):
         for number, (name, record, progress) in enumerate(stored_schedules(state.store), 1):
             schedule = KeptSchedule(name, record, progress, None)
             try:
-                schedule.times = due_times(
-                    state.calendar, record.cron, record.every_ms, record.timezone, record.anchor_ms
-                )  # fmt: skip
+                schedule.times = due_times(state.calendar, record.cron, record.every_ms, record.timezone, record.anchor_ms)
             except InvalidArgumentError as error:  # a time zone that is not known any more
                 progress.fault = to_fault(error)
             table.add(schedule)

@@ -93,9 +93,7 @@ def carry_out(state: "State", number: int, transfer: Transfer, now_ms: int) -> E
     return EnqueueOutcome(number, high, low)
 
 
-def conclude(
-    state: "State", entry: OutboxEntry, outcome: EnqueueOutcome | None, waits_as: bytes, now_ms: int
-) -> None:  # fmt: skip
+def conclude(state: "State", entry: OutboxEntry, outcome: EnqueueOutcome | None, waits_as: bytes, now_ms: int) -> None:
     """Pass the outcome of an enqueue to the owner, and try the enqueue again if it may succeed and is waited for.
 
     ``waits_as``: the unique name of the enqueue while it waits. Without an outcome, the queue's shard has stored nothing, and

@@ -56,9 +56,13 @@ ACKS_AT_ONCE: Final = 1000
 """The most leases that one ack settles at once, and the most messages of several leases. More are settled in steps."""
 
 _COSTS: Final = {
-    Verb.ACK: 1, Verb.RELEASE: 10, Verb.NACK: ATTEMPT_COST, Verb.RETRY: ATTEMPT_COST,
-    Verb.DEFER: 2 * ATTEMPT_COST, Verb.FAIL: 2 * ATTEMPT_COST,
-}  # fmt: skip
+    Verb.ACK: 1,
+    Verb.RELEASE: 10,
+    Verb.NACK: ATTEMPT_COST,
+    Verb.RETRY: ATTEMPT_COST,
+    Verb.DEFER: 2 * ATTEMPT_COST,
+    Verb.FAIL: 2 * ATTEMPT_COST,
+}
 """The effort for each message. A message that is moved costs more."""
 
 FENCE_COST: Final = 5

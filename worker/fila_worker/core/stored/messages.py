@@ -244,8 +244,12 @@ def _recover_leases(state: "State", now_ms: int) -> Steps:
         lease.mortal = any(message and message[1] & HAS_TTL for message in found)
         lease.batches = tokens_of([message or PLAIN_BYTES for message in found]) or None
         lease.expires_ms, lease.extended, lease.subscription_id, lease.at_most_once, lease.request = (
-            record.expires_ms, record.extended, record.subscription, record.at_most_once, record.request,
-        )  # fmt: skip
+            record.expires_ms,
+            record.extended,
+            record.subscription,
+            record.at_most_once,
+            record.request,
+        )
         _restore(state, lease, key)
 
 

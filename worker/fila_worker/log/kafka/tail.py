@@ -18,10 +18,15 @@ from fila_worker.log.kafka.settings import KafkaSettings
 from fila_worker.log.partition import LogEntry, TrimmedError
 from fila_worker.log.rule import LOST_ADVICE, LostError
 
-WILL_NOT_PASS: Final = frozenset({
-    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED, kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED, kafka.KafkaError.INVALID_MSG,
-    kafka.KafkaError._BAD_MSG, kafka.KafkaError._BAD_COMPRESSION,
-})  # fmt: skip
+WILL_NOT_PASS: Final = frozenset(
+    {
+        kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        kafka.KafkaError.INVALID_MSG,
+        kafka.KafkaError._BAD_MSG,
+        kafka.KafkaError._BAD_COMPRESSION,
+    }
+)
 """Everything else is tried again by the library: brokers that are gone, leaders that move, a topic that is not known yet."""
 TRUNCATED: Final = kafka.KafkaError(kafka.KafkaError._LOG_TRUNCATION).str()
 """A part of the error's text if the new leader's log has less of an old epoch than was read."""

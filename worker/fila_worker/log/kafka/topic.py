@@ -24,11 +24,20 @@ GONE: Final = (
     "it is missing, and it had what this host's copies follow, so it is not made again. If it is lost for good, begin "
     f"afresh: {AFRESH}"
 )
-_NO_ANSWER: Final = frozenset({
-    kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN, kafka.KafkaError._RESOLVE,
-    kafka.KafkaError._TIMED_OUT_QUEUE, kafka.KafkaError.REQUEST_TIMED_OUT, kafka.KafkaError.NOT_CONTROLLER,
-    kafka.KafkaError.COORDINATOR_NOT_AVAILABLE, kafka.KafkaError.BROKER_NOT_AVAILABLE, kafka.KafkaError.NETWORK_EXCEPTION,
-})  # fmt: skip
+_NO_ANSWER: Final = frozenset(
+    {
+        kafka.KafkaError._TIMED_OUT,
+        kafka.KafkaError._TRANSPORT,
+        kafka.KafkaError._ALL_BROKERS_DOWN,
+        kafka.KafkaError._RESOLVE,
+        kafka.KafkaError._TIMED_OUT_QUEUE,
+        kafka.KafkaError.REQUEST_TIMED_OUT,
+        kafka.KafkaError.NOT_CONTROLLER,
+        kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
+        kafka.KafkaError.BROKER_NOT_AVAILABLE,
+        kafka.KafkaError.NETWORK_EXCEPTION,
+    }
+)
 _NOT_KNOWN_YET: Final = _NO_ANSWER | {kafka.KafkaError.UNKNOWN_TOPIC_OR_PART}
 """Some broker has the topic. Another one that was just started may not have it yet."""
 

@@ -69,9 +69,15 @@ class NodeView:
     def of(cls, state: NodeState) -> "NodeView":
         """Return the view of a node in this state."""
         return cls(
-            state.node.name, state.node.host, state.leads, {**state.follows, **dict.fromkeys(state.leads, 0)}, state.drains,
-            state.router, state.apart, state.failing,
-        )  # fmt: skip
+            state.node.name,
+            state.node.host,
+            state.leads,
+            {**state.follows, **dict.fromkeys(state.leads, 0)},
+            state.drains,
+            state.router,
+            state.apart,
+            state.failing,
+        )
 
     def lags(self, shard: int, limits: PlacementLimits) -> bool:
         """Return whether its copy of a shard has not caught up."""
