@@ -9,6 +9,7 @@ because it waits for tokens. A deliverable key is in its queue's ring. ``activat
 ``refresh_eligibility`` keep this invariant.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -340,13 +341,13 @@ class State:
         """Count members of a lease as leased messages of their throttle keys, or, with -1, off again."""
         if lease.at_most_once:
             return
-        for index in indexes:
-            member = lease.members[index]
-            throttle = None if isinstance(member, bool) else member[1].throttle
+        members = map(lease.members.__getitem__, indexes)
+        throttles = Counter(member[1].throttle for member in members if not isinstance(member, bool))
+        for throttle, count in throttles.items():
             for traffic in () if throttle is None else throttle.traffic:
-                traffic.leased += each
+                traffic.leased += each * count
                 if traffic.held is not None and each < 0:
-                    traffic.held.freed -= each
+                    traffic.held.freed -= each * count
                     self.places.touch(traffic.held)
 
     def mark_runnable(self, queue: Queue) -> None:
