@@ -269,15 +269,17 @@ class Places(Generic[L]):
             self._collect(lane)
         return all(key.idle > 0 and not key.lines for key in keys)
 
-    def spend(self, lane: L) -> None:
-        """Use a dealt place, if the lane has one, for a message that is counted as leased now."""
+    def spend(self, lane: L, keys: tuple[HeldKey[L], ...]) -> bool:
+        """Use a dealt place of these keys for a message that is counted as leased now. Return whether the lane had one."""
         dealt = self.dealt.get(lane)
-        if dealt is not None:
-            dealt.count -= 1
-            for key in dealt.keys:
-                key.dealt -= 1
-            if not dealt.count:
-                self._use_up(lane)
+        if dealt is None or dealt.keys != keys:
+            return False
+        dealt.count -= 1
+        for key in keys:
+            key.dealt -= 1
+        if not dealt.count:
+            self._use_up(lane)
+        return True
 
     def wait(self, lane: L, keys: tuple[HeldKey[L], ...]) -> None:
         """Block a lane until it gets a place of each key."""

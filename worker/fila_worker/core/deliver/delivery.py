@@ -239,9 +239,12 @@ def _pick_among(state: "State", key: "FairnessKey", parcel: PickedBatch, count: 
 
 def _pick_of_one(state: "State", key: "FairnessKey", lane: "Lane", parcel: PickedBatch, count: int, now_ms: int) -> int:
     """Do what :func:`_pick_among` does for a key with one lane and no cap, with less work. Return the number taken."""
-    served, spent, throttle = 0, key.credit, lane.throttle
+    served, released, spent, throttle, line = 0, 0, key.credit, lane.throttle, lane.line
+    if line.__class__ is list and len(line) > SHORT:
+        line = lane.lengthen()
     while served < count and key.credit > 0 and parcel.room_bytes > 0 and key.ready:
-        message_key, kept = lane.line[0] if lane.line and not lane.returned else head(state, lane)
+        in_order = line and not lane.returned
+        message_key, kept = line[0] if in_order else head(state, lane)
         record = kept or state.read((message_key,))[0]
         usual = record[1] <= EXTENDED
         cost = MILLI if usual else extension_of(record).cost_milli
@@ -249,18 +252,30 @@ def _pick_of_one(state: "State", key: "FairnessKey", lane: "Lane", parcel: Picke
             _pop_head(state, lane, kept)
             dead_letters.expire(state, lane, message_key, record, now_ms)
             parcel.room_bytes -= LOOK_BYTES
+            line = lane.line
         elif throttle is not None and not take(state, lane, throttle, cost, now_ms):
             key.only_is_blocked()
             parcel.room_bytes -= LOOK_BYTES
             break
         else:
-            _pop_head(state, lane, kept)
-            parcel.add(key, lane, message_key, record)
+            if in_order:  # without calls, as in the hot loop
+                line.pop(0) if line.__class__ is list else line.popleft()  # type: ignore[union-attr]
+                released += 0 if kept is None else len(kept) + ENTRY_BYTES
+            else:
+                _pop_head(state, lane, kept)
+                line = lane.line
+            lane.leases().add(message_key)
+            parcel.members.append((message_key, lane))
+            parcel.records.append(record)
+            parcel.keys.append(key)
+            parcel.room_bytes -= len(record)
             key.credit -= cost
             served += 1
         if not lane.pending:
             lane.active = False
             key.ready -= 1
+    parcel.labelled = parcel.labelled or (served > 0 and lane.throttle_keys != ())
+    state.buffers.used_bytes -= released
     key.delivered += served
     key.spent += spent - key.credit
     if not key.ready:

@@ -172,6 +172,10 @@ class TokenClient:
 
     # --- spending -----------------------------------------------------------------------------------------------------
 
+    def is_free(self, throttle: LaneTokens, now_ms: int) -> bool:
+        """Return whether messages need no tokens of a throttle, and nothing parks it."""
+        return not throttle.limited and throttle.version == self._version and throttle.parked_until_ms <= now_ms
+
     def take(self, throttle: LaneTokens, lane: "Lane", cost_milli: int, now_ms: int) -> bool:
         """Spend the tokens for one message. If the lane has too few, let it wait and return False."""
         if throttle.version != self._version:

@@ -16,6 +16,10 @@ def take(state: "State", lane: "Lane", throttle: "LaneTokens", cost_milli: int, 
     places, at_most_once = state.places, lane.key.queue.at_most_once
     if throttle.places_version != places.version:
         throttle.placed, throttle.places_version = _placed(state, throttle), places.version
+    elif not at_most_once and state.token_client.is_free(throttle, now_ms) and places.spend(lane, throttle.placed):
+        for traffic in throttle.traffic:  # the usual case: the lane has places, and needs no tokens
+            traffic.leased += 1
+        return True
     needed = throttle.placed and not at_most_once and throttle.parked_until_ms <= now_ms
     if needed and not places.has(lane, throttle.placed):
         state.token_client.rest(lane)
@@ -24,7 +28,7 @@ def take(state: "State", lane: "Lane", throttle: "LaneTokens", cost_milli: int, 
     if not state.token_client.take(throttle, lane, cost_milli, now_ms):
         return False
     if not at_most_once:
-        places.spend(lane)
+        places.spend(lane, throttle.placed)
         for traffic in throttle.traffic:
             traffic.leased += 1
     return True
