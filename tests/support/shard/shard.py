@@ -93,7 +93,8 @@ def opened(delivered: Delivered) -> list[Got]:
         for index, data in enumerate(batch.records):
             key = batch.fairness_key if isinstance(batch.fairness_key, str) else batch.fairness_key[index]
             weight = batch.weight if isinstance(batch.weight, int) else batch.weight[index]
-            throttle_keys = tuple(batch.throttle_keys[index]) if batch.throttle_keys else ()
+            column = batch.throttle_keys
+            throttle_keys = tuple(column[index if len(column) > 1 else 0]) if column else ()
             got.append(Got(batch.lease, index, batch.expires_ms, key, weight, unpack_record(data), throttle_keys))
     return got
 

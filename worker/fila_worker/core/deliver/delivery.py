@@ -422,8 +422,10 @@ def lease_batch(
 ) -> LeaseBatch:
     """Return the columns of some messages. The caller fills in the lease. ``labelled``: some have throttle keys."""
     names, weights = _column([key.name for key in keys]), _column([key.weight for key in keys])
-    throttle_keys = [list(lane.throttle_keys) for _, lane in members] if labelled else []
-    return LeaseBatch(0, 0, 0, names, weights, records, throttle_keys)
+    throttle_keys = [lane.throttle_keys for _, lane in members] if labelled else []
+    if throttle_keys and throttle_keys.count(throttle_keys[0]) == len(throttle_keys):
+        del throttle_keys[1:]  # one element holds for all
+    return LeaseBatch(0, 0, 0, names, weights, records, list(map(list, throttle_keys)))
 
 
 def _column(values: list[T]) -> T | list[T]:
