@@ -161,6 +161,10 @@ class LaneTokens:
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 
+    def is_free(self, version: int, now_ms: int) -> bool:
+        """Return whether messages need no tokens, by the limits of this version, and nothing parks the keys."""
+        return not self.limited and self.version == version and self.parked_until_ms <= now_ms
+
     def spend(self, lane: "Lane", need: int) -> bool:
         """Pay for a lane's next message. Return False if the lane has too few tokens."""
         tokens = lane.tokens

@@ -104,7 +104,7 @@ class TokenClient:
         self._changed: dict[LaneTokens, None] = {}
         """Throttles to settle at the end of a turn; at a later turn's end if they are too many or one has too many lanes."""
         self._settling: list[LaneTokens] = []
-        self._version = 0
+        self.version = 0
         """Counts changes of limits, parks and sessions. A throttle of another version follows them before it is used."""
         self._behind: OrderedDict[str | None, None] = OrderedDict()
         """Keys with a change whose throttles are still to be visited; None: all throttles."""
@@ -172,13 +172,9 @@ class TokenClient:
 
     # --- spending -----------------------------------------------------------------------------------------------------
 
-    def is_free(self, throttle: LaneTokens, now_ms: int) -> bool:
-        """Return whether messages need no tokens of a throttle, and nothing parks it."""
-        return not throttle.limited and throttle.version == self._version and throttle.parked_until_ms <= now_ms
-
     def take(self, throttle: LaneTokens, lane: "Lane", cost_milli: int, now_ms: int) -> bool:
         """Spend the tokens for one message. If the lane has too few, let it wait and return False."""
-        if throttle.version != self._version:
+        if throttle.version != self.version:
             self._keep_up(throttle)
         if throttle.parked_until_ms <= now_ms:
             if not throttle.limited:
@@ -357,7 +353,7 @@ class TokenClient:
         self.session = session
         for throttle in list(self._idle):
             self._forget(throttle)
-        self._version += 1
+        self.version += 1
         self._follow_later([None])
 
     # --- changes ------------------------------------------------------------------------------------------------------
@@ -396,7 +392,7 @@ class TokenClient:
 
     def _keep_up(self, throttle: LaneTokens) -> None:
         """Apply the changes to a throttle, and settle it if there were any."""
-        if throttle.version != self._version:
+        if throttle.version != self.version:
             self._follow(throttle)
             self._unsettled(throttle)
 
@@ -409,7 +405,7 @@ class TokenClient:
         parked_until_ms = NEVER_MS if self.held else self.parks.until(throttle.keys)
         if (limited, burst) != (throttle.limited, throttle.burst) or parked_until_ms > throttle.parked_until_ms:
             throttle.give_back_all()  # tokens granted under other limits are not spent under these
-        throttle.version, throttle.limited, throttle.burst = self._version, limited, burst
+        throttle.version, throttle.limited, throttle.burst = self.version, limited, burst
         throttle.parked_until_ms = parked_until_ms
 
     # --- limits and parks ---------------------------------------------------------------------------------------------
@@ -429,7 +425,7 @@ class TokenClient:
         later.
         """
         self.limits = limits
-        self._version += 1
+        self.version += 1
         self._follow_later([None if is_pattern(key) else key for key in keys])
         return self._visit_at_once(now_ms)
 
@@ -437,14 +433,14 @@ class TokenClient:
         """Begin or end a time in which no message with throttle keys is delivered."""
         if held != self.held:
             self.held = held
-            self._version += 1
+            self.version += 1
             if not held:
                 self._follow_later([None])
 
     def replace(self, limits: BucketLimits) -> None:
         """Follow a config in which all limits may have changed."""
         self.limits = limits
-        self._version += 1
+        self.version += 1
         self._follow_later([None])
         for key in self.levels.keys() | self.traffic.keys():
             self.forget_key(key)
@@ -456,7 +452,7 @@ class TokenClient:
             self._follow_later([key])
             self.idleness.by(until_ms)
         if news:
-            self._version += 1
+            self.version += 1
             self._visit_at_once(now_ms)
         return news
 

@@ -16,7 +16,7 @@ def take(state: "State", lane: "Lane", throttle: "LaneTokens", cost_milli: int, 
     places, at_most_once = state.places, lane.key.queue.at_most_once
     if throttle.places_version != places.version:
         throttle.placed, throttle.places_version = _placed(state, throttle), places.version
-    elif not at_most_once and state.token_client.is_free(throttle, now_ms) and places.spend(lane, throttle.placed):
+    elif not at_most_once and throttle.is_free(state.token_client.version, now_ms) and places.spend(lane, throttle.placed):
         for traffic in throttle.traffic:  # the usual case: the lane has places, and needs no tokens
             traffic.leased += 1
         return True
