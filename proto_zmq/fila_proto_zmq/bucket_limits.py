@@ -101,10 +101,6 @@ class BucketLimits:
         kept = self._last_concurrencies
         return list(dict.fromkeys(islice(kept, len(kept) - count, None))) if 0 <= count <= len(kept) else None
 
-    def has_concurrency_of(self, name: str) -> bool:
-        """Return whether a key or a pattern has a concurrency of its own."""
-        return throttle_entry(name, "concurrency") in self._concurrencies
-
     def covers(self, throttle_key: str) -> bool:
         """Return whether a throttle key has any limit."""
         return any(self.find(throttle_key, limit) is not None for limit in THROTTLE_LIMITS)

@@ -73,7 +73,8 @@ class InboxCursor(msgspec.Struct, array_like=True):
 
     def confirms(self, numbers: range) -> tuple[list[int], list[EnqueueOutcome]]:
         """Return what was refused of a batch, and the outcomes of its enqueues that are still known."""
-        return [each for each in numbers if not self.stored(each)], [each for each in self.outcomes if each.number in numbers]
+        refused = {*self.refused, *range(numbers.start, self.forgotten + 1)}
+        return [each for each in numbers if each in refused], [each for each in self.outcomes if each.number in numbers]
 
     def forget(self, before: int, refusals_max: int) -> None:
         """Keep all refusals of the batch that begins with a number, and the latest ones before it."""
