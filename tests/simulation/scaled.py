@@ -195,6 +195,11 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     CORE + "held_places.FORGOTTEN_AT_ONCE": (1, 1000),
     CORE + "held_places.TOUCHED_AT_ONCE": (1, 2, 1000),
     CORE + "held_places.DEALT_MAX": (1, 2, 1000),
+    CORE + "places.holdings.POSTPONED_AT_ONCE": (1, 2, 1000),
+    CORE + "places.accounts.SERVED_FORGOTTEN_MAX": (1, 2000),
+    CORE + "model.consumers.ENDED_MAX": (1, 16),
+    CORE + "model.token_client.FEW_THROTTLES": (1, 4),
+    "fila_proto_zmq.bucket_limits.CHANGES_KEPT_MAX": (1, 1000),
 }
 """Constants of modules."""
 

@@ -220,8 +220,10 @@ class Places(Generic[L]):
         """Keys whose places came, became free, or were left over."""
         self.changed: dict[PlaceLine[L], None] = {}
         """Lines whose wants may have changed."""
-        self.postponed: dict[Hashable, dict[PlaceLine[L], None]] = {}
+        self.postponed: OrderedDict[Hashable, dict[PlaceLine[L], None]] = OrderedDict()
         """Lines that want places later, by queue: its consumers have too little credit for more wants at once."""
+        self.eager: dict[Hashable, None] = {}
+        """Those of these queues that may have credit for more wants now."""
         self.ending: list[PlaceLine[L]] = []
         """Lines of keys that have no limit any more."""
         self.deals, self.reports = DueTime(), DueTime()
@@ -320,6 +322,7 @@ class Places(Generic[L]):
         self.ready[queue] -= 1
         if not self.ready[queue]:
             del self.ready[queue]
+        self.look_again(queue)
         return self.dealt.pop(lane)
 
     def touch(self, key: HeldKey[L]) -> None:
@@ -327,6 +330,12 @@ class Places(Generic[L]):
         self.touched[key] = None
         self.deals.by(AT_ONCE)
         self.reports.by(AT_ONCE)
+
+    def look_again(self, queue: Hashable) -> None:
+        """Have postponed lines of a queue want places in this turn, if there is credit for more wants."""
+        if queue in self.postponed:
+            self.eager[queue] = None
+            self.reports.by(AT_ONCE)
 
     def in_turn(self) -> list[HeldKey[L]]:
         """Return the touched keys that are to be looked at in this turn."""
@@ -431,6 +440,8 @@ class Places(Generic[L]):
         self.version += 1
         follow_now = concerned(self.keys, names, lambda name: self.limit(name) is not None)
         gone = [key for key in follow_now if self._follow(key) is None]
+        if not gone:
+            return gone
         ended = set(gone)
         for lane in [lane for lane, dealt in self.dealt.items() if not ended.isdisjoint(dealt.keys)]:
             self._collect(lane)

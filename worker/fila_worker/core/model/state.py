@@ -353,7 +353,7 @@ class State:
     def mark_runnable(self, queue: Queue) -> None:
         """Note that a queue may have messages to deliver."""
         if self.places.postponed:
-            self.places.reports.by(AT_ONCE)  # there may be credit for more wants
+            self.places.look_again(queue)
         if queue.demands and queue.open and len(queue.ring):
             self.runnable[queue.id] = queue
             self.delivery.by(AT_ONCE)

@@ -85,7 +85,7 @@ class PlaceBank(Component):
         self._version = 0
         """Counts their changes. A key of another version follows before it is used."""
         self._behind: list[BankKey] = []
-        """Keys that are still to follow: of patterns with new limits."""
+        """Keys that are still to be looked at, because a pattern has a new limit."""
 
     peer_verbs: ClassVar["dict[type[Command], PeerVerb]"] = {
         ReportPlaces: lambda state, command, now_ms: state.part(PlaceBank).report(command, now_ms)
@@ -203,9 +203,8 @@ class PlaceBank(Component):
                 self._close(key, now_ms)
             else:
                 self._follow(key)
-        patterns = tuple(name[:-1] for name in changes or () if is_pattern(name))
-        if patterns:
-            self._behind += [key for name, key in self.keys.items() if name.startswith(patterns)]
+        if any(map(is_pattern, changes or ())):
+            self._behind = list(self.keys.values())
         self.timer.by(AT_ONCE)
 
     def _follow(self, key: BankKey) -> None:

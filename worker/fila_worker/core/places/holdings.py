@@ -60,7 +60,8 @@ BEHIND_MS: Final = 2000
 class BankLink:
     """What a shard says to the place bank. ``asking``: queues whose receives wait for the bank's answer, by want."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: "Places[Lane]") -> None:
+        self._places = places
         self.behind_ms = 0
         """When an opening first came for a config that this shard lacks, Unix ms; 0: it has the config."""
         self.dispatch = Dispatch()
@@ -83,6 +84,7 @@ class BankLink:
             self._asking[queue] -= 1
             if not self._asking[queue]:
                 del self._asking[queue]
+            self._places.look_again(queue)
 
     def asked_for(self, queue: "Queue") -> int:
         """Return the number of a queue's wants that are unanswered."""
@@ -220,7 +222,7 @@ class PlaceReports(Component):
 
     def __init__(self, state: "State") -> None:
         super().__init__(state, state.places.reports)
-        self._link = state.keep(BankLink())
+        self._link = state.keep(BankLink(state.places))
         self._rooms: dict[Queue, int] = {}
         """For how many more messages each queue may want places in this turn."""
         self._followed: FollowedLimits | None = None
@@ -354,17 +356,30 @@ class PlaceReports(Component):
                 self._rooms[queue] -= 1
 
     def _go_on(self, now_ms: int) -> None:
-        """Want places for postponed lines, as far as their queues' consumers have credit."""
+        """Want places for postponed lines, as far as their queues' consumers have credit. Forget those that wait no more.
+
+        Queues without news are looked at in rotation, one a turn, for lines that wait no more.
+        """
         places = self.state.places
-        for queue, lines in list(places.postponed.items()):
+        if not places.postponed:
+            return
+        queues, places.eager = places.eager, {}
+        queues[next(iter(places.postponed))] = None
+        for queue in queues:
+            if (lines := places.postponed.get(queue)) is None:
+                continue
             assert isinstance(queue, Queue)
-            left = POSTPONED_AT_ONCE
-            while lines and left > 0 and (queue.gone or self._room(queue, now_ms) > 0):
-                left -= 1
-                line = next(iter(lines))
+            places.postponed.move_to_end(queue)
+            for line in list(islice(lines, POSTPONED_AT_ONCE)):
+                waits = line.waiting and line.told is None and places.lines.get(line.names) is line
+                if waits and self._room(queue, now_ms) <= 0:
+                    break
                 del lines[line]
-                if line.waiting and line.told is None and places.lines.get(line.names) is line:
+                if waits:
                     self._ask(line)
+            else:
+                if lines:
+                    places.look_again(queue)
             if not lines:
                 del places.postponed[queue]
 
