@@ -74,7 +74,7 @@ BUGS = {
     "kept_letter": Caught("audit", 10, "hosts,elsewhere"),
     "place_counted_twice": Caught("concurrency", 60, "concurrency,consume"),
     "forgotten_place": Caught("concurrency", 60, "concurrency,kill_worker,consume,long_leases", 10_050),
-    "hasty_return": Caught("concurrency", 60, "concurrency,lag", 10_078),
+    "hasty_return": Caught("concurrency", 60, "concurrency,lag", 10_250),
     "forgetful_bank": Caught("invariants", 60, "concurrency,kill_worker,consume"),
     "anybody_holds": Caught("holders", 60, "holders,concurrency,consume"),
     "uncounted_lease": Caught("in flight", 100, "in_flight,kill_worker,long_leases", 10_040),
