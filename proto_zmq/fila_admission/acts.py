@@ -32,11 +32,13 @@ READ_BYTES_MAX: Final = 1024 * 1024
 """A larger command is not read for its details: two scripts are smaller."""
 
 
-def _given(command: wire.UpdateQueue) -> str:
+def _given(command: wire.UpdateQueue | wire.UpdatePartitioned) -> str:
     return ", ".join(field for field in command.options.__struct_fields__ if field in command.given)
 
 
-def _set(command: wire.CreateQueue | wire.PutTemplate) -> str:
+def _set(command: wire.CreateQueue | wire.CreatePartitioned | wire.PutTemplate) -> str:
+    if command.options is None:
+        return "as its template says"
     return ", ".join(field for field in command.options.__struct_fields__ if getattr(command.options, field) is not None)
 
 
@@ -72,6 +74,9 @@ _KINDS: Final[dict[type[wire.Command], _Kind]] = {
     wire.CreateQueue: _Kind("queue.create", _set),
     wire.UpdateQueue: _Kind("queue.update", _given),
     wire.DeleteQueue: _Kind("queue.delete", _forced),
+    wire.CreatePartitioned: _Kind("queue.create", _set, attrgetter("queue")),
+    wire.UpdatePartitioned: _Kind("queue.update", _given, attrgetter("queue")),
+    wire.DeletePartitioned: _Kind("queue.delete", target=attrgetter("queue")),
     wire.PurgeQueue: _Kind("queue.purge", _of_key),
     wire.Pause: _Kind("queue.pause", _of_key),
     wire.Redrive: _Kind("queue.redrive", _of_key),

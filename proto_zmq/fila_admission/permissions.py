@@ -132,6 +132,7 @@ _NEEDS: Final = {
         NeededPermission.ADMIN: (
             wire.CreateQueue, wire.DeleteQueue, wire.UpdateQueue, wire.PurgeQueue, wire.Pause, wire.Cancel, wire.Redrive, wire.MoveMessages,
             wire.PutSchedule, wire.GetSchedule, wire.DeleteSchedule, wire.PutTemplate, wire.DeleteTemplate,
+            wire.CreatePartitioned, wire.UpdatePartitioned, wire.DeletePartitioned,
         ),
         NeededPermission.KNOW: (wire.GetQueueStats, wire.DescribeQueue, wire.Explain, wire.GetTemplate),
         NeededPermission.NOTHING: (
@@ -151,6 +152,8 @@ def need_of(opcode: int) -> NeededPermission:
 
 def pattern_of(command: wire.Command) -> str:
     """Return the pattern of queues that a request without a queue is about, empty for none. It is checked like a name."""
+    if isinstance(command, wire.ChangesPartitioned):
+        return command.queue
     return command.pattern if isinstance(command, (wire.PutTemplate, wire.GetTemplate, wire.DeleteTemplate)) else ""
 
 

@@ -41,6 +41,13 @@ class QueueExistsError(FilaError):
     code = "QUEUE_EXISTS"
 
 
+class PartitionedError(FilaError):
+    """The queue has several partitions: ask those. Client libraries do so, and never raise it. ``details`` has its
+    ``partitions`` and its ``spread``; or ``template``, if its first message makes it so."""
+
+    code = "PARTITIONED"
+
+
 class MessageNotFoundError(FilaError):
     """No message with that id is in the queue: it was settled or removed, or never there."""
 

@@ -6,6 +6,9 @@ QUEUE_NAME_BYTES_MAX: Final = 200
 """Of ``[A-Za-z0-9._-]``, optionally ``namespace/queue``; ``.dlq`` of a dead letter queue comes on top. A name is a routing
 key, copied with every frame."""
 
+PARTITIONS_MAX: Final = 256
+"""Of a queue. A consumer that finds nothing asks each of them."""
+
 FAIRNESS_KEY_BYTES_MAX: Final = 1024
 """UTF-8, at least 1: long enough for the path of a tenant. Each active key is in memory once."""
 
@@ -114,6 +117,9 @@ CONFIG_BYTES_MAX: Final = 16 * 1024 * 1024
 
 TEMPLATES_MAX: Final = 1000
 """Queue templates of a cluster: each shard has all of them in memory."""
+
+PARTITIONED_QUEUES_MAX: Final = 10_000
+"""Queues with partitions of a cluster: each shard has the options of all of them in memory."""
 
 TEMPLATE_BYTES_MAX: Final = 640 * 1024
 """A template as JSON: two scripts and some numbers."""

@@ -3,6 +3,10 @@
 A queue and its dead letter queue share a *root* name and therefore a shard, so that dead-lettering and redriving are one
 local write. Roots are placed by rendezvous (highest random weight) hashing: Thaler & Ravishankar, "Using Name-Based
 Mappings to Increase Hit Rates", 1998. Adding a shard moves 1/n of the queues; no ring, no table to keep.
+
+A queue with several *partitions* is as many queues for its shards: ``orders@0``, ``orders@1`` and so on, with dead letters in
+``orders.dlq@0`` and so on. No user can give a queue such a name. The partitions are on consecutive shards, from the shard of
+the whole queue's name on, its *home*.
 """
 
 import re
@@ -10,13 +14,15 @@ from hashlib import blake2b
 from typing import Final
 
 from fila_proto_zmq.errors import InvalidArgumentError
-from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
+from fila_proto_zmq.limits import PARTITIONS_MAX, QUEUE_NAME_BYTES_MAX
 
 DEAD_LETTER_SUFFIX = ".dlq"
+PARTITION_MARK: Final = "@"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]+", re.ASCII)
 
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 _BEGINNING = re.compile(r"(?:[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]*)?)?\*", re.ASCII)
 
 
@@ -31,6 +37,15 @@ def check_queue_name(name: str) -> str:
         raise InvalidArgumentError(
             f"bad queue name {name!r}: use [A-Za-z0-9._-], optionally as namespace/queue with one slash"
         )
+    return name
+
+
+def check_routing_key(name: str) -> str:
+    """Return ``name`` if it names a queue or a partition of one, else raise :class:`InvalidArgumentError`."""
+    queue, mark, number = name.partition(PARTITION_MARK)
+    if mark and not (_PARTITION.fullmatch(number) and int(number) < PARTITIONS_MAX):
+        raise InvalidArgumentError(f"bad partition {number[:16]!r} of a queue: use 0 to {PARTITIONS_MAX - 1}")
+    check_queue_name(queue)
     return name
 
 
@@ -77,13 +92,24 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def is_dead_letter(name: str) -> bool:
-    """Return whether ``name`` names a dead letter queue."""
-    return name.endswith(DEAD_LETTER_SUFFIX)
+    """Return whether ``name`` names a dead letter queue, or a partition of one."""
+    return DEAD_LETTER_SUFFIX in name and whole_queue(name).endswith(DEAD_LETTER_SUFFIX)
 
 
 def dead_letter_name(name: str) -> str:
-    """Return the dead letter queue of ``name``."""
-    return name + DEAD_LETTER_SUFFIX
+    """Return the dead letter queue of ``name``: ``orders.dlq``, or ``orders.dlq@3`` of ``orders@3``."""
+    queue, mark, number = name.partition(PARTITION_MARK)
+    return f"{queue}{DEAD_LETTER_SUFFIX}{mark}{number}"
+
+
+def partition_name(queue: str, partition: int) -> str:
+    """Return the name of a partition of a queue."""
+    return f"{queue}{PARTITION_MARK}{partition}"
+
+
+def whole_queue(name: str) -> str:
+    """Return the queue that users see: ``orders`` of its partition ``orders@3``."""
+    return name.partition(PARTITION_MARK)[0] if PARTITION_MARK in name else name
 
 
 BATCH_TOKEN_BYTES: Final = 16
@@ -103,14 +129,19 @@ def parse_batch_id(text: str) -> tuple[str, bytes]:
 
 
 def root_name(name: str) -> str:
-    """Return the name that decides the shard: ``orders`` for ``orders`` and ``orders.dlq``."""
-    return name.removesuffix(DEAD_LETTER_SUFFIX)
+    """Return the name that a queue shares with its dead letters: ``orders`` of ``orders.dlq``, ``orders@3`` of
+    ``orders.dlq@3``.
+    """
+    queue, mark, number = name.partition(PARTITION_MARK)
+    return queue.removesuffix(DEAD_LETTER_SUFFIX) + mark + number
 
 
 def shard_of(name: str, shards: int) -> int:
     """Return the shard, ``0 <= shard < shards``, that holds queue ``name``. Costs about 1 µs per shard: cache it."""
-    root = root_name(name).encode()
-    return max(range(shards), key=lambda shard: _score(root, shard))
+    queue, mark, number = root_name(name).partition(PARTITION_MARK)
+    root = queue.encode()
+    home = max(range(shards), key=lambda shard: _score(root, shard))
+    return (home + int(number)) % shards if mark else home
 
 
 def _score(root: bytes, shard: int) -> bytes:

@@ -11,8 +11,9 @@ Most keys are free text, for hooks to read. These set limits:
 ``namespace:<namespace>:max_enqueues_per_minute``     how many messages the queues of a namespace take in together
 ====================================================  ===============================================================
 
-Keys that begin with ``fila:template:`` are queue templates (:mod:`fila_proto_zmq.templates`), which have commands of their
-own.
+Keys that begin with ``fila:template:`` are queue templates (:mod:`fila_proto_zmq.templates`), and those that begin with
+``fila:partitioned:`` are the options of queues with several partitions (:mod:`fila_proto_zmq.partitions`). Both have commands
+of their own.
 
 ``<key>`` may be a *pattern*, the beginning of throttle keys and ``*`` (:mod:`fila_proto_zmq.bucket_limits`).
 
@@ -37,6 +38,7 @@ from fila_proto_zmq.limits import (
     CONFIG_KEYS_MAX,
     CONFIG_VALUE_BYTES_MAX,
     IN_FLIGHT_MAX,
+    PARTITIONED_QUEUES_MAX,
     TEMPLATE_BYTES_MAX,
     TEMPLATES_MAX,
     THROTTLE_KEY_BYTES_MAX,
@@ -67,6 +69,8 @@ _NAMESPACE, _PER_MINUTE = "namespace:", ":max_enqueues_per_minute"
 _QUOTA: Final = "\0"
 TEMPLATE: Final = "fila:template:"
 """The beginning of the keys that are kept for templates. A pattern follows."""
+PARTITIONED: Final = "fila:partitioned:"
+"""The beginning of the keys that are kept for queues with several partitions. The queue follows."""
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _COUNT: Final = re.compile(r"[0-9]+", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -123,6 +127,27 @@ def template_changes_for(pattern: str, value: str | None, config: Config) -> dic
     return changes
 
 
+def partitioned_changes_for(queue: str, value: str | None, config: Config) -> dict[str, str | None]:
+    """Return the changes when the options of a queue with several partitions are put (None: the queue is deleted).
+
+    Raises :class:`InvalidConfigError` if there is no room.
+    """
+    key = PARTITIONED + queue
+    if value is None:
+        return {key: None} if key in config else {}
+    _check_length(f"the options of {queue!r}", value, TEMPLATE_BYTES_MAX)
+    if key not in config and sum(each.startswith(PARTITIONED) for each in config) >= PARTITIONED_QUEUES_MAX:
+        raise InvalidConfigError(f"there are {PARTITIONED_QUEUES_MAX} queues with partitions already: delete some")
+    changes: dict[str, str | None] = {key: value}
+    _check_room(changes, config)
+    return changes
+
+
+def is_kept(key: str) -> bool:
+    """Return whether a key is kept for templates or partitioned queues, which have commands of their own."""
+    return key.startswith((TEMPLATE, PARTITIONED))
+
+
 def is_template(key: str) -> bool:
     """Return whether a key is kept for a template."""
     return key.startswith(TEMPLATE)
@@ -173,9 +198,9 @@ def selecting(prefix: str, config: Config, at_once: int) -> Iterator[dict[str, s
 
 
 def _spelled(prefix: str, stored: list[str]) -> list[str]:
-    """Return stored keys that start with ``prefix``, in its spelling, without those of templates."""
+    """Return stored keys that start with ``prefix``, in its spelling, without those that are kept."""
     if not prefix.startswith(_DOT):
-        return [key for key in stored if key.startswith(prefix) and not is_template(key)]
+        return [key for key in stored if key.startswith(prefix) and not is_kept(key)]
     begin = _COLON + prefix[len(_DOT) :]
     names = [_between(_COLON, key, _RATE) for key in stored if key.startswith(begin)]
     return [_DOT + name for name in names if name is not None and (_DOT + name).startswith(prefix)]
@@ -330,9 +355,10 @@ def _check_key(key: str) -> None:
     if _CONTROL.search(key):
         raise InvalidConfigError(f"config key {_shown(key)} contains control characters: use printable ones")
     _check_length("a config key", key, CONFIG_KEY_BYTES_MAX)
-    if is_template(key):
+    if is_kept(key):
         raise InvalidConfigError(
-            f"config key {key!r}: keys that begin with {TEMPLATE} are queue templates, use put_template()"
+            f"config key {key!r}: keys that begin with {TEMPLATE} or {PARTITIONED} are kept for queues, use put_template() or "
+            "create_queue()"
         )
     if key.startswith(_DOT):
         _check_throttle_key(key, key[len(_DOT) :])

@@ -19,12 +19,12 @@ from fila_proto_zmq.runtime_config import TEMPLATE, is_template
 
 _ANY: Final = "*"
 
-_Fields = msgspec.defstruct(
-    "_Fields", [(field.name, field.type, None) for field in msgspec.structs.fields(QueueOptions)], omit_defaults=True
+Fields = msgspec.defstruct(
+    "Fields", [(field.name, field.type, None) for field in msgspec.structs.fields(QueueOptions)], omit_defaults=True
 )
 """The options by name: in the history of the config people read them."""
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Fields).decode
+_decode = msgspec.json.Decoder(Fields).decode
 
 
 class Match(NamedTuple):
@@ -36,7 +36,7 @@ class Match(NamedTuple):
 
 def encode_options(options: QueueOptions) -> str:
     """Return options as the value of a key."""
-    return _encode(_Fields(**msgspec.structs.asdict(options))).decode()
+    return _encode(Fields(**msgspec.structs.asdict(options))).decode()
 
 
 def decode_options(value: str) -> QueueOptions | None:

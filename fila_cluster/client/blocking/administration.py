@@ -38,6 +38,8 @@ class Administration:
         lua_timeout: float | None = None,
         lua_memory_limit: int | None = None,
         max_in_flight: int | None = None,
+        partitions: int | None = None,
+        spread: Literal["key", "message"] | None = "key",
     ) -> None:
         """Create a queue, and its dead letter queue ``<name>.dlq``. An option that is None has the broker's default.
 
@@ -66,6 +68,8 @@ class Administration:
             lua_timeout=lua_timeout,
             lua_memory_limit=lua_memory_limit,
             max_in_flight=max_in_flight,
+            partitions=partitions,
+            spread=spread,
         )
         self.request(Request(check_new_queue_name(name), commands.CreateQueue(queues.encode(options)[0])))
 

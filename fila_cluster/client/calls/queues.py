@@ -38,6 +38,10 @@ class QueueOptions(TypedDict, total=False):
     """Bytes that one run of a script may use. Default: the broker's."""
     max_in_flight: int | None
     """Messages of the queue that may be leased at a time. Default: no limit."""
+    partitions: int | None
+    """Shards that the queue is spread over, as one queue; auto: all shards. Default: 1."""
+    spread: Literal["key", "message"] | None
+    """key keeps each fairness key's messages in one partition; message spreads them over all. Default: key."""
 
 
 def _script(option: commands.Option, value: Any) -> str:

@@ -104,6 +104,8 @@ class Delivered(Reply):
     batches: list[LeaseBatch]
     incarnation: int = 0
     """The subscription's incarnation at the time of this push."""
+    weight: int = 0
+    """In the answer to a Receive: the sum of the weights of the fairness keys that have more to deliver."""
 
 
 DELIVERY = 33
@@ -112,7 +114,8 @@ DELIVERY = 33
 class Receive(Command):
     """Lease up to ``count`` messages: those ready now; if there are none, the next ones that become ready within ``wait_ms``.
 
-    Repeated under the same request id it is answered with the same leases, as long as they last.
+    Repeated under the same request id it is answered with the same leases, as long as they last. With a count of 0 nothing is
+    leased: it is answered as soon as a message could be.
     """
 
     opcode, reply = 30, Delivered
@@ -141,7 +144,7 @@ class Subscribed(Reply):
 
 
 class Subscribe(Command):
-    """Keep at most ``prefetch`` unsettled messages with this subscription; repeat as a heartbeat.
+    """Keep at most ``prefetch`` unsettled messages with this subscription; repeat as a heartbeat. 0: none are pushed.
 
     The same frame opens a subscription, keeps its client alive, renews the leases named in ``renew``, restores the
     subscription in a restarted broker and takes back messages that were lost on their way. So there is only one path to get

@@ -22,8 +22,11 @@ from fila_proto_zmq.limits import (
     LUA_MEMORY_LIMIT_BYTES_MIN,
     LUA_TIMEOUT_MS_MAX,
     MAX_ATTEMPTS_MAX,
+    PARTITIONS_MAX,
     TTL_MS_MAX,
 )
+
+AUTO: Final = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Option:
     unit: str = ""
     """The unit on the wire of a duration or a size; the name of the things that a count counts."""
     choices: tuple[str, ...] = ()
-    """The first one is the default."""
+    """The first one is the default. Of a count: words that may stand for a number; on the wire they are 0."""
     usual: str | int | float | None = None
     """Its default as an argument of the client; None: what ``default`` says."""
     label: str = ""
@@ -157,6 +160,26 @@ class QueueOptions(Struct):
         int | None,
         Option("count", "Messages of the queue that may be leased at a time.", "no limit", (1, IN_FLIGHT_MAX), "messages"),
     ] = None
+    partitions: Annotated[
+        int | None,
+        Option(
+            "count",
+            "Shards that the queue is spread over, as one queue; auto: all shards.",
+            "1",
+            (1, PARTITIONS_MAX),
+            "partitions",
+            choices=(AUTO,),
+        ),
+    ] = None
+    spread: Annotated[
+        str | None,
+        Option(
+            "choice",
+            "key keeps each fairness key's messages in one partition; message spreads them over all.",
+            "key",
+            choices=("key", "message"),
+        ),
+    ] = None
 
 
 def _rows() -> Iterator[Option]:
@@ -164,7 +187,7 @@ def _rows() -> Iterator[Option]:
         (option,) = row.type.__metadata__
         name = row.name.removesuffix(f"_{option.unit}")
         label = option.label or name.replace("_", " ")
-        usual = option.choices[0] if option.choices else None
+        usual = option.choices[0] if option.choices and option.kind != "count" else None
         yield replace(option, field=row.name, name=name, label=label, usual=usual, flag=name.replace("_", "-"))
 
 

@@ -133,6 +133,43 @@ def joined(lists: Iterable[QueueList]) -> QueueList:
     return QueueList(page, more, sorted({shard for each in lists for shard in each.shards}))
 
 
+# --- queues with several partitions ------------------------------------------------------------------------------------
+
+
+class CreatePartitioned(Command):
+    """Create a queue with several partitions, or with the options of the template that its name matches (``options``: None).
+
+    Its options are kept in the runtime config. Answered as :class:`SetConfig`. Each partition is made on its shard, at the
+    latest by its first message.
+    """
+
+    opcode, reply = 55, ConfigChange
+    queue: str
+    options: QueueOptions | None
+    by: str = ""
+    """The name of the API key that asks; the router sets it."""
+
+
+class UpdatePartitioned(Command):
+    """Change the options named in ``given`` of a queue with several partitions. Answered as :class:`SetConfig`."""
+
+    opcode, reply = 56, ConfigChange
+    queue: str
+    options: QueueOptions
+    given: list[str]
+    by: str = ""
+    """The name of the API key that asks; the router sets it."""
+
+
+class DeletePartitioned(Command):
+    """Delete a queue with several partitions and all messages in them. Answered as :class:`SetConfig`."""
+
+    opcode, reply = 57, ConfigChange
+    queue: str
+    by: str = ""
+    """The name of the API key that asks; the router sets it."""
+
+
 # --- templates --------------------------------------------------------------------------------------------------------
 
 
@@ -186,5 +223,6 @@ class DeleteTemplate(Command):
     """The name of the API key that asks; the router sets it."""
 
 
-ChangesConfig: TypeAlias = SetConfig | UndoConfig | PutTemplate | DeleteTemplate
-"""Commands that make a version of the runtime config, in which templates are kept."""
+ChangesPartitioned: TypeAlias = CreatePartitioned | UpdatePartitioned | DeletePartitioned
+ChangesConfig: TypeAlias = SetConfig | UndoConfig | PutTemplate | DeleteTemplate | ChangesPartitioned
+"""Commands that make a version of the runtime config, in which templates and the options of partitioned queues are kept."""

@@ -212,6 +212,8 @@ class Transfer(Struct):
     """A new message instead: the enqueue of one message, for the normal enqueue path. ``record`` is empty then."""
     due_ms: int | None = None
     """Of a message that was moved: until when it is delayed, Unix ms; 0: it is not. None: it was not moved."""
+    forwarded: bool = False
+    """Whether it is on its way to its partition of the same queue: it stays as it is, and no hook runs."""
 
 
 class EnqueueOutcome(Struct):

@@ -10,7 +10,7 @@ from fila_admission.refusals import unavailable
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq import outages
 from fila_proto_zmq.errors import InvalidArgumentError, InvalidFrameError, ShardUnavailableError
-from fila_proto_zmq.names import check_queue_name, shard_of
+from fila_proto_zmq.names import check_routing_key, shard_of
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.worker_state import WorkerState
 
@@ -74,7 +74,7 @@ class RoutingTable:
             name = key.decode()
         except UnicodeDecodeError:
             raise InvalidArgumentError(f"a routing key of {len(key)} bytes is not UTF-8: send the queue's name") from None
-        shard = shard_of(check_queue_name(name), len(self.owners))
+        shard = shard_of(check_routing_key(name), len(self.owners))
         if len(self._shards) >= CACHED_KEYS_MAX:
             self._shards.clear()
         self._shards[key] = shard

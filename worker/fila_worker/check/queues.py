@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fila_proto_zmq.errors import InvalidArgumentError
-from fila_proto_zmq.names import check_queue_name, shard_of
+from fila_proto_zmq.names import check_routing_key, shard_of
 from fila_worker.check.findings import Finding, RecordChange
 from fila_worker.check.reading import CheckReading, decoded
 from fila_worker.core.enqueue.insert import LAST_QUEUE_ID
@@ -41,7 +41,7 @@ def check_queues(reading: CheckReading) -> Iterator[Finding]:
 
 def _check_name(reading: CheckReading, queue_id: int, record: QueueRecord, names: dict[str, int]) -> Iterator[Finding]:
     try:
-        check_queue_name(record.name)
+        check_routing_key(record.name)
     except InvalidArgumentError as error:
         yield Finding("queue", f"queue number {queue_id}: {error}")
         return

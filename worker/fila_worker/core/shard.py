@@ -24,6 +24,8 @@ from fila_proto_zmq.commands import (
     ChangesConfig,
     Command,
     ConfigChange,
+    CreatePartitioned,
+    DeletePartitioned,
     DeleteTemplate,
     Enqueue,
     Enqueued,
@@ -39,6 +41,7 @@ from fila_proto_zmq.commands import (
     Settled,
     StoreKeys,
     UndoConfig,
+    UpdatePartitioned,
 )
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, QueueNotFoundError, StorageError
 from fila_proto_zmq.events import StorageRecovered, StorageStalled
@@ -56,11 +59,12 @@ from fila_worker.core.inspect.backlog import Backlog
 from fila_worker.core.inspect.browse import Browses
 from fila_worker.core.inspect.views import OpenViews
 from fila_worker.core.jobs import Work
-from fila_worker.core.manage import templates
+from fila_worker.core.manage import partitions, templates
 from fila_worker.core.manage.api_keys import KeysVersion, StoredApiKeys, fetch_keys, store_keys
 from fila_worker.core.manage.config import ConfigCopy, put_config, set_config, undo_config
 from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
 from fila_worker.core.manage.move import BacklogMoves
+from fila_worker.core.manage.partitions import Strays
 from fila_worker.core.manage.purge import Purges
 from fila_worker.core.manage.queue_commands import QueueCommands
 from fila_worker.core.manage.redrive import Redrives
@@ -115,6 +119,7 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     Purges,
     Redrives,
     BacklogMoves,
+    Strays,
     Descriptions,
     Reports,
     Explanations,
@@ -136,6 +141,9 @@ _CHANGES: Final[dict[type[Command], Callable[..., ConfigChange]]] = {
     UndoConfig: undo_config,
     PutTemplate: templates.put_template,
     DeleteTemplate: templates.delete_template,
+    CreatePartitioned: partitions.create_partitioned,
+    UpdatePartitioned: partitions.update_partitioned,
+    DeletePartitioned: partitions.delete_partitioned,
 }
 """The functions that make each kind of change of the runtime config."""
 
@@ -174,6 +182,8 @@ class Shard(State):
         if queue is not None and not queue.usual:
             self.touch(queue, call.now_ms)
         try:
+            if queue is None and len(self.runtime.definitions):
+                partitions.meet(self, call, command)
             if verb is None:
                 raise InvalidFrameError(f"{type(command).__name__} is not for a shard")
             outcome = verb(self, call, command)
@@ -203,6 +213,10 @@ class Shard(State):
     def queue_by_template(self, name: str, now_ms: int) -> Queue:
         """Make and return a missing queue. Raise :class:`QueueNotFoundError` if its name matches no template."""
         return templates.queue_by_template(self, name, now_ms)
+
+    def entrance(self, name: str, now_ms: int) -> Queue | None:
+        """Return the partition here that a name stands for; None: there is none."""
+        return partitions.entrance(self, name, now_ms) if len(self.runtime.definitions) else None
 
     def pursue(self, call: ClientCall, command: Command, outcome: "Reply | Work | None") -> None:
         """Answer with the outcome of a command, or begin its work.

@@ -124,7 +124,7 @@ class ConfigCopies(ProcessFeature):
         return self.process.slots[min(shards)] if shards else ConfigValues({})  # the router sent it to that shard
 
     def _get(self, call: ClientCall, command: GetConfig) -> Reply:
-        if runtime_config.is_template(command.key):
+        if runtime_config.is_kept(command.key):
             return ConfigValues({})
         value = runtime_config.read(command.key, self.values)
         return ConfigValues({} if value is None else {command.key: value})

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from fila_admission.refusals import moved
 from fila_proto_zmq.commands import HostCopy, ShardOutage
 from fila_proto_zmq.errors import InvalidArgumentError, ShardUnavailableError, StorageError
-from fila_proto_zmq.names import check_queue_name, shard_of
+from fila_proto_zmq.names import check_routing_key, shard_of
 from fila_proto_zmq.outages import OPENING, QUARANTINED, WAITING
 from fila_worker.core.effects import DirectReply, Effect
 from fila_worker.core.hooks import HookCompiler
@@ -299,7 +299,7 @@ class Slots(dict[int, Slot]):
         """
         slot = self._by_queue.get(queue)
         if slot is None:
-            index = shard_of(check_queue_name(queue), self._shards_total)
+            index = shard_of(check_routing_key(queue), self._shards_total)
             if index not in self:
                 raise moved(index)
             slot = self.find(queue)

@@ -22,7 +22,7 @@ from fila_worker.core.effects import Post, Push, answer
 from fila_worker.core.enqueue.enqueue_rates import EnqueueRates
 from fila_worker.core.model.cold_lanes import warm_up_next
 from fila_worker.core.model.component import Component
-from fila_worker.core.model.consumers import Demand, Reserving, Subscription
+from fila_worker.core.model.consumers import Demand, Reserving, Subscription, Waiter
 from fila_worker.core.model.due_index import too_old
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry, tokens_of
@@ -106,6 +106,10 @@ def _serve(state: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
             share = max(1, queue.pending // left_of_round)
         left_of_round -= 1
         demand = queue.next_demand()
+        if isinstance(demand, Waiter) and demand.looks:
+            demand.finish()
+            state.effects.append(demand.answer_nothing())
+            continue
         count = min(demand.credit, share, DELIVERY_MESSAGES_MAX, count_max - served)
         if count > (free := queue.max_in_flight - queue.in_flight):
             count = int(free)
@@ -314,7 +318,7 @@ def _hand_over(state: "State", queue: "Queue", demand: Demand, parcel: PickedBat
         return
     batches = [_give_away(state, queue, parcel, now_ms)] if queue.at_most_once else _lease(state, demand, parcel, now_ms)
     demand.finish()
-    state.effects.append(answer(demand.call, Receive, Delivered(0, batches)))
+    state.effects.append(answer(demand.call, Receive, Delivered(0, batches, weight=queue.weight)))
 
 
 def _reserve(state: "State", demand: Reserving, parcel: PickedBatch, now_ms: int) -> None:

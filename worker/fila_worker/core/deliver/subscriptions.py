@@ -56,8 +56,8 @@ def receive(state: "State", call: "ClientCall", command: Receive) -> Delivered |
     Return the answer again for a repeated command whose answer was lost.
     """
     queue = state.queues.find(call.queue)
-    if not 1 <= command.count <= PREFETCH_MAX:
-        raise InvalidArgumentError(f"receive of {command.count} messages: ask for 1 to {PREFETCH_MAX}")
+    if not 0 <= command.count <= PREFETCH_MAX:
+        raise InvalidArgumentError(f"receive of {command.count} messages: ask for 1 to {PREFETCH_MAX}, or for 0 to look")
     if not 0 <= command.wait_ms <= WAIT_MS_MAX:
         raise InvalidArgumentError(f"wait of {command.wait_ms} ms: use 0 to {WAIT_MS_MAX}")
     consumer = state.consumers.open(call.client, call.now_ms)
@@ -118,8 +118,8 @@ def _may_get_something(state: "State", waiter: Waiter, now_ms: int) -> bool:
 def subscribe(state: "State", call: "ClientCall", command: Subscribe) -> "Subscribed | Work":
     """Open a subscription or keep it alive, renew the leases that its client names, and take back lost deliveries."""
     queue = state.queues.find(call.queue)
-    if not 1 <= command.prefetch <= PREFETCH_MAX:
-        raise InvalidArgumentError(f"prefetch of {command.prefetch}: use 1 to {PREFETCH_MAX}")
+    if not 0 <= command.prefetch <= PREFETCH_MAX:
+        raise InvalidArgumentError(f"prefetch of {command.prefetch}: use 0 to {PREFETCH_MAX}")
     if command.subscription < 1:
         raise InvalidArgumentError(f"subscription {command.subscription}: number them from 1")
     _check_named(len(command.renew) + len(command.holds))

@@ -150,7 +150,7 @@ def known_queue(state: "State", name: str) -> "Queue | None":
 
     Raise :class:`QueueNotFoundError`, or :class:`InvalidArgumentError` for a dead letter queue.
     """
-    queue = state.queues.get(name)
+    queue = state.queues.get(name) or state.entrance(name, 0)
     if queue is None:
         if is_dead_letter(name) or state.runtime.templates.find(name) is None:
             raise state.queues.not_found(name)

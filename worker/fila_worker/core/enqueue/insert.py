@@ -6,10 +6,10 @@ options.
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fila_proto_zmq.commands import QueueOptions
+from fila_proto_zmq.commands import QueueOptions, Transfer
 from fila_proto_zmq.ids import sequence
 from fila_proto_zmq.names import dead_letter_name, root_name
-from fila_proto_zmq.record import FIXED_BYTES, Extension, Record, headers_length, pack_record
+from fila_proto_zmq.record import FIXED_BYTES, Extension, Record, headers_length, pack_record, unpack_record
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.keys import PRIORITY_BIAS, number_of, pack_place, pack_u32
 from fila_worker.core.model.due_index import DueKind, delay, on_the_grid
@@ -85,6 +85,26 @@ def moved(record: Record, key: str, weight: int, throttle_keys: tuple[str, ...],
         deliver_ms=due_ms,
         ttl_ms=0 if expires_ms is None else max(1, expires_ms - now_ms),
     )
+
+
+def forwarded(state: "State", transfer: Transfer, now_ms: int) -> bool:
+    """Take in a message that was in another partition of its queue, as it is. Return False if its partition is not here."""
+    queue = state.queues.get(transfer.queue) or state.entrance(transfer.queue, now_ms)
+    if queue is None:
+        return False
+    record = unpack_record(transfer.record)
+    expires_ms = record.extension.expires_ms
+    message = Incoming(
+        record,
+        transfer.fairness_key,
+        weight=transfer.weight if transfer.weight > 1 else 0,
+        throttle_keys=tuple(transfer.throttle_keys),
+        deliver_ms=transfer.due_ms or 0,
+        ttl_ms=0 if expires_ms is None else max(1, expires_ms - now_ms),
+    )
+    store(state, queue, message, now_ms)
+    state.mark_runnable(queue)
+    return True
 
 
 def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> InsertedMessage:

@@ -84,6 +84,11 @@ def undo_config(state: "State", command: UndoConfig, now_ms: int) -> ConfigChang
             f"{edit.key!r} was changed again after version {edit.version}: take the later changes back first "
             f"(`fila-cluster config history {edit.key}`), or use --force to set the value from before version {edit.version}"
         )
+    if edit.key.startswith(runtime_config.PARTITIONED):
+        raise InvalidConfigError(
+            f"version {edit.version} created, changed or deleted queue {edit.key[len(runtime_config.PARTITIONED) :]!r}: use the "
+            "commands of queues"
+        )
     if runtime_config.is_template(edit.key):
         pattern = edit.key[len(runtime_config.TEMPLATE) :]
         changes = runtime_config.template_changes_for(pattern, edit.old, state.runtime.values)

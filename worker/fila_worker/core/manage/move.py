@@ -82,11 +82,10 @@ class _Move(BacklogWalk):
     def __init__(self, state: "State", queue: "Queue", target: str, now_ms: int) -> None:
         super().__init__(state, queue, now_ms)
         self._target = target
-        self._shard = shard_of(target, state.shards)
         self.error: FilaError | None = None
         """Why a message could not go."""
-        self._sent: set[int] = set()
-        """The numbers of its transfers."""
+        self._sent: set[tuple[int, int]] = set()
+        """Its transfers: to which shards, and their numbers."""
 
     def may_go(self, record: bytes) -> bool:
         """Return whether a message is no member of a batch, and not too old."""
@@ -108,14 +107,16 @@ class _Move(BacklogWalk):
     def _goes(self, lane: "Lane", message_key: bytes, stored: bytes, due_ms: int) -> bool:
         """Put a message into the other queue, or on its way. If that refuses it, end the walk and return False."""
         state, key, record = self._state, lane.key, unpack_stored(stored)
-        if self._shard != state.index:
+        target_name = state.runtime.definitions.partition_for(self._target, key.name)
+        shard = shard_of(target_name, state.shards)
+        if shard != state.index:
             place = own_place(message_key, record.priority)
-            transfer = Transfer(self._target, key.name, key.weight, list(lane.throttle_keys), True, stored, due_ms=due_ms)
+            transfer = Transfer(target_name, key.name, key.weight, list(lane.throttle_keys), True, stored, due_ms=due_ms)
             transfers.send(state, lane, place, transfer)
-            self._sent.add(state.outbox.last_number(self._shard))
+            self._sent.add((shard, state.outbox.last_number(shard)))
         else:
             try:
-                target = queue_for(state, self._target, self._now_ms)
+                target = queue_for(state, target_name, self._now_ms)
                 number = insert.kept_number(state, message_key, key.queue, target)
                 message = insert.moved(record, key.name, key.weight, lane.throttle_keys, due_ms, self._now_ms)
                 message.number = number
@@ -130,17 +131,18 @@ class _Move(BacklogWalk):
     def arrivals(self) -> "Generator[int, int, None]":
         """Wait until all messages that were sent to another shard are there, or came back."""
         outbox, began_ms = self._state.outbox, self._now_ms
-        while self._sent and not outbox.has_arrived(self._shard, max(self._sent)):
+        last = dict(sorted(self._sent))  # the last number for each shard
+        while late := [shard for shard, number in last.items() if not outbox.has_arrived(shard, number)]:
             if self._now_ms - began_ms >= ARRIVAL_MS_MAX:
                 raise ShardUnavailableError(
-                    f"{self.moved} messages of {self._queue.name!r} are on their way to shard {self._shard}, which has not "
+                    f"{self.moved} messages of {self._queue.name!r} are on their way to shard {late[0]}, which has not "
                     f"confirmed them in {ARRIVAL_MS_MAX / 1000:g} s: they arrive, or come back, when it serves"
                 )
             self._now_ms = yield REST
 
     def came_back(self, shard: int, number: int, fault: Fault | None) -> None:
         """Count a message off that the other shard has refused."""
-        if shard == self._shard and number in self._sent:
+        if (shard, number) in self._sent:
             self.moved -= 1
             self.error = self.error if fault is None else from_fault(fault)
 

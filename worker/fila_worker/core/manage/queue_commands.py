@@ -1,6 +1,6 @@
 """The commands that create, change, pause, delete, list and measure queues."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -29,7 +29,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
 from fila_proto_zmq.limits import LIST_QUEUES_MAX, SCRIPT_BYTES_MAX
-from fila_proto_zmq.names import check_new_queue_name, matches
+from fila_proto_zmq.names import PARTITION_MARK, check_new_queue_name, matches, whole_queue
 from fila_worker.core.enqueue.insert import add_queue
 from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.explain.text import counted
@@ -64,7 +64,11 @@ def _check(option: Option, value: Any) -> None:
         raise InvalidArgumentError(f"a script of {len(value.encode())} bytes: use at most {SCRIPT_BYTES_MAX}")
     if option.kind == "choice" and value not in option.choices:
         raise InvalidArgumentError(f"{option.name}={value!r}: use {' or '.join(map(repr, option.choices))}")
-    if option.bounds is not None and not option.bounds[0] <= value <= option.bounds[1]:
+    if (
+        option.bounds is not None
+        and not (value == 0 and option.choices)
+        and not option.bounds[0] <= value <= option.bounds[1]
+    ):
         name = option.name if option.kind == "count" else option.name.replace("_", " ")
         least, most = option.bounds
         raise InvalidArgumentError(f"{name} of {value} {option.unit}: use {least} to {most}, or leave it out for the default")
@@ -89,6 +93,8 @@ def create_queue(state: "State", call: "ClientCall", command: CreateQueue) -> Do
     """Create a queue and its dead letter queue, unless its dead letters go elsewhere."""
     name = check_new_queue_name(call.queue)
     check_options(name, command.options)
+    if command.options.partitions not in {None, 1}:
+        raise InvalidArgumentError(f"partitions={command.options.partitions} for {name!r}: this client is too old for that")
     if name in state.queues:
         raise QueueExistsError(f"queue {name!r} exists already")
     if not appointed(state, name, command.options.dead_letter):
@@ -121,7 +127,7 @@ def compiled(state: "State", name: str, options: QueueOptions) -> "GuardedHooks 
 
 def update_queue(state: "State", call: "ClientCall", command: UpdateQueue) -> "Done | Work | None":
     """Change some of a queue's options; the change applies to later events."""
-    queue = state.queues.find(call.queue)
+    queue = _whole(state.queues.find(call.queue))
     if queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: update its source queue")
     unknown = set(command.given) - set(QueueOptions.__struct_fields__)
@@ -133,7 +139,29 @@ def update_queue(state: "State", call: "ClientCall", command: UpdateQueue) -> "D
     if "dead_letter" in given and not appointed(state, queue.name, options.dead_letter):
         ask_for_appointment(state, call, command, options.dead_letter)
         return None
-    hooks = compiled(state, queue.name, options) if given.keys() & _OF_HOOKS else queue.hooks
+    if _spread(options) != _spread(queue.options):
+        raise InvalidArgumentError(
+            f"partitions={options.partitions}, spread={options.spread!r} for {queue.name!r}, which has one partition: a queue "
+            "keeps its number of partitions and its spread; create another queue, and move() the messages"
+        )
+    return change_options(state, queue, options, given.keys(), call.now_ms)
+
+
+def _spread(options: QueueOptions) -> tuple[int, str]:
+    return (1 if options.partitions is None else options.partitions), options.spread or "key"
+
+
+def _whole(queue: Queue) -> Queue:
+    if PARTITION_MARK in queue.name:
+        raise InvalidArgumentError(f"{queue.name!r} is a partition: change, or delete, {whole_queue(queue.name)!r}")
+    return queue
+
+
+def change_options(
+    state: "State", queue: Queue, options: QueueOptions, given: "Collection[str]", now_ms: int
+) -> "Done | Work":
+    """Give a queue other options, which are checked. ``given``: the fields that may differ."""
+    hooks = compiled(state, queue.name, options) if _OF_HOOKS.intersection(given) else queue.hooks
     if queue.hooks is not None and hooks is not queue.hooks:
         queue.hooks.hooks.close()
     queue.set_options(options)
@@ -142,13 +170,15 @@ def update_queue(state: "State", call: "ClientCall", command: UpdateQueue) -> "D
     settle_dead_letters(state, queue)
     state.define_queue(queue)
     if "idle_expiry_ms" in given:
-        _start_idling(state, queue, call.now_ms)
+        _start_idling(state, queue, now_ms)
     state.mark_runnable(queue)
     state.notes.append(QueueUpdated(queue.name, state.index, sorted(given)))
     return reshape(state, queue) if "max_in_flight_per_key" in given else Done()
 
 
 def _start_idling(state: "State", queue: Queue, now_ms: int) -> None:
+    if PARTITION_MARK in queue.name:
+        return  # the other partitions may be in use
     queue.saved_ms = 0
     state.touch(queue, now_ms)
     deletion.watch(state, queue, now_ms)
@@ -215,7 +245,7 @@ def pause(state: "State", call: "ClientCall", command: Pause) -> Done:
 
 def delete_queue(state: "State", call: "ClientCall", command: DeleteQueue) -> Done:
     """Delete a queue with its dead letter queue and all their messages; its open leases end without notice."""
-    queue = state.queues.find(call.queue)
+    queue = _whole(state.queues.find(call.queue))
     if queue.source is not None:
         raise InvalidArgumentError(f"{queue.name!r} is deleted with its source queue: delete {queue.source.name!r}")
     dead_letters = queue.dead_letters
@@ -239,7 +269,7 @@ def list_queues(state: "State", call: "ClientCall", command: ListQueues) -> Queu
         if not name.startswith(prefix) or len(found) > LIST_QUEUES_MAX:
             break
         looks += 1
-        if within is not None and not any(matches(pattern, name) for pattern in within):
+        if within is not None and not any(matches(pattern, whole_queue(name)) for pattern in within):
             continue
         queue = state.queues[name]
         if name > after and (queue.depth or not command.active):

@@ -55,7 +55,10 @@ class _Redriving(BacklogWalk):
     def may_go(self, record: bytes) -> bool:
         """Return whether a message is a dead letter whose source queue exists here, or may exist on another shard."""
         source, state = unpack_stored(record).extension.source_queue, self._state
-        return source is not None and (source in state.queues or shard_of(source, state.shards) != state.index)
+        if source is None:
+            return False
+        source = state.runtime.definitions.partition_for(source, "")
+        return source in state.queues or shard_of(source, state.shards) != state.index
 
     def take_pending(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
         """Send a dead letter back."""
@@ -106,6 +109,7 @@ def _send_back(state: "State", lane: "Lane", message_key: bytes, record: bytes, 
     source = letter.extension.source_queue
     assert source is not None, f"{lane.key.queue.name!r} has a message that is not a dead letter, and may go"
     state.delete_pending(lane, message_key, len(record))
+    source = state.runtime.definitions.partition_for(source, lane.key.name)
     target = state.queues.get(source)
     if target is None:
         place = own_place(message_key, letter.priority)

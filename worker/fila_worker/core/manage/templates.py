@@ -11,7 +11,7 @@ import msgspec
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import DeleteTemplate, PutTemplate
-from fila_proto_zmq.errors import OverloadedError, QueueNotFoundError
+from fila_proto_zmq.errors import OverloadedError, PartitionedError, QueueNotFoundError
 from fila_proto_zmq.names import check_pattern, is_dead_letter
 from fila_proto_zmq.templates import encode_options
 from fila_worker.core.enqueue import quotas
@@ -64,6 +64,12 @@ def queue_by_template(state: "State", name: str, now_ms: int) -> "Queue":
     template = None if is_dead_letter(name) else state.runtime.templates.find(name)
     if template is None:
         return state.queues.find(name)
+    if template.options.partitions not in {None, 1}:
+        raise PartitionedError(
+            f"queue {name!r} is made by the template {template.pattern!r} with {template.options.partitions} partitions, which this "
+            "client does not know: upgrade it",
+            details={"template": template.pattern},
+        )
     if state.disk_is_full:
         raise quotas.disk_full(state)
     if len(state.queues.by_id) >= state.settings.max_queues_per_shard:

@@ -122,6 +122,11 @@ class Waiter:
     __slots__ = ("call", "consumer", "count", "deadline_ms", "done", "queue", "queued")
     opcode = Receive.opcode
 
+    @property
+    def looks(self) -> bool:
+        """Whether it takes no message, and only waits until one could be taken."""
+        return self.count == 0
+
     def __init__(self, call: ClientCall, consumer: Consumer, queue: "Queue", count: int, wait_ms: int) -> None:
         self.call = call
         self.consumer = consumer
@@ -133,8 +138,8 @@ class Waiter:
 
     @property
     def credit(self) -> int:
-        """The number of messages it can take."""
-        return 0 if self.done or self.consumer.leaving else self.count
+        """The number of messages it can take; 1 for one that only looks: it is in line, and its queue asks for tokens."""
+        return 0 if self.done or self.consumer.leaving else self.count or 1
 
     def finish(self) -> None:
         """Remove it from its consumer: it is answered, or its client is gone."""
@@ -145,7 +150,7 @@ class Waiter:
 
     def answer_nothing(self) -> Answer:
         """Return the answer when its time is up."""
-        return Answer(self.call, self.opcode, Delivered(0, []))
+        return Answer(self.call, self.opcode, Delivered(0, [], weight=self.queue.weight))
 
     def refuse(self, error: FilaError) -> Answer:
         """Return the answer with an error."""

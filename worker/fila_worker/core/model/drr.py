@@ -150,7 +150,7 @@ class Ring:
 
     __slots__ = (
         "_began", "_busy_turn", "_credit", "_keys", "_limits", "_old_turn", "_round", "_skipped", "_spent", "_turns", "again",
-        "busy", "current", "debtors", "fresh",
+        "busy", "current", "debtors", "fresh", "weight",
     )  # fmt: skip
 
     def __init__(self, limits: Limits = DEFAULTS) -> None:
@@ -178,6 +178,8 @@ class Ring:
         self._round = 0
         self._began = 0
         """The first turn of the round in progress."""
+        self.weight = 0
+        """The sum of the weights of the active keys."""
         self._skipped = 0
         """Rounds without busy keys. They count only for keys that owe."""
 
@@ -217,6 +219,7 @@ class Ring:
         """
         key.active = True
         self._keys += 1
+        self.weight += key.weight
         if key.credit < 0 or key.due > self._round:
             if key.due <= self._round or self._keys == 1:
                 key.credit = key.due = 0
@@ -236,6 +239,7 @@ class Ring:
             return
         key.active = False
         self._keys -= 1
+        self.weight -= key.weight
         owing = key.line is self.debtors
         if key.line is not None:
             key.line.remove(key)

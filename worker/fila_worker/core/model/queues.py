@@ -11,7 +11,8 @@ from sortedcontainers import SortedList
 
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_proto_zmq.errors import QueueNotFoundError
-from fila_proto_zmq.names import is_dead_letter, root_name
+from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter, root_name
+from fila_proto_zmq.partitions import BY_MESSAGE, partition_of
 from fila_worker.core.measures import DeliveryRate, Meter
 from fila_worker.core.model.cold_lanes import WarmLanes
 from fila_worker.core.model.drr import Ring
@@ -55,6 +56,8 @@ class QueueRecord(msgspec.Struct, array_like=True):
     created_ms: int = 0
     gone: bool = False
     """Whether it is deleted, and not all of it is removed yet."""
+    defined: int = 0
+    """Of a partition: the version of the runtime config that created its queue."""
 
 
 encode_queue = msgspec.msgpack.Encoder().encode
@@ -78,6 +81,27 @@ class RefusedLine:
     left: int = 0
     rate: float = 0.0
     """The last measurement: its time, the number of messages that had left by then, and the number that leave in a ms."""
+
+
+class Partition:
+    """What a partition of a queue has beside other queues. ``defined``: the version of the runtime config that created its
+    queue. ``settled``: keys of other partitions whose messages are delivered here, because they can't go.
+    """
+
+    __slots__ = ("defined", "has_all_keys", "number", "partitions", "settled")
+
+    def __init__(self, name: str) -> None:
+        self.number = int(name.partition(PARTITION_MARK)[2])
+        self.defined = 0
+        self.partitions = 1
+        self.has_all_keys = True
+        self.settled: set[str] = set()
+
+    def is_stray(self, key: str) -> bool:
+        """Return whether a fairness key belongs to another partition."""
+        if self.has_all_keys or partition_of(key, self.partitions) == self.number:
+            return False
+        return key not in self.settled
 
 
 class Queue:
@@ -113,6 +137,7 @@ class Queue:
         "nacked",
         "name",
         "options",
+        "partition",
         "paused",
         "paused_keys",
         "pending",
@@ -138,7 +163,7 @@ class Queue:
     def __init__(
         self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS, warm: WarmLanes | None = None
     ) -> None:
-        self.id, self.name = queue_id, name
+        self.id, self.name, self.partition = queue_id, name, Partition(name) if PARTITION_MARK in name else None
         self.set_options(options)
         self.dead_letters: Queue | None = None
         self.source: Queue | None = None
@@ -202,6 +227,10 @@ class Queue:
         concerned = hooked or timed or self.gone or self.source is not None or NAMESPACE_MARK in self.name
         self.usual = self._limits.usual and not concerned
 
+    def is_stray(self, key: str) -> bool:
+        """Return whether a fairness key belongs to another partition of the queue."""
+        return self.partition is not None and self.partition.is_stray(key)
+
     @property
     def open(self) -> bool:
         """Whether it may deliver: nothing blocks the whole queue."""
@@ -225,6 +254,9 @@ class Queue:
     def set_options(self, options: QueueOptions) -> None:
         """Treat messages by these options from now on. What is delivered at most once does not count as in flight."""
         self.options = options
+        if self.partition is not None:
+            self.partition.has_all_keys = options.spread == BY_MESSAGE or is_dead_letter(self.name)
+            self.partition.partitions = options.partitions or 1
         self.max_in_flight: float = inf if self.at_most_once or options.max_in_flight is None else options.max_in_flight
         """The most messages that may be leased."""
 
@@ -293,6 +325,7 @@ class Queue:
         record = QueueRecord(
             self.name, self.options, dead_letters, self.paused, sorted(self.paused_keys), self.appointed, priorities,
             self.size_bytes, self.used_ms, self.strangers, self.created_ms, self.gone,
+            self.partition.defined if self.partition is not None else 0,
         )  # fmt: skip
         return encode_queue(record)
 
@@ -301,7 +334,14 @@ class Queue:
         self.paused, self.paused_keys, self.appointed = record.paused, set(record.paused_keys), record.appointed
         self.priorities, self.strangers = set(record.priorities) or None, record.strangers
         self.gone = record.gone
+        if self.partition is not None:
+            self.partition.defined = record.defined
         self.size_bytes, self.used_ms, self.created_ms = record.size_bytes, record.used_ms, record.created_ms
+
+    @property
+    def weight(self) -> int:
+        """The sum of the weights of the keys that may deliver now."""
+        return self.ring.weight if self.open else 0
 
     def appetite(self) -> int:
         """Return the number of messages that its consumers would take: at once, or when they have credit again."""

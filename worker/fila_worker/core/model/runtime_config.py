@@ -23,6 +23,7 @@ from sortedcontainers import SortedSet
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.bucket_limits import BucketLimits
 from fila_proto_zmq.commands import ConfigEdit
+from fila_proto_zmq.partitions import Definitions
 from fila_proto_zmq.templates import Templates
 from fila_worker.core.due_time import DueTime
 from fila_worker.core.keys import LAST, pack_u64, range_of, u64
@@ -66,6 +67,8 @@ class RuntimeConfig:
         """The throttle keys that have a limit."""
         self.templates = Templates()
         """The options of queues that the first enqueue creates."""
+        self.definitions = Definitions()
+        """The queues with several partitions."""
         self.draft: Draft | None = None
         self.timer = DueTime()
         """When a draft is given up because its next page did not come."""
@@ -118,6 +121,7 @@ class RuntimeConfig:
     def _take(self, changes: Changes) -> None:
         _change(self.limits, self.throttle_keys, changes)
         self.templates.change(changes)
+        self.definitions.change(changes)
 
     # --- a config in pages --------------------------------------------------------------------------------------------
 
@@ -134,6 +138,7 @@ class RuntimeConfig:
         draft.pages += 1
         _change(draft.limits, draft.throttle_keys, page)
         draft.templates.change(page)
+        draft.definitions.change(page)
         draft.place.write(page, batch, self._families)
 
     def hold(self, batch: "StoreBatch") -> None:
@@ -142,7 +147,7 @@ class RuntimeConfig:
         assert draft is not None
         batch.delete_range(*self._place.range, self._families.config)
         self._place, self.version, self.limits = draft.place, draft.version, draft.limits
-        self.templates, self.throttle_keys = draft.templates, draft.throttle_keys
+        self.templates, self.definitions, self.throttle_keys = draft.templates, draft.definitions, draft.throttle_keys
         batch.put(GENERATION, pack_u64(self._place.generation), self._families.state)
         batch.put(VERSION, pack_u64(self.version), self._families.state)
 
@@ -219,7 +224,7 @@ def stored_edits(store: "Store") -> Iterator[tuple[bytes, bytes]]:
 class Draft:
     """A whole config that is gathered page by page, and is not in force yet."""
 
-    __slots__ = ("heard_ms", "limits", "pages", "place", "templates", "throttle_keys", "version")
+    __slots__ = ("definitions", "heard_ms", "limits", "pages", "place", "templates", "throttle_keys", "version")
 
     def __init__(self, version: int, place: "_Place", now_ms: int) -> None:
         self.version = version
@@ -230,6 +235,7 @@ class Draft:
         self.limits = BucketLimits()
         self.throttle_keys = SortedSet[str]()
         self.templates = Templates()
+        self.definitions = Definitions()
 
     @property
     def values(self) -> dict[str, str]:

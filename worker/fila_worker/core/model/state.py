@@ -106,6 +106,10 @@ class State:
         self.buffers = HeadBuffers(settings.buffer_bytes)
         self.runnable: dict[int, Queue] = {}
         """Queues that have demands and may have messages to deliver."""
+        self.strays: dict[FairnessKey, None] = {}
+        """Keys that have messages here and belong to other partitions of their queues."""
+        self.stray_timer = DueTime()
+        """When there may be some to send on."""
         self.delivery = DueTime()
         """When there may be messages to deliver."""
         self.to_be_registered = False
@@ -127,6 +131,10 @@ class State:
 
     def queue_by_template(self, name: str, now_ms: int) -> Queue:
         """Make a missing queue for an enqueue; see :mod:`~fila_worker.core.manage.templates`."""
+        raise NotImplementedError
+
+    def entrance(self, name: str, now_ms: int) -> Queue | None:
+        """Return the partition that a name stands for; see :mod:`~fila_worker.core.manage.partitions`."""
         raise NotImplementedError
 
     def pursue(self, call: ClientCall, command: Command, outcome: "Reply | Work | None") -> None:
@@ -176,6 +184,10 @@ class State:
             key = FairnessKey(key_name, queue)
             queue.keys.add(key)
             key.paused = key_name in queue.paused_keys
+            if queue.is_stray(key_name):
+                key.paused = True
+                self.strays[key] = None
+                self.stray_timer.by(AT_ONCE)
         lane = Lane(lane_id, key, throttle_keys)
         if throttle_keys and not queue.is_dead_letter:  # a reader of dead letters does not call the throttled service
             self.token_client.enter(lane)
@@ -369,6 +381,8 @@ class State:
         if weight != key.weight:
             for lane in key.lanes.values():
                 self.ledger.touch(lane)
+            if key.active:
+                key.queue.ring.weight += weight - key.weight
             key.weight = weight
 
     # --- other changes ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ always keeps its id, and on its own shard also its place in line (priority and e
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq.commands import Transfer
-from fila_proto_zmq.names import shard_of
+from fila_proto_zmq.names import shard_of, whole_queue
 from fila_proto_zmq.record import BATCHED, Record, pack_record
 from fila_worker.core.callback_group_parts import MemberOutcome
 from fila_worker.core.enqueue import insert
@@ -56,6 +56,8 @@ def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes,
     extension.expiries = extension.expiries + 1 if reason == EXPIRED else 0
     extension.reason, extension.source_queue, extension.dead_lettered_ms = reason, source.name, now_ms
     extension.expires_ms = extension.batch = None
+    if policy != OWN:
+        policy = state.runtime.definitions.partition_for(policy, lane.key.name)
     named = state.queues.get(policy) if policy != OWN else None
     if named is not None:
         state.appoint(named)  # it may not be the queue that was appointed
@@ -75,7 +77,7 @@ def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes,
 def _would_go_round(letter: Record, policy: str) -> bool:
     """Return whether an expired message would go round in a circle without readers, back to an earlier queue."""
     extension = letter.extension
-    back = extension.reason == EXPIRED and extension.source_queue == policy
+    back = extension.reason == EXPIRED and whole_queue(extension.source_queue or "") == policy
     return policy != OWN and (back or extension.expiries >= EXPIRIES_MAX)
 
 

@@ -78,7 +78,11 @@ def send(state: "State", owner: Owner, queue: str, command: Enqueue) -> None:
 
 
 def _put(state: "State", entry: OutboxEntry) -> None:
-    state.outbox.add(shard_of(entry.transfer.queue, state.shards), entry, state.batch)
+    transfer = entry.transfer
+    if transfer.enqueue is not None:
+        key = transfer.enqueue.fairness_key
+        transfer.queue = state.runtime.definitions.partition_for(transfer.queue, key if isinstance(key, str) else key[0])
+    state.outbox.add(shard_of(transfer.queue, state.shards), entry, state.batch)
 
 
 def carry_out(state: "State", number: int, transfer: Transfer, now_ms: int) -> EnqueueOutcome:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 def send(state: "State", lane: "Lane", place: bytes, transfer: Transfer) -> None:
     """Send a message that has left its lane to a queue of another shard. ``place``: its place in the lane."""
+    transfer.queue = state.runtime.definitions.partition_for(transfer.queue, transfer.fairness_key)
     parcel = OutboxEntry(lane.key.queue.id, place, transfer)
     state.outbox.add(shard_of(transfer.queue, state.shards), parcel, state.batch)
 
@@ -101,12 +102,14 @@ def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
     """Take in one message, behind all others of the shard. Return False if its queue is not here, or this version can't read
     the layout of its record. Raise the errors of an enqueue for a message that was moved."""
     record = _read(transfer)
+    if transfer.forwarded:
+        return record is not None and insert.forwarded(state, transfer, now_ms)
     if record is not None and transfer.due_ms is not None:
         keys = tuple(transfer.throttle_keys)
         message = insert.moved(record, transfer.fairness_key, transfer.weight, keys, transfer.due_ms, now_ms)
         insert.take_in(state, queue_for(state, transfer.queue, now_ms), message, now_ms, limited=True)
         return True
-    queue = state.queues.get(transfer.queue)
+    queue = state.queues.get(transfer.queue) or state.entrance(transfer.queue, now_ms)
     if queue is None or record is None:
         return False
     message = insert.Incoming(

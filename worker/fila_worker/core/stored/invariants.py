@@ -243,6 +243,7 @@ def _check_queue(state: "State", name: str) -> None:
     for key in queue.keys.values() if not queue.reshaping else ():
         _check_key(key)
     ring = Counter(key.name for key in queue.ring.active_keys())
+    _expect(f"{name}: weight", queue.ring.weight, sum(key.weight for key in queue.keys.values() if key.active))
     _expect(f"{name}: ring", ring, Counter(key.name for key in queue.keys.values() if key.active))
     _check_demands(state, queue)
 

@@ -1,0 +1,313 @@
+"""Queues with several partitions: their definitions, their partitions on this shard, and messages that are in a wrong one.
+
+The definition of such a queue is a key of the runtime config (:mod:`fila_proto_zmq.partitions`), so each shard has it before
+the client that made it is answered. A partition is a queue of its shard like any other, with the options of the definition. It
+is made when it is first named, changed and removed when the definition is. The whole queue's name is no queue of any shard: who
+asks for it is told the number of partitions.
+
+With ``spread="key"`` a fairness key has one partition. Its messages may come to another one: a hook decides the key, a client
+has an older number of partitions, or another queue moves them here. Such a *stray* key delivers nothing. Its messages are
+transferred to the key's partition, each once, in their order, like messages that a command moves; no hook runs again.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from fila_proto_zmq import runtime_config
+from fila_proto_zmq.commands import (
+    ConfigChange,
+    CreatePartitioned,
+    CreateQueue,
+    DeletePartitioned,
+    QueueOptions,
+    Transfer,
+    UpdatePartitioned,
+)
+from fila_proto_zmq.errors import (
+    FilaError,
+    InvalidArgumentError,
+    PartitionedError,
+    QueueExistsError,
+)
+from fila_proto_zmq.names import PARTITION_MARK, check_new_queue_name, is_dead_letter, partition_name, root_name, shard_of
+from fila_proto_zmq.partitions import BY_MESSAGE, Definition, encode_definition
+from fila_proto_zmq.record import BATCHED
+from fila_worker.core.enqueue import insert
+from fila_worker.core.jobs import REST
+from fila_worker.core.keys import own_place
+from fila_worker.core.manage.backlog_walk import BacklogWalk
+from fila_worker.core.manage.config import make_change
+from fila_worker.core.manage.deletion import remove
+from fila_worker.core.manage.queue_commands import change_options, check_options, compiled, make_queue
+from fila_worker.core.model.component import Component, Steps
+from fila_worker.core.model.due_index import lift
+from fila_worker.core.model.lanes import unpack_stored
+from fila_worker.core.settle import transfers
+
+if TYPE_CHECKING:
+    from fila_proto_zmq.commands import Command
+    from fila_worker.core.effects import ClientCall
+    from fila_worker.core.jobs import Work
+    from fila_worker.core.model.due_index import Delayed
+    from fila_worker.core.model.fairness_keys import FairnessKey
+    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.model.queues import Partition, Queue
+    from fila_worker.core.model.state import State
+
+COMPILE_COST: Final = 500
+FOLLOW_COST: Final = 5
+"""Effort to compare a partition with its definition."""
+
+FORWARD_MS: Final = 1000
+"""How long to wait before strays that could not go are tried again."""
+
+
+# --- definitions, on shard 0 ------------------------------------------------------------------------------------------
+
+
+def create_partitioned(state: "State", command: CreatePartitioned, now_ms: int) -> ConfigChange:
+    """Define a queue with several partitions."""
+    name, options = check_new_queue_name(command.queue), command.options
+    if state.runtime.definitions.find(name) is not None:
+        raise QueueExistsError(f"queue {name!r} exists already")
+    if options is None:
+        template = state.runtime.templates.find(name)
+        if template is None:
+            raise state.queues.not_found(name)
+        options = template.options
+        if options.dead_letter == name:
+            options = msgspec.structs.replace(options, dead_letter=None)
+    options = _checked(state, name, options)
+    return _put(state, name, Definition(options, state.runtime.version + 1), command.by, now_ms)
+
+
+def update_partitioned(state: "State", command: UpdatePartitioned, now_ms: int) -> ConfigChange:
+    """Change options of a queue with several partitions."""
+    old = _found(state, command.queue)
+    unknown = set(command.given) - set(QueueOptions.__struct_fields__)
+    if unknown:
+        raise InvalidArgumentError(f"unknown queue options {sorted(unknown)}: use {list(QueueOptions.__struct_fields__)}")
+    given = {name: getattr(command.options, name) for name in command.given}
+    options = _checked(state, command.queue, msgspec.structs.replace(old.options, **given))
+    if (options.partitions, options.spread) != (old.options.partitions, old.options.spread):
+        raise InvalidArgumentError(
+            f"partitions={options.partitions}, spread={options.spread!r} for {command.queue!r}, which has "
+            f"{old.options.partitions} partitions: a queue keeps its number of partitions and its spread; create another queue, and "
+            "move() the messages"
+        )
+    return _put(state, command.queue, Definition(options, old.created), command.by, now_ms)
+
+
+def delete_partitioned(state: "State", command: DeletePartitioned, now_ms: int) -> ConfigChange:
+    """Delete a queue with several partitions. Each shard removes its partitions."""
+    _found(state, command.queue)
+    changes = runtime_config.partitioned_changes_for(command.queue, None, state.runtime.values)
+    return make_change(state, runtime_config.PARTITIONED + command.queue, changes, command.by, now_ms)
+
+
+def _found(state: "State", name: str) -> Definition:
+    definition = None if is_dead_letter(name) or PARTITION_MARK in name else state.runtime.definitions.find(name)
+    if definition is None:
+        raise state.queues.not_found(name)
+    return definition
+
+
+def _checked(state: "State", name: str, options: QueueOptions) -> QueueOptions:
+    if options.partitions == 0:
+        options = msgspec.structs.replace(options, partitions=state.shards)
+    check_options(name, options)
+    if options.spread == BY_MESSAGE and options.max_in_flight_per_key is not None:
+        raise InvalidArgumentError(
+            f"max_in_flight_per_key={options.max_in_flight_per_key} with spread='message': a fairness key's messages are in "
+            "all partitions; use spread='key', or leave the limit out"
+        )
+    hooks = compiled(state, name, options)
+    if hooks is not None:
+        hooks.hooks.close()
+        state.jobs.charge(COMPILE_COST)
+    return options
+
+
+def _put(state: "State", name: str, definition: Definition, by: str, now_ms: int) -> ConfigChange:
+    changes = runtime_config.partitioned_changes_for(name, encode_definition(definition), state.runtime.values)
+    return make_change(state, runtime_config.PARTITIONED + name, changes, by, now_ms)
+
+
+# --- partitions of this shard -----------------------------------------------------------------------------------------
+
+
+def meet(state: "State", call: "ClientCall", command: "Command") -> None:
+    """Make the partition that a command names, if it is defined and not there. Raise :class:`PartitionedError` for a command
+    on the whole queue.
+    """
+    name = call.queue
+    definition = state.runtime.definitions.find(name)
+    if definition is None:
+        return
+    if isinstance(command, CreateQueue):
+        raise QueueExistsError(f"queue {name!r} exists already")
+    if PARTITION_MARK not in name or open_partition(state, name, call.now_ms) is None:
+        raise refusal(name, definition)
+
+
+def refusal(name: str, definition: Definition) -> FilaError:
+    """Return the error for a command on a whole queue, or on a partition that it has no longer."""
+    partitions, spread = definition.plan
+    return PartitionedError(
+        f"queue {name.partition(PARTITION_MARK)[0]!r} has {partitions} partitions, which this client does not know: upgrade it",
+        details={"partitions": partitions, "spread": spread},
+    )
+
+
+def entrance(state: "State", name: str, now_ms: int) -> "Queue | None":
+    """Return the queue here that takes in what the broker itself sends to a name: the partition of that name, or the first
+    partition of the whole queue.
+    """
+    return open_partition(state, name if PARTITION_MARK in name else partition_name(name, 0), now_ms)
+
+
+def open_partition(state: "State", name: str, now_ms: int) -> "Queue | None":
+    """Return a partition of a queue, or of its dead letter queue, made if it is missing; None: there is no such partition."""
+    definition = state.runtime.definitions.find(name)
+    number = name.partition(PARTITION_MARK)[2]
+    if definition is None or int(number) >= definition.plan.partitions:
+        return None
+    if shard_of(name, state.shards) != state.index:
+        return None
+    root = root_name(name)
+    if root not in state.queues:
+        queue = make_queue(state, root, definition.options, now_ms)
+        _partition(queue).defined = definition.created
+        state.define_queue(queue)
+    return state.queues.get(name)
+
+
+def _partition(queue: "Queue") -> "Partition":
+    assert queue.partition is not None, f"{queue.name!r} is no partition"
+    return queue.partition
+
+
+def _follow(state: "State", now_ms: int) -> "Work":
+    """Change or remove the partitions here whose definitions have changed."""
+    for queue in [each for each in state.queues.values() if PARTITION_MARK in each.name and each.source is None]:
+        definition = state.runtime.definitions.find(queue.name)
+        partition = _partition(queue)
+        if queue.gone:
+            continue
+        if definition is None or definition.created != partition.defined or partition.number >= definition.plan.partitions:
+            remove(state, queue)
+        elif definition.options != queue.options:
+            names = QueueOptions.__struct_fields__
+            given = {name for name in names if getattr(queue.options, name) != getattr(definition.options, name)}
+            outcome = change_options(state, queue, definition.options, given, now_ms)
+            if not isinstance(outcome, msgspec.Struct):
+                yield from outcome
+        now_ms = yield FOLLOW_COST
+    return None
+
+
+# --- messages that are in a wrong partition ---------------------------------------------------------------------------
+
+
+class _Forwarding(BacklogWalk):
+    """Transfers the messages of a stray key to its partition."""
+
+    takes_delayed = True
+
+    def __init__(self, state: "State", key: "FairnessKey", now_ms: int) -> None:
+        super().__init__(state, key.queue, now_ms)
+        self._target = state.runtime.definitions.partition_for(key.queue.name.partition(PARTITION_MARK)[0], key.name)
+        self._shard = shard_of(self._target, state.shards)
+        self.stays = False
+        """Whether a message can't go: its batch counts it here."""
+
+    def may_go(self, record: bytes) -> bool:
+        """Return whether a message is no member of a batch."""
+        self.stays = self.stays or bool(record[1] & BATCHED)
+        return not record[1] & BATCHED
+
+    def take_pending(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
+        """Send a message on."""
+        self._send(lane, message_key, record, 0)
+        self._state.buffers.remove(lane, {message_key})
+        self._state.delete_pending(lane, message_key, len(record))
+
+    def take_delayed(self, lane: "Lane", message_key: bytes, delayed: "Delayed") -> None:
+        """Send a delayed message on."""
+        self._send(lane, message_key, delayed.record, delayed.due_ms)
+        lift(self._state, lane, message_key, delayed)
+        if delayed.retrying:
+            self._state.release_slot(lane.key)
+
+    def _send(self, lane: "Lane", message_key: bytes, stored: bytes, due_ms: int) -> None:
+        state, key = self._state, lane.key
+        transfer = Transfer(
+            self._target, key.name, key.weight, list(lane.throttle_keys), True, stored, due_ms=due_ms, forwarded=True
+        )
+        if self._shard == state.index:
+            insert.forwarded(state, transfer, self._now_ms)
+        else:
+            transfers.send(state, lane, own_place(message_key, unpack_stored(stored).priority), transfer)
+        self.moved += 1
+
+    @property
+    def arrived(self) -> bool:
+        """Whether all that was sent to the other shard so far is there, or came back."""
+        outbox = self._state.outbox
+        return self._shard == self._state.index or outbox.has_arrived(self._shard, outbox.last_number(self._shard))
+
+
+def _forward(state: "State", strays: "Strays", now_ms: int) -> "Work":
+    """Send the messages of all stray keys on, a bounded number at a time."""
+    for key in list(state.strays):
+        if key.queue.gone or not key.paused:
+            state.strays.pop(key, None)
+            continue
+        walk = _Forwarding(state, key, now_ms)
+        yield from walk.first_ones(state.settings.limits.redrive_messages_max, key.name)
+        while not walk.arrived:
+            now_ms = yield REST
+        if walk.stays:
+            _partition(key.queue).settled.add(key.name)
+            key.paused = key.name in key.queue.paused_keys
+            state.refresh_eligibility(key)
+        if walk.stays or not (key.pending or any(view.delayed for view in key.views)):
+            state.strays.pop(key, None)
+    strays.running = False
+    return None
+
+
+class Strays(Component):
+    """The partitions on this shard, and the messages that belong to other partitions."""
+
+    def __init__(self, state: "State") -> None:
+        super().__init__(state, state.stray_timer)
+        self._followed: object = None
+        self.running = False
+
+    def recover(self, now_ms: int) -> Steps:
+        """Follow what has changed in the config since the partitions here were last written."""
+        self._look(now_ms)
+        yield
+
+    def on_config(self, now_ms: int) -> None:
+        """Follow a change of the definitions."""
+        definitions = self.state.runtime.definitions
+        if self._followed != (id(definitions), definitions.changes):
+            self._look(now_ms)
+
+    def _look(self, now_ms: int) -> None:
+        definitions = self.state.runtime.definitions
+        self._followed = (id(definitions), definitions.changes)
+        if any(PARTITION_MARK in name for name in self.state.queues):
+            self.state.jobs.start_own(_follow(self.state, now_ms))
+
+    def tick(self, now_ms: int) -> int | None:
+        """Send the messages of stray keys on."""
+        if not self.state.strays:
+            return None
+        if not self.running:
+            self.running = True
+            self.state.jobs.start_own(_forward(self.state, self, now_ms))
+        return now_ms + FORWARD_MS
