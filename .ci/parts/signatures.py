@@ -88,6 +88,12 @@ def _end(node: ast.AST | None) -> int:
 
 
 def _typed(option: Option) -> str:
-    kind = f"Literal{list(option.choices)}" if option.kind == "choice" else _TYPES.get(option.kind, "str")
+    words = f"Literal{list(option.choices)}"
+    if option.kind == "choice":
+        kind = words
+    elif option.kind == "count" and option.choices:
+        kind = f"int | {words}"
+    else:
+        kind = _TYPES.get(option.kind, "str")
     is_optional = option.usual is None or option in _QUEUE
     return f"{option.name}: {kind}{' | None' if is_optional else ''}"

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from fila_proto_zmq import commands
 from fila_proto_zmq.ids import enqueued_ms, format_id
+from fila_proto_zmq.names import whole_queue
 from fila_proto_zmq.record import Extension, extension_of, headers_of, payload_of, unpack_fixed
 
 BytesLike = bytes | bytearray | memoryview
@@ -175,7 +176,8 @@ class StoredMessage:
     @property
     def source_queue(self) -> str | None:
         """The queue that a dead letter came from."""
-        return self._extended().source_queue
+        source = self._extended().source_queue
+        return None if source is None else whole_queue(source)
 
     @property
     def dead_lettered_at(self) -> datetime | None:

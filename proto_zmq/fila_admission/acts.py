@@ -37,8 +37,6 @@ def _given(command: wire.UpdateQueue | wire.UpdatePartitioned) -> str:
 
 
 def _set(command: wire.CreateQueue | wire.CreatePartitioned | wire.PutTemplate) -> str:
-    if command.options is None:
-        return "as its template says"
     return ", ".join(field for field in command.options.__struct_fields__ if getattr(command.options, field) is not None)
 
 

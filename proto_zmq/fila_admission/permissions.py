@@ -123,7 +123,7 @@ class NeededPermission(Enum):
 _NEEDS: Final = {
     command.opcode: need
     for need, commands in {
-        NeededPermission.PRODUCE: (wire.Enqueue, wire.OpenBatch, wire.SealBatch, wire.AbandonBatch),
+        NeededPermission.PRODUCE: (wire.Enqueue, wire.OpenBatch, wire.SealBatch, wire.AbandonBatch, wire.CreateByTemplate),
         NeededPermission.CONSUME: (
             wire.Receive, wire.Subscribe, wire.Unsubscribe, wire.Heartbeat, wire.Goodbye, wire.CancelReceive, wire.Settle,
             wire.Extend, wire.Browse, wire.OpenView, wire.BrowseView, wire.Reserve, wire.FetchReserved,

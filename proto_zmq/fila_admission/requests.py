@@ -13,7 +13,7 @@ _WITHOUT_QUEUE: Final = (
     wire.Hello, wire.GetPlacement, wire.ListQueues, wire.ListSchedules, wire.GetClusterStatus, wire.GetHosts, wire.GetMetrics,
     wire.ListActs, wire.ListConnections, wire.CloseConnection, wire.SetConfig, wire.GetConfig, wire.ListConfig,
     wire.ListConfigHistory, wire.UndoConfig, wire.ListThrottles, wire.PutTemplate, wire.GetTemplate, wire.ListTemplates, wire.DeleteTemplate,
-    wire.CreatePartitioned, wire.UpdatePartitioned, wire.DeletePartitioned,
+    wire.CreatePartitioned, wire.CreateByTemplate, wire.UpdatePartitioned, wire.DeletePartitioned,
     wire.CreateKey, wire.ListKeys, wire.RevokeKey, wire.GrantKey, wire.GetOwnKey, wire.BeginBackup, wire.CutBackup,
     wire.KeepBackup, wire.MoveShard, wire.DrainWorker,
 )  # fmt: skip

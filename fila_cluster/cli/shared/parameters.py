@@ -74,6 +74,19 @@ def _is_file(text: str) -> bool:
 SCRIPT = Script()
 
 
+class Count(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only
+    """A whole number, or one of some words that stand for one."""
+
+    name = "count"
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Return the number, or the word."""
+        return str(value) if value in self._words else int(click.INT.convert(value, param, ctx))
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -93,6 +106,8 @@ _HINTS = {"duration": " Format: 500ms, 30s, 5m, 2h.", "script": " A file, or the
 def flag(option: Option, default: Any = None) -> Callable[[F], F]:
     """Return the flag of an option, for a command."""
     kind = _KINDS.get(option.kind) or {"type": click.Choice(option.choices)}
+    if option.kind == "count" and option.choices:
+        kind = {"type": Count(option.choices), "metavar": "|".join(("N", *option.choices))}
     text = option.meaning + _HINTS.get(option.kind, "")
     return click.option(f"--{option.flag}", option.name, **kind, default=default, help=text)
 

@@ -3,6 +3,7 @@
 The questions and the meaning of their answers are in :mod:`fila_cluster.client.calls` and :mod:`fila_cluster.client.views`.
 """
 
+from contextlib import suppress
 from types import EllipsisType
 from typing import Any, Literal, TypeVar, Unpack
 
@@ -10,8 +11,9 @@ from fila_cluster.client import checks, views
 from fila_cluster.client.calls import cluster, queues
 from fila_cluster.client.calls.request import Request, Steps
 from fila_proto_zmq import commands
+from fila_proto_zmq.errors import FilaError, QueueExistsError, QueueNotFoundError
 from fila_proto_zmq.limits import ACTS_LISTED_MAX
-from fila_proto_zmq.names import check_new_queue_name, check_pattern
+from fila_proto_zmq.names import check_pattern
 from fila_proto_zmq.runtime_config import THROTTLE_LIMITS
 
 T = TypeVar("T")
@@ -36,7 +38,7 @@ class AsyncAdministration:
         lua_timeout: float | None = None,
         lua_memory_limit: int | None = None,
         max_in_flight: int | None = None,
-        partitions: int | None = None,
+        partitions: int | Literal["auto"] | None = 1,
         spread: Literal["key", "message"] | None = "key",
     ) -> None:
         """Create a queue, and its dead letter queue ``<name>.dlq``. An option that is None has the broker's default.
@@ -69,7 +71,15 @@ class AsyncAdministration:
             partitions=partitions,
             spread=spread,
         )
-        await self.request(Request(check_new_queue_name(name), commands.CreateQueue(queues.encode(options)[0])))
+        *asked, create = queues.creation(name, options)
+        for request in asked:
+            with suppress(QueueNotFoundError):
+                await self.request(request)
+                raise QueueExistsError(f"queue {name!r} exists already")
+        await self.request(create)
+        if asked:  # each partition is made when it is named
+            with suppress(FilaError):
+                await self.request(asked[0])
 
     async def update_queue(self, name: str, **options: Unpack[queues.QueueOptions]) -> None:
         """Change some of the options of :meth:`create_queue`, for all that happens from now on. The others stay.

@@ -3,6 +3,7 @@
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -15,22 +16,24 @@ from fila_cluster.client.asynchronous.producer import AsyncProducer
 from fila_cluster.client.asynchronous.schedules import AsyncScheduling
 from fila_cluster.client.calls import messages
 from fila_cluster.client.calls.messages import BatchTerms
+from fila_cluster.client.calls.partitioned import Fan, ask_partitions
 from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.io.confirming import LoopConfirmer, Unseen
 from fila_cluster.client.io.reactor import Reactor
 from fila_cluster.client.message import BytesLike, Message
 from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import AsyncDelivery
-from fila_cluster.client.protocol.encoding import seal_row
+from fila_cluster.client.protocol.encoding import Row, seal_row
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY, Chunk
+from fila_cluster.client.protocol.partitions.plans import REPLANS_MAX
 from fila_cluster.client.protocol.pipelining import Pipeline
 from fila_cluster.client.protocol.producing import Bulk, id_of
 from fila_cluster.client.protocol.session import CLIENT_VERSION, ClientSession
 from fila_cluster.client.protocol.short_calls import SHORT_BYTES_MAX
 from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
-from fila_proto_zmq.commands import Command, Enqueue
-from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.commands import Command, CreateByTemplate, DeleteQueue, Enqueue
+from fila_proto_zmq.errors import FilaError, PartitionedError, QueueExistsError, QueueNotFoundError
 
 
 class AsyncClient(AsyncConsuming, AsyncScheduling):
@@ -135,15 +138,19 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:  # not in a coroutine of its own: that would cost 3 % of an enqueue
             row = seal_row(payload, headers if trace is None else trace.carried(headers), options)
+            place = self._session.plans.place(name, row) if self._session.plans else name
             is_short = self._io.is_alone and len(row[0]) < SHORT_BYTES_MAX
-            short = self._io.short(name, partial(Enqueue, [row[0]], *row[1])) if is_short else None
-            if short is not None:
-                message_id = id_of(await short)
-            else:
-                self._io.prepare()
-                pending = self._session.enqueue(name, row)
-                await self._io.complete(pending)
-                message_id = pending.outcome()
+            short = self._io.short(place, partial(Enqueue, [row[0]], *row[1])) if is_short else None
+            try:
+                if short is not None:
+                    message_id = id_of(await short)
+                else:
+                    self._io.prepare()
+                    pending = self._session.enqueue(place, row)
+                    await self._io.complete(pending)
+                    message_id = pending.outcome()
+            except (PartitionedError, QueueNotFoundError) as error:
+                message_id = await self._enqueue_anew(name, place, row, error)
         except BaseException as error:
             if trace is not None:
                 trace.failed(error)
@@ -237,15 +244,56 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
             command: A command of ``fila_proto_zmq.commands`` for the cluster, or ``Request(queue, command)`` for a queue.
                 ``docs/protocol.md`` describes each.
         """
-        call = self._start(*as_request(command))
-        await self._io.wait(call)
-        return call.outcome()
+        key, asked = as_request(command)
+        plan = self._session.plans.get(key) if key else None
+        while plan is None:
+            call = self._start(key, asked)
+            await self._io.wait(call)
+            if not isinstance(call.error, PartitionedError) or (plan := self._session.plans.learn(key, call.error)) is None:
+                return call.outcome()
+        return await self._ask_partitions(ask_partitions(key, plan, asked))
+
+    async def _ask_partitions(self, fan: Fan) -> Any:
+        """Ask the partitions of a queue that a command concerns, and return the reply for all of it."""
+        while (request := fan.next_request()) is not None:
+            call = self._start(*request)
+            await self._io.wait(call)
+            if call.error is None:
+                fan.answered(call.outcome())
+            elif isinstance(call.error, (PartitionedError, QueueNotFoundError)) and not fan.replies:
+                self._session.plans.forget(fan.queue)
+                return await self.request(Request(fan.queue, fan.command))
+            else:
+                try:
+                    fan.refused(call.error)
+                finally:
+                    call.error = None
+        if isinstance(fan.command, DeleteQueue):
+            self._session.plans.forget(fan.queue)
+        return fan.result
 
     def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> Reactor:
         return Reactor(self._session, rounds, server_keys)
 
     def _start(self, key: str, command: Command) -> PendingCall:
         return self._io.ask(lambda now: self._session.call(key, command, now))
+
+    async def _enqueue_anew(self, name: str, place: str, row: Row, error: FilaError) -> str:
+        """Enqueue a message whose queue has partitions that are not known, or are others by now."""
+        for _ in range(REPLANS_MAX):
+            if self._session.plans.learn(name, error) is None:
+                if "template" in error.details and isinstance(error, PartitionedError):
+                    with suppress(QueueExistsError):
+                        await self.request(CreateByTemplate(name))
+                elif place == name:
+                    break
+            place = self._session.plans.place(name, row)
+            pending = self._io.ask(lambda _, place=place: self._session.enqueue(place, row))  # type: ignore[misc]
+            await self._io.wait(pending)
+            if pending.error is None or not isinstance(pending.error, (PartitionedError, QueueNotFoundError)):
+                return pending.outcome()
+            error = pending.error
+        raise error
 
     async def _enqueue_all(self, queue: str, messages: Iterable[Message], batch_id: str = "") -> list[str]:
         """Enqueue messages, as members of the batch with this id if it is not empty."""

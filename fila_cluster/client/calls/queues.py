@@ -5,10 +5,12 @@ from operator import attrgetter
 from typing import Any, Literal, TypedDict, cast
 
 from fila_cluster.client import checks
+from fila_cluster.client.calls.partitioned import joined_infos
 from fila_cluster.client.calls.request import AsksLater, Listing, Paging, Request
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import SCRIPT_BYTES_MAX
+from fila_proto_zmq.names import check_new_queue_name
 
 
 class QueueOptions(TypedDict, total=False):
@@ -38,7 +40,7 @@ class QueueOptions(TypedDict, total=False):
     """Bytes that one run of a script may use. Default: the broker's."""
     max_in_flight: int | None
     """Messages of the queue that may be leased at a time. Default: no limit."""
-    partitions: int | None
+    partitions: int | Literal["auto"] | None
     """Shards that the queue is spread over, as one queue; auto: all shards. Default: 1."""
     spread: Literal["key", "message"] | None
     """key keeps each fairness key's messages in one partition; message spreads them over all. Default: key."""
@@ -68,6 +70,8 @@ def _wire_value(option: commands.Option, value: Any) -> Any:
     if option.bounds is None:
         return {"script": _script, "queue": _queue, "choice": _choice}[option.kind](option, value)
     least, most = option.bounds
+    if option.kind == "count" and value in option.choices:
+        return 0
     if option.kind == "duration":
         return checks.positive_milliseconds(option.name, value, most)
     return checks.whole_number(option.name, value, least, most)
@@ -89,8 +93,21 @@ def encode(given: Mapping[str, Any]) -> tuple[commands.QueueOptions, list[str]]:
 def decode(options: commands.QueueOptions) -> QueueOptions:
     """Return the options that are not the defaults, as :func:`encode` takes them."""
     values = ((option, getattr(options, option.field)) for option in commands.QUEUE_OPTIONS.values())
-    given = {each.name: value / 1000 if each.kind == "duration" else value for each, value in values if value is not None}
-    return cast(QueueOptions, given)
+    return cast(QueueOptions, {each.name: _given(each, value) for each, value in values if value is not None})
+
+
+def _given(option: commands.Option, value: Any) -> Any:
+    if option.kind == "duration":
+        return value / 1000
+    return option.choices[0] if option.kind == "count" and value == 0 and option.choices else value
+
+
+def creation(name: Any, options: Mapping[str, Any]) -> list[Request]:
+    """Return the requests that create a queue. The first one of several only asks whether there is a queue of this name."""
+    queue, given = check_new_queue_name(name), encode(options)[0]
+    if given.partitions in {None, 1}:
+        return [Request(queue, commands.CreateQueue(given))]
+    return [Request(queue, commands.DescribeQueue()), Request("", commands.CreatePartitioned(queue, given))]
 
 
 def listed_templates(prefix: Any) -> Listing[commands.Template]:
@@ -107,16 +124,20 @@ class ListingQueues(Paging[commands.QueueInfo]):
         self._prefix = checks.plain_text("prefix", prefix, "the first characters of the names to list")
         self._active = active
         self._partial = partial
+        self._after = ""
         self.shards: set[int] | None = None
 
     def _ask(self) -> Request:
-        after = self.result[-1].name if self.result else ""
-        return Request("", commands.ListQueues(self._prefix, self._active, after, partial=self._partial))
+        return Request("", commands.ListQueues(self._prefix, self._active, self._after, partial=self._partial))
 
     def answered(self, page: commands.QueueList) -> None:
         """Take in a page."""
+        last = page.queues[-1].name if page.queues else ""
         self.shards = set(page.shards) if self.shards is None else self.shards & set(page.shards)
+        self._after = last
         self._add(page.queues, more=page.more)
+        if self._over:
+            self.result = joined_infos(self.result)
 
 
 class Counting:

@@ -17,17 +17,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import count, repeat
+from random import Random
 from typing import TypeAlias
 
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner
+from fila_cluster.client.protocol.partitions.feed import PartitionFeed
+from fila_cluster.client.protocol.partitions.plans import Plans
 from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
 from fila_cluster.client.protocol.subscription import ClientSubscription
+from fila_cluster.client.protocol.timers import Timers
 from fila_cluster.client.requests.call import PendingCall, StartCall
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import FENCES_MAX
 from fila_proto_zmq.names import root_name
+from fila_proto_zmq.partitions import Plan
 
 HEARTBEAT_S_MAX = 2.0
 """How long an idle consumer may take to notice that its worker was restarted."""
@@ -51,7 +56,16 @@ class Consumption:
     a lower bound of the time when :meth:`tick` has something to do.
     """
 
-    def __init__(self, owner: LeaseOwner, make: Make, send: StartCall, call_timeout_s: float) -> None:
+    def __init__(
+        self,
+        owner: LeaseOwner,
+        make: Make,
+        send: StartCall,
+        call_timeout_s: float,
+        timers: Timers,
+        plans: Plans,
+        random: Random,
+    ) -> None:
         self.now = 0.0
         self.timeout_s = math.inf
         self.due_at = math.inf
@@ -65,6 +79,11 @@ class Consumption:
         self._call_timeout_s = call_timeout_s
         self._leaving_timeout_s = min(LEAVING_TIMEOUT_S, call_timeout_s)
         self._opened = 0
+        self._timers = timers
+        self._plans = plans
+        self._random = random
+        self._feeds: dict[int, PartitionFeed] = {}
+        """Of the subscriptions for queues with several partitions, by subscription."""
         self._loose: defaultdict[str, dict[int, ClientLease]] = defaultdict(dict)
         self._loose_beat_at = math.inf
         self._lapsing: dict[str, float] = {}
@@ -83,18 +102,30 @@ class Consumption:
         subscription = ClientSubscription(
             self._opened, queue, prefetch, self.now + self._call_timeout_s, auto_extend=auto_extend
         )
+        plan = self._plans.get(queue)
+        if plan is not None:
+            self._feed(subscription, plan)
+            return subscription
         self.subscriptions[subscription.id] = subscription
         self._roots.add(root_name(queue))
         self._beat(subscription)
         return subscription
 
+    def _feed(self, subscription: ClientSubscription, plan: Plan) -> None:
+        self._feeds[subscription.id] = PartitionFeed(self, self._send, self._timers, subscription, plan, self._random)
+
     def set_prefetch(self, subscription: ClientSubscription, prefetch: int) -> None:
         """Give a subscription another credit: its next heartbeat, which is due now, says so."""
         subscription.prefetch = prefetch
-        self._schedule(subscription, self.now)
+        if (feed := self._feeds.get(subscription.id)) is not None:
+            feed.go_on()
+        else:
+            self._schedule(subscription, self.now)
 
     def unsubscribe(self, subscription: ClientSubscription) -> PendingCall | None:
         """End a subscription and give back the untaken messages. Return the call that confirms it, None if it had ended."""
+        if (feed := self._feeds.pop(subscription.id, None)) is not None:
+            return self._close_feed(feed)
         if self.subscriptions.pop(subscription.id, None) is None:
             return None
         held = [*subscription.leases, *subscription.lapsing]
@@ -126,6 +157,7 @@ class Consumption:
 
     def end_all(self) -> None:
         """End all subscriptions in this client."""
+        self._end_feeds(None)
         for subscription in list(self.subscriptions.values()):
             self._discard(subscription)
         self._owed.clear()
@@ -150,6 +182,9 @@ class Consumption:
 
     def disown(self, error: FilaError) -> None:
         """Leave everything to the parent, in the child of a fork."""
+        for feed in self._feeds.values():
+            feed.subscription.waiting.clear()
+        self._end_feeds(error)
         for subscription in list(self.subscriptions.values()):
             subscription.waiting.clear()  # their threads are not here
             subscription.error = error
@@ -157,8 +192,81 @@ class Consumption:
 
     def leave_untaken(self) -> None:
         """Mark the deliveries that were not taken as settled: they can't be settled any more."""
+        for feed in self._feeds.values():
+            feed.subscription.take_back()
         for subscription in self.subscriptions.values():
             subscription.take_back()
+
+    # --- queues with several partitions -------------------------------------------------------------------------------
+
+    def open_member(self, subscription: ClientSubscription, queue: str) -> ClientSubscription:
+        """Open the subscription for one partition: see :class:`PartitionFeed`."""
+        self._opened += 1
+        member = ClientSubscription(
+            self._opened, queue, 0, math.inf, auto_extend=subscription.auto_extend, feeds=subscription
+        )
+        member.ready, member.waiting = subscription.ready, subscription.waiting
+        self.subscriptions[member.id] = member
+        self._roots.add(root_name(queue))
+        self._beat(member)
+        return member
+
+    def close_member(self, member: ClientSubscription) -> PendingCall | None:
+        """End the subscription for one partition. What its caller holds stays leased."""
+        if self.subscriptions.pop(member.id, None) is None:
+            return None
+        held = [*member.leases, *member.lapsing]
+        self._end(member)
+        return self._owe(member.queue, commands.Unsubscribe(member.id, held), self._leaving_timeout_s)
+
+    def fed(self, member: ClientSubscription, delivered: commands.Delivered) -> list[ClientLease]:
+        """Take in deliveries of a partition, and return their leases."""
+        deliveries = self._take(member.queue, delivered.batches, member.leases, renewed=member.auto_extend)
+        member.ready += deliveries
+        if member.auto_extend:
+            for batch in delivered.batches:
+                if batch.expires_ms - batch.leased_ms < SHORT_LEASE_MS:
+                    self._schedule(member, self.now + self._interval_s((batch,)))
+        return list(dict.fromkeys(delivery._lease for delivery in deliveries))
+
+    def _close_feed(self, feed: PartitionFeed) -> PendingCall | None:
+        """End a feed, and give back what its caller has not taken; return the call that confirms it."""
+        untaken = feed.subscription.take_back()
+        feed.subscription.ended = True
+        calls = feed.close()
+        by_queue: defaultdict[str, Indexes] = defaultdict(dict)
+        for lease, indexes in untaken.items():
+            by_queue[lease.queue][lease] = indexes
+        calls += [call for queue, leases in by_queue.items() if (call := self._release(queue, leases)) is not None]
+        feed.subscription.wake()
+        return calls[-1] if calls else None
+
+    def _end_feeds(self, error: FilaError | None) -> None:
+        feeds, self._feeds = self._feeds, {}
+        for feed in feeds.values():
+            feed.closed = True
+            feed.subscription.error = error
+            feed.subscription.take_back()
+            feed.subscription.ended = True
+            feed.subscription.wake()
+
+    def _replan(self, subscription: ClientSubscription, error: FilaError) -> bool:
+        """Follow the number of partitions that a refusal names. Return False if it is about something else."""
+        whole = subscription.feeds or subscription
+        plan = self._plans.learn(whole.queue, error)
+        feed = self._feeds.pop(whole.id, None)
+        if feed is not None:
+            self._close_feed(feed)
+            whole.ended = False
+        elif plan is not None:
+            self.subscriptions.pop(whole.id, None)
+        if plan is not None:
+            self._feed(whole, plan)
+        elif feed is not None:
+            whole.error = error
+            whole.ended = True
+            whole.wake()
+        return feed is not None or plan is not None
 
     # --- what the broker sends ----------------------------------------------------------------------------------------
 
@@ -196,6 +304,7 @@ class Consumption:
 
     def refused(self, error: FilaError) -> None:
         """End all subscriptions: the broker does not let this client in (any more)."""
+        self._end_feeds(copy(error))
         for subscription in list(self.subscriptions.values()):
             subscription.error = copy(error)
             self._discard(subscription)
@@ -232,6 +341,8 @@ class Consumption:
         if self.now < self.due_at:
             return
         self.due_at = math.inf
+        for feed in list(self._feeds.values()):
+            feed.go_on()
         for subscription in list(self.subscriptions.values()):
             if subscription.beat_at <= self.now:
                 self._beat(subscription)
@@ -278,6 +389,8 @@ class Consumption:
         subscription.beating = False
         error = call.error
         if subscription.ended:
+            return
+        if error is not None and not error.retryable and self._replan(subscription, error):
             return
         if error is None:
             subscription.confirm_by = math.inf
@@ -354,8 +467,11 @@ class Consumption:
 
     def _forget(self, lease: ClientLease) -> None:
         """Note a delivery that was dropped unsettled: it stays leased until its time is up."""
-        group = lease.group
+        group, feed = lease.group, lease.feed
         lease.ended(1)
+        if feed is not None:  # it counts until its lease ends
+            feed.held += 1
+            self._timers.at(self.now + lease.renewal_ms / 1000, partial(feed.freed, 1))
         if group is None or lease.group is not None:
             return
         until = self.now + lease.renewal_ms / 1000

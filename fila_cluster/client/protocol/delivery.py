@@ -19,6 +19,7 @@ from fila_cluster.client.protocol.tracer import DeliveryTrace
 from fila_proto_zmq.commands import Verb
 from fila_proto_zmq.errors import AlreadySettledError, FilaError, LeaseExpiredError
 from fila_proto_zmq.limits import DELAY_MS_MAX, LEASE_MS_MAX
+from fila_proto_zmq.names import whole_queue
 from fila_proto_zmq.record import Extension
 
 
@@ -59,7 +60,7 @@ class Delivery(StoredMessage, msgspec.Struct, eq=False, weakref=True):
     @property
     def queue(self) -> str:
         """The queue that delivered it."""
-        return self._lease.queue
+        return whole_queue(self._lease.queue)
 
     @property
     def fairness_key(self) -> str:

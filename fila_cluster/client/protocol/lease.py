@@ -35,6 +35,15 @@ class LeaseOwner(Protocol):
         """Note that a delivery of ``lease`` was garbage-collected unsettled. Called at any time, in any thread."""
 
 
+class Feed(Protocol):
+    """What asks for messages, and counts those that are leased to it."""
+
+    held: int
+
+    def freed(self, count: int) -> None:
+        """Count messages off whose leases have ended."""
+
+
 class ClientLease:
     """One delivered batch: ``size`` messages, of which ``unsettled`` are neither settled nor forgotten.
 
@@ -45,11 +54,13 @@ class ClientLease:
     others are acked when they are handed over.
     ``settled`` has a byte for each delivery: 1 if it was settled here, or needs no settlement. ``priced``: whether what one of
     them really cost was set.
+    ``feed``: what asked for it, and counts what is leased.
     ``group`` is the dict that holds this lease while it is held; the lease removes itself from there.
     """
 
     __slots__ = (
         "at_most_once",
+        "feed",
         "group",
         "id",
         "owner",
@@ -82,6 +93,7 @@ class ClientLease:
         duration_ms = batch.expires_ms - batch.leased_ms
         self.renewal_ms = duration_ms if duration_ms > 0 else 1
         self.group: dict[int, ClientLease] | None = None
+        self.feed: Feed | None = None
 
     def hold(self, group: "dict[int, ClientLease]") -> None:
         """Be held in ``group`` and in no other."""
@@ -93,6 +105,9 @@ class ClientLease:
 
     def let_go(self) -> None:
         """Leave the group that holds it."""
+        if self.feed is not None:
+            feed, self.feed = self.feed, None
+            feed.freed(max(0, self.unsettled))
         if self.group is not None:
             self.group.pop(self.id, None)
             self.group = None
@@ -100,6 +115,8 @@ class ClientLease:
     def ended(self, count: int) -> None:
         """Count deliveries that are settled, expired or forgotten."""
         self.unsettled -= count
+        if self.feed is not None:
+            self.feed.freed(count)
         if self.unsettled <= 0 and self.group is not None:
             self.let_go()
 

@@ -2,7 +2,7 @@
 
 A :class:`Pipeline` is one producer. It collects messages into a batch for each queue. A batch is cut when it has enough
 messages or bytes, when its first message has lingered for long enough, or when a caller waits. A
-:class:`~ordering.OrderedSender` for each queue sends the cut batches, in order.
+:class:`~partitions.sending.QueueSender` for each queue sends the cut batches, in order.
 
 Two bounds hold a producer back: its own number of unconfirmed messages, and the bytes of all unconfirmed messages of all
 producers of the client, which are a part of the client's bound. So other calls find room.
@@ -21,7 +21,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from fila_cluster.client.protocol.encoding import Row, seal_rows
-from fila_cluster.client.protocol.ordering import Chunk, OrderedSender, Surroundings
+from fila_cluster.client.protocol.ordering import Chunk, Surroundings
+from fila_cluster.client.protocol.partitions.plans import Plans
+from fila_cluster.client.protocol.partitions.sending import QueueSender
 from fila_cluster.client.protocol.producing import results_of
 from fila_cluster.client.protocol.timers import SessionTimer
 from fila_cluster.client.requests.call import Pending
@@ -142,8 +144,9 @@ class Flush(Pending[None]):
 class Pipelines:
     """All producers of a client. ``size_bytes`` is the size of their unconfirmed messages."""
 
-    def __init__(self, around: Surroundings, bytes_max: int = PIPELINED_BYTES_MAX) -> None:
+    def __init__(self, around: Surroundings, plans: Plans, bytes_max: int = PIPELINED_BYTES_MAX) -> None:
         self.around = around
+        self.plans = plans
         self.bytes_max = bytes_max
         self.size_bytes = 0
         self.completed: deque[ProducerBatch] = deque()
@@ -251,7 +254,7 @@ class Pipeline:
         self._max_outstanding = max_outstanding
         self._collecting: dict[str, ProducerBatch] = {}
         self._full: deque[ProducerBatch] = deque()
-        self._senders: dict[str, OrderedSender] = {}
+        self._senders: dict[str, QueueSender] = {}
         self._flushes: dict[Flush, None] = {}
 
     @property
@@ -364,7 +367,7 @@ class Pipeline:
             batch.command = seal_rows([row for row, _ in batch.entries])
             sender = self._senders.get(batch.queue)
             if sender is None:
-                sender = self._senders[batch.queue] = OrderedSender(batch.queue, self.pipelines.around)
+                sender = self._senders[batch.queue] = QueueSender(batch.queue, self.pipelines.around, self.pipelines.plans)
             sender.send(batch)
         self._end(batch)
 

@@ -19,9 +19,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from fila_cluster.client.protocol.lease import NO_LEASE
+from fila_cluster.client.protocol.partitions.plans import Plans
+from fila_cluster.client.protocol.partitions.receiving import PartitionedAsk
 from fila_cluster.client.requests.call import Pending, PendingCall
-from fila_proto_zmq.errors import FilaError, RequestTimeoutError
+from fila_proto_zmq.errors import FilaError, PartitionedError, QueueNotFoundError, RequestTimeoutError
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
+from fila_proto_zmq.partitions import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +61,10 @@ class ReceiveSession(Protocol):
     def hurry(self, call: PendingCall, within_s: float) -> None:
         """Move the deadline of a call that :meth:`ask_for` started forward."""
 
+    @property
+    def plans(self) -> Plans:
+        """What is known of queues with several partitions."""
+
     def let_go(self, call: PendingCall) -> None:
         """Stop waiting for a call that :meth:`ask_for` started; its messages go back."""
 
@@ -71,7 +78,19 @@ class Receiving(Pending["list[Delivery]"]):
     Without ``whole`` it takes what one frame of each queue carries: then its size is bounded, however large messages are.
     """
 
-    __slots__ = ("_asking", "_deadline", "_errors", "_got", "_hurried", "_open", "_wait_until", "_waits", "_wanted", "_whole")
+    __slots__ = (
+        "_asking",
+        "_deadline",
+        "_errors",
+        "_got",
+        "_hurried",
+        "_open",
+        "_replanned",
+        "_wait_until",
+        "_waits",
+        "_wanted",
+        "_whole",
+    )
 
     def __init__(
         self, asking: ReceiveSession, queues: Mapping[str, int], wait_ms: int, timeout_s: float, *, whole: bool = True
@@ -84,9 +103,11 @@ class Receiving(Pending["list[Delivery]"]):
         self._waits = len(queues) == 1
         self._whole = whole
         self._hurried = False
+        self._replanned = False
+        """Whether a queue was asked anew because its partitions are other ones."""
         self._got: dict[str, list[Delivery]] = {queue: [] for queue in queues}
         self._errors: dict[str, FilaError] = {}
-        self._open: dict[str, PendingCall | None] = {}
+        self._open: dict[str, PendingCall | PartitionedAsk | None] = {}
         self._ask_all()
 
     def give_up(self) -> None:
@@ -94,9 +115,21 @@ class Receiving(Pending["list[Delivery]"]):
         if not self.done:
             still_open, self._open = self._open, {}
             self.finish(self._messages(), RequestTimeoutError("given up by its caller"))
-            for call in filter(None, still_open.values()):
-                self._asking.let_go(call)
+            for call in [each for each in still_open.values() if each is not None]:
+                self._let_go(call)
         self._asking.release(self.value or [])
+
+    def _let_go(self, call: PendingCall | PartitionedAsk) -> None:
+        if isinstance(call, PartitionedAsk):
+            call.let_go()
+        else:
+            self._asking.let_go(call)
+
+    def _hurry(self, call: PendingCall | PartitionedAsk) -> None:
+        if isinstance(call, PartitionedAsk):
+            call.hurry(HURRY_S)
+        else:
+            self._asking.hurry(call, HURRY_S)
 
     def _ask_all(self) -> None:
         wait_ms = round(max(0.0, self._wait_until - self._asking.now) * 1000) if self._waits else 0
@@ -109,14 +142,40 @@ class Receiving(Pending["list[Delivery]"]):
         """``_waits``: a refused call is repeated. Before the waiting that would only hold up messages of other queues."""
         self._open[queue] = None
         count = self._wanted[queue] - len(self._got[queue])
+        plan = self._asking.plans.get(queue)
+        if plan is not None:
+            self._ask_partitions(queue, plan, count, self._asking.now + wait_ms / 1000)
+            return
         timeout_s = self._deadline - self._asking.now
         then = partial(self._answered, queue)
         call = self._asking.ask_for(queue, count, wait_ms, then, timeout=timeout_s, persistent=self._waits)
         if not call.done:
             self._open[queue] = call
 
+    def _ask_partitions(self, queue: str, plan: Plan, count: int, wait_until: float) -> None:
+        shares, then = self._asking.plans.shares(queue, plan), partial(self._collected, queue)
+        ask = PartitionedAsk(self._asking, plan.names(queue), shares, count, wait_until, self._deadline, then)
+        self._open[queue] = ask
+        ask.start()
+
+    def _collected(self, queue: str, deliveries: "Sequence[Delivery]", error: FilaError | None) -> None:
+        """Take in what the partitions of a queue gave."""
+        self._open.pop(queue, None)
+        self._got[queue] += deliveries
+        if error is not None and not self._got[queue]:
+            if isinstance(error, (PartitionedError, QueueNotFoundError)) and not self._replanned:
+                self._replanned = True
+                self._asking.plans.learn(queue, error)
+                self._ask(queue, round(1000 * max(0.0, self._wait_until - self._asking.now)) if self._waits else 0)
+                return
+            self._errors[queue] = error
+        self._advance()
+
     def _answered(self, queue: str, call: PendingCall) -> None:
         if self.done:  # given up
+            return
+        if isinstance(call.error, PartitionedError) and self._asking.plans.learn(queue, call.error) is not None:
+            self._ask(queue, round(1000 * max(0.0, self._wait_until - self._asking.now)) if self._waits else 0)
             return
         del self._open[queue]
         if call.error is None:
@@ -133,8 +192,8 @@ class Receiving(Pending["list[Delivery]"]):
             self._conclude()
         elif not self._hurried and self._has_news():
             self._hurried = True
-            for call in list(filter(None, self._open.values())):
-                self._asking.hurry(call, HURRY_S)
+            for call in [each for each in self._open.values() if each is not None]:
+                self._hurry(call)
 
     def _conclude(self) -> None:
         messages = self._messages()

@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING
 from fila_cluster.client.protocol.consuming import Consumption, Make
 from fila_cluster.client.protocol.encoding import Row
 from fila_cluster.client.protocol.lease import LeaseOwner
-from fila_cluster.client.protocol.ordering import Chunk, OrderedSender, Surroundings
+from fila_cluster.client.protocol.ordering import Chunk, Surroundings
+from fila_cluster.client.protocol.partitions.plans import Plans
+from fila_cluster.client.protocol.partitions.sending import QueueSender
 from fila_cluster.client.protocol.pipelining import Pipelines
 from fila_cluster.client.protocol.producing import SingleEnqueues
 from fila_cluster.client.protocol.receiving import Receiving
@@ -97,10 +99,11 @@ class ClientSession:
         self._calls = self._connection.calls
         self._singles = SingleEnqueues(self._start)
         self.timers = Timers()
+        self.plans = Plans(random)
         self._around = Surroundings(self._start, self.timers, random, timeout_s, lambda: self._now)
-        self.pipelines = Pipelines(self._around)
+        self.pipelines = Pipelines(self._around, self.plans)
         self._settler = Settler(owner, self._start, lambda: self._now, timeout_s)
-        self._consumption = Consumption(owner, make, self._start, timeout_s)
+        self._consumption = Consumption(owner, make, self._start, timeout_s, self.timers, self.plans, random)
         self.outgoing: deque[list[bytes]] = self._connection.router.outgoing
         self.routes = self._connection.routes
         self.enqueue: Callable[[str, Row], Pending[str]] = self._singles.enqueue
@@ -220,11 +223,11 @@ class ClientSession:
         self._at(now)
         return self._start(key, command, then)
 
-    def sender(self, queue: str) -> OrderedSender:
+    def sender(self, queue: str) -> QueueSender:
         """Return a sender of enqueues, which keeps their order."""
-        return OrderedSender(queue, self._around)
+        return QueueSender(queue, self._around, self.plans)
 
-    def send(self, sender: OrderedSender, chunk: Chunk, now: float) -> Chunk:
+    def send(self, sender: QueueSender, chunk: Chunk, now: float) -> Chunk:
         """Send a chunk of enqueues through its sender."""
         self._at(now)
         return sender.send(chunk)
@@ -400,6 +403,7 @@ class ClientSession:
     def _received(self, then: Callable[[PendingCall], None], call: PendingCall) -> None:
         self._consumption.expect_no_more(call)
         if call.error is None:
+            call.weight = call.value.weight
             call.value = self._consumption.received(call.key, call.value)
         elif call.may_be_done and call.error.retryable and not self.has_left:
             self._consumption.take_no_answer(call)

@@ -42,6 +42,8 @@ class ClientSubscription:
     failures: int = 0
     ended: bool = False
     error: FilaError | None = None
+    feeds: "ClientSubscription | None" = None
+    """Of a member, which is for one partition: the subscription of the queue."""
 
     def wake(self) -> None:
         """Wake all waiting callers."""

@@ -29,6 +29,9 @@ _NOT_REPEATABLE = (
     commands.UndoConfig,
     commands.Pause,
     commands.UpdateQueue,
+    commands.CreatePartitioned,
+    commands.UpdatePartitioned,
+    commands.DeletePartitioned,
     commands.PutTemplate,
     commands.DeleteTemplate,
 )
@@ -118,6 +121,8 @@ class PendingCall(Pending[Any]):
     away_until: float = math.inf
     attempts: int = 0
     retry_at: float | None = None
+    weight: int = 0
+    """In the answer to a receive: the sum of the weights of the keys that have more."""
 
     def __post_init__(self, now: float) -> None:
         self.deadline = self.wait_until = now + self.timeout
@@ -151,7 +156,7 @@ class PendingCall(Pending[Any]):
         self.place = -1
         if type(self.command) is commands.Receive and self.command.wait_ms:
             wait_ms = round(1000 * max(0.0, self.wait_until - now))
-            self._encode(commands.Receive(self.command.count, wait_ms))
+            self._encode(commands.Receive(self.command.count, wait_ms, self.command.leased))
 
     @property
     def may_be_done(self) -> bool:

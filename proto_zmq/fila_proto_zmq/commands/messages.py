@@ -1,5 +1,6 @@
 """Enqueue, receive, reserve and settle messages."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -66,6 +67,15 @@ class Enqueue(Command):
     batch: str = ""
     """The batch that these messages are members of; empty: no batch."""
 
+    def picked(self, places: Sequence[int]) -> "Enqueue":
+        """Return some messages as a command of their own."""
+        total = len(self.envelopes)
+        columns = {name: getattr(self, name) for name in self.__struct_fields__}
+        whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
+        if total == 1:
+            whole.pop("throttle_keys", None)  # one list of keys is for all
+        return replace(self, **{name: [column[place] for place in places] for name, column in whole.items()})
+
     def only(self, start: int, end: int) -> "Enqueue":
         """Return some consecutive messages as a command of their own."""
         total = len(self.envelopes)
@@ -121,6 +131,8 @@ class Receive(Command):
     opcode, reply = 30, Delivered
     count: int = 1
     wait_ms: int = 0
+    leased: bool = False
+    """Whether messages that are delivered at most once are leased, too: their client acks each as the application has it."""
 
 
 class CancelReceive(Command):

@@ -169,6 +169,7 @@ class QueueOptions(Struct):
             (1, PARTITIONS_MAX),
             "partitions",
             choices=(AUTO,),
+            usual=1,
         ),
     ] = None
     spread: Annotated[
@@ -187,7 +188,7 @@ def _rows() -> Iterator[Option]:
         (option,) = row.type.__metadata__
         name = row.name.removesuffix(f"_{option.unit}")
         label = option.label or name.replace("_", " ")
-        usual = option.choices[0] if option.choices and option.kind != "count" else None
+        usual = option.usual if option.usual is not None or not option.choices else option.choices[0]
         yield replace(option, field=row.name, name=name, label=label, usual=usual, flag=name.replace("_", "-"))
 
 

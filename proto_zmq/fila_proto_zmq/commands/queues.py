@@ -137,7 +137,7 @@ def joined(lists: Iterable[QueueList]) -> QueueList:
 
 
 class CreatePartitioned(Command):
-    """Create a queue with several partitions, or with the options of the template that its name matches (``options``: None).
+    """Create a queue with several partitions.
 
     Its options are kept in the runtime config. Answered as :class:`SetConfig`. Each partition is made on its shard, at the
     latest by its first message.
@@ -145,7 +145,16 @@ class CreatePartitioned(Command):
 
     opcode, reply = 55, ConfigChange
     queue: str
-    options: QueueOptions | None
+    options: QueueOptions
+    by: str = ""
+    """The name of the API key that asks; the router sets it."""
+
+
+class CreateByTemplate(Command):
+    """Create a queue with several partitions as its template says, for its first message. Answered as :class:`SetConfig`."""
+
+    opcode, reply = 58, ConfigChange
+    queue: str
     by: str = ""
     """The name of the API key that asks; the router sets it."""
 
@@ -223,6 +232,6 @@ class DeleteTemplate(Command):
     """The name of the API key that asks; the router sets it."""
 
 
-ChangesPartitioned: TypeAlias = CreatePartitioned | UpdatePartitioned | DeletePartitioned
+ChangesPartitioned: TypeAlias = CreatePartitioned | CreateByTemplate | UpdatePartitioned | DeletePartitioned
 ChangesConfig: TypeAlias = SetConfig | UndoConfig | PutTemplate | DeleteTemplate | ChangesPartitioned
 """Commands that make a version of the runtime config, in which templates and the options of partitioned queues are kept."""

@@ -24,6 +24,7 @@ from fila_proto_zmq.commands import (
     ChangesConfig,
     Command,
     ConfigChange,
+    CreateByTemplate,
     CreatePartitioned,
     DeletePartitioned,
     DeleteTemplate,
@@ -142,6 +143,7 @@ _CHANGES: Final[dict[type[Command], Callable[..., ConfigChange]]] = {
     PutTemplate: templates.put_template,
     DeleteTemplate: templates.delete_template,
     CreatePartitioned: partitions.create_partitioned,
+    CreateByTemplate: partitions.create_by_template,
     UpdatePartitioned: partitions.update_partitioned,
     DeletePartitioned: partitions.delete_partitioned,
 }

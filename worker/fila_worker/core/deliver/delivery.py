@@ -316,7 +316,8 @@ def _hand_over(state: "State", queue: "Queue", demand: Demand, parcel: PickedBat
     if isinstance(demand, Reserving):
         _reserve(state, demand, parcel, now_ms)
         return
-    batches = [_give_away(state, queue, parcel, now_ms)] if queue.at_most_once else _lease(state, demand, parcel, now_ms)
+    gone = queue.at_most_once and not demand.leases
+    batches = [_give_away(state, queue, parcel, now_ms)] if gone else _lease(state, demand, parcel, now_ms)
     demand.finish()
     state.effects.append(answer(demand.call, Receive, Delivered(0, batches, weight=queue.weight)))
 

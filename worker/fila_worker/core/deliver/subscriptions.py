@@ -68,7 +68,7 @@ def receive(state: "State", call: "ClientCall", command: Receive) -> Delivered |
     granted = [lease for lease in consumer.granted.get(call.request, ()) if lease.open == len(lease.members)]
     if granted:
         return answer_again(state, granted, call.now_ms)
-    line_up(state, Waiter(call, consumer, queue, command.count, command.wait_ms))
+    line_up(state, Waiter(call, consumer, queue, command.count, command.wait_ms, leases=command.leased))
     return None
 
 

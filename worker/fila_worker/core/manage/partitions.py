@@ -17,6 +17,7 @@ import msgspec
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import (
     ConfigChange,
+    CreateByTemplate,
     CreatePartitioned,
     CreateQueue,
     DeletePartitioned,
@@ -68,18 +69,26 @@ FORWARD_MS: Final = 1000
 
 def create_partitioned(state: "State", command: CreatePartitioned, now_ms: int) -> ConfigChange:
     """Define a queue with several partitions."""
-    name, options = check_new_queue_name(command.queue), command.options
+    return _create(state, check_new_queue_name(command.queue), command.options, command.by, now_ms)
+
+
+def create_by_template(state: "State", command: CreateByTemplate, now_ms: int) -> ConfigChange:
+    """Define a queue with several partitions as its template says."""
+    name = check_new_queue_name(command.queue)
+    template = state.runtime.templates.find(name)
+    if template is None:
+        raise state.queues.not_found(name)
+    options = template.options
+    if options.dead_letter == name:  # it takes those of the others
+        options = msgspec.structs.replace(options, dead_letter=None)
+    return _create(state, name, options, command.by, now_ms)
+
+
+def _create(state: "State", name: str, options: QueueOptions, by: str, now_ms: int) -> ConfigChange:
     if state.runtime.definitions.find(name) is not None:
         raise QueueExistsError(f"queue {name!r} exists already")
-    if options is None:
-        template = state.runtime.templates.find(name)
-        if template is None:
-            raise state.queues.not_found(name)
-        options = template.options
-        if options.dead_letter == name:
-            options = msgspec.structs.replace(options, dead_letter=None)
     options = _checked(state, name, options)
-    return _put(state, name, Definition(options, state.runtime.version + 1), command.by, now_ms)
+    return _put(state, name, Definition(options, state.runtime.version + 1), by, now_ms)
 
 
 def update_partitioned(state: "State", command: UpdatePartitioned, now_ms: int) -> ConfigChange:

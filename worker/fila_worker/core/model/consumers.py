@@ -119,7 +119,7 @@ class Subscription:
 class Waiter:
     """A receive that waits for its first messages."""
 
-    __slots__ = ("call", "consumer", "count", "deadline_ms", "done", "queue", "queued")
+    __slots__ = ("call", "consumer", "count", "deadline_ms", "done", "leases", "queue", "queued")
     opcode = Receive.opcode
 
     @property
@@ -127,11 +127,22 @@ class Waiter:
         """Whether it takes no message, and only waits until one could be taken."""
         return self.count == 0
 
-    def __init__(self, call: ClientCall, consumer: Consumer, queue: "Queue", count: int, wait_ms: int) -> None:
+    def __init__(
+        self,
+        call: ClientCall,
+        consumer: Consumer,
+        queue: "Queue",
+        count: int,
+        wait_ms: int,
+        *,
+        leases: bool = False,
+    ) -> None:
         self.call = call
         self.consumer = consumer
         self.queue = queue
         self.count = count
+        self.leases = leases
+        """Whether it takes also leases of messages that are delivered at most once."""
         self.deadline_ms = call.now_ms + wait_ms
         self.queued = False
         self.done = False

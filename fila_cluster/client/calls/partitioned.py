@@ -1,0 +1,389 @@
+"""Commands on a queue with several partitions: asked of each partition that they concern, and answered as one.
+
+A command about one fairness key goes to the key's partition. One about a message goes to each partition until the message is
+found. All others go to each partition, one after the other: they cost a frame for each. A partition whose shard is down does not
+keep the others from being asked. What is read is then what the others have; what should be done raises its error at the end.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from msgspec.structs import replace
+
+from fila_cluster.client.calls.request import Request
+from fila_proto_zmq import commands
+from fila_proto_zmq.errors import (
+    DeadLetterQueueNotEmptyError,
+    FilaError,
+    InvalidArgumentError,
+    MessageNotFoundError,
+    QueueNotFoundError,
+)
+from fila_proto_zmq.names import dead_letter_name, is_dead_letter, partition_name, whole_queue
+from fila_proto_zmq.partitions import BY_KEY, Plan, partition_of
+
+Replies: TypeAlias = list[Any]
+
+
+def ask_partitions(queue: str, plan: Plan, command: commands.Command) -> "Fan":
+    """Return the steps of a command on a queue with several partitions."""
+    kind = _KINDS.get(type(command))
+    if kind is None:
+        raise InvalidArgumentError(
+            f"{type(command).__name__} for {queue!r}, which has {plan.partitions} partitions: name one of them, as in "
+            f"{partition_name(queue, 0)!r}"
+        )
+    return kind(queue, plan, command)
+
+
+class Fan:
+    """The :class:`~fila_cluster.client.calls.request.Steps` of one command: of all partitions, in order."""
+
+    reads = False
+    """Whether it is answered by the partitions that are up."""
+
+    def __init__(self, queue: str, plan: Plan, command: Any) -> None:
+        self.queue = queue
+        self.plan = plan
+        self.command = command
+        self.replies: Replies = []
+        self.error: FilaError | None = None
+        self.names = self.concerned()
+        self._asked = 0
+
+    def concerned(self) -> list[str]:
+        """Return the partitions to ask."""
+        key = getattr(self.command, "fairness_key", None)
+        if key is not None and self.plan.spread == BY_KEY:
+            return [partition_name(self.queue, partition_of(key, self.plan.partitions))]
+        return self.plan.names(self.queue)
+
+    def next_request(self) -> Request | None:
+        """Return the next request; None when it is done."""
+        if self._asked == len(self.names) or self.is_over():
+            return None
+        self._asked += 1
+        return Request(self.names[self._asked - 1], self.next_command())
+
+    def next_command(self) -> commands.Command:
+        """Return the command for the next partition."""
+        return self.command  # type: ignore[no-any-return]  # as it came
+
+    def is_over(self) -> bool:
+        """Return whether the partitions that are left need not be asked."""
+        return False
+
+    def answered(self, reply: Any) -> None:
+        """Take in the reply of a partition."""
+        self.replies.append(reply)
+
+    def refused(self, error: FilaError) -> None:
+        """Take in the error of a partition. Raise it if it is not about that partition alone."""
+        if not error.retryable:
+            raise _shown(error, self.queue)
+        self.error = self.error or error
+
+    @property
+    def result(self) -> Any:
+        """The reply for the whole queue. Raise the error of a partition that should have done something."""
+        if self.error is not None and not (self.reads and self.replies):
+            raise _shown(self.error, self.queue)
+        return self.merged(self.replies)
+
+    def merged(self, replies: Replies) -> Any:
+        """Return the reply to all of them."""
+        return replies[0]
+
+
+class _Summed(Fan):
+    """Commands in bounded steps, each of which counts messages. A count of the command is what is left of it."""
+
+    def next_command(self) -> commands.Command:
+        count = getattr(self.command, "count", 0)
+        command: commands.Command = self.command
+        return replace(command, count=count - self._done) if count else command
+
+    def is_over(self) -> bool:
+        count = getattr(self.command, "count", 0)
+        return bool(count) and self._done >= count
+
+    @property
+    def _done(self) -> int:
+        return sum(reply.count for reply in self.replies)
+
+    def merged(self, replies: Replies) -> Any:
+        if isinstance(self.command, commands.Redrive) and self.command.ids is not None:
+            looked_at = len(self.command.ids) if len({reply.looked_at for reply in replies}) == 1 else 0
+            looked_at = min(looked_at, *(reply.looked_at for reply in replies))
+            return commands.Redriven(self._done, sum(reply.remaining for reply in replies), looked_at)
+        return type(replies[0])(self._done, sum(reply.remaining for reply in replies))
+
+
+class _Browsing(Fan):
+    reads = True
+
+    def __init__(self, queue: str, plan: Plan, command: commands.Browse) -> None:
+        super().__init__(queue, plan, command)
+        self._seek = command.after is not None
+
+    def next_command(self) -> commands.Command:
+        command: commands.Browse = self.command
+        after = command.after if self._seek else None
+        return replace(command, limit=self.command.limit - self._found, after=after)
+
+    def is_over(self) -> bool:
+        return self._found >= self.command.limit or (bool(self.replies) and self.replies[-1].more)
+
+    @property
+    def _found(self) -> int:
+        return sum(len(reply.messages) for reply in self.replies)
+
+    def answered(self, reply: commands.Browsed) -> None:
+        self._seek = False
+        super().answered(reply)
+
+    def refused(self, error: FilaError) -> None:
+        if self._seek and isinstance(error, MessageNotFoundError):
+            if self._asked == len(self.names):
+                raise _shown(error, self.queue)
+            return  # the message is in another partition
+        super().refused(error)
+
+    def merged(self, replies: Replies) -> commands.Browsed:
+        messages = [message for reply in replies for message in reply.messages]
+        return commands.Browsed(messages, self._asked < len(self.names) or any(reply.more for reply in replies))
+
+
+class _Searching(Fan):
+    """Commands about one message: the first partition that has it answers."""
+
+    reads = True
+
+    def __init__(self, queue: str, plan: Plan, command: Any) -> None:
+        super().__init__(queue, plan, command)
+        self._missing: FilaError | None = None
+
+    def is_over(self) -> bool:
+        return bool(self.replies)
+
+    def refused(self, error: FilaError) -> None:
+        if isinstance(error, MessageNotFoundError):
+            self._missing = error
+        else:
+            super().refused(error)
+
+    @property
+    def result(self) -> Any:
+        if not self.replies and self.error is None and self._missing is not None:
+            raise _shown(self._missing, self.queue)
+        return super().result
+
+
+class _Explaining(_Searching):
+    def __init__(self, queue: str, plan: Plan, command: commands.Explain) -> None:
+        super().__init__(queue, plan, command)
+        self._all = command.id is None
+
+    def is_over(self) -> bool:
+        return not self._all and super().is_over()
+
+    def merged(self, replies: list[commands.Explained]) -> commands.Explained:
+        some = [reply for reply in replies if reply.state != "empty"] or replies
+        reasons: dict[str, commands.Reason] = {}
+        for reason in [each for reply in some for each in reply.reasons]:
+            reason.text = _whole(reason.text, self.queue)
+            reasons.setdefault(reason.code, reason)
+        times = [reply.estimated_ms for reply in some if reply.estimated_ms]
+        return commands.Explained(some[0].state, list(reasons.values()), some[0].position, min(times, default=0))
+
+
+def info_of(infos: list[commands.QueueInfo]) -> commands.QueueInfo:
+    """Return the row of a queue with these partitions. It has the shard of the first."""
+    first = infos[0]
+    return commands.QueueInfo(
+        whole_queue(first.name),
+        sum(info.pending for info in infos),
+        sum(info.in_flight for info in infos),
+        sum(info.delayed for info in infos),
+        max(info.consumers for info in infos),
+        all(info.paused for info in infos),
+        first.is_dead_letter,
+        first.shard,
+    )
+
+
+def joined_infos(infos: list[commands.QueueInfo]) -> list[commands.QueueInfo]:
+    """Return a list of queues in which those with several partitions have one row each, by name."""
+    groups: dict[str, list[commands.QueueInfo]] = {}
+    for info in infos:
+        groups.setdefault(whole_queue(info.name), []).append(info)
+    return [groups[name][0] if groups[name][0].name == name else info_of(groups[name]) for name in sorted(groups)]
+
+
+class _Counting(Fan):
+    """All pages of all partitions in one reply."""
+
+    reads = True
+
+    def __init__(self, queue: str, plan: Plan, command: commands.GetQueueStats) -> None:
+        super().__init__(queue, plan, command)
+        self._start = 0
+
+    def next_request(self) -> Request | None:
+        if self._start:
+            return Request(self.names[self._asked - 1], commands.GetQueueStats(self._start))
+        return super().next_request()
+
+    def answered(self, reply: commands.QueueStats) -> None:
+        self._start = reply.next
+        super().answered(reply)
+
+    def refused(self, error: FilaError) -> None:
+        self._start = 0
+        super().refused(error)
+
+    def merged(self, replies: list[commands.QueueStats]) -> commands.QueueStats:
+        firsts = list({reply.info.name: reply for reply in reversed(replies)}.values())[::-1]
+        keys: dict[str, commands.KeyStats] = {}
+        for key in [each for reply in replies for each in reply.keys]:
+            known = keys.get(key.fairness_key)
+            keys[key.fairness_key] = key if known is None or self.plan.spread == BY_KEY else _joined_keys(known, key)
+        throttles = {each.key: each for reply in replies for each in reply.throttles}
+        return commands.QueueStats(
+            info_of([reply.info for reply in firsts]),
+            max(reply.oldest_pending_ms for reply in replies),
+            replies[0].quantum,
+            enqueued=sum(reply.enqueued for reply in firsts),
+            delivered=sum(reply.delivered for reply in firsts),
+            acked=sum(reply.acked for reply in firsts),
+            nacked=sum(reply.nacked for reply in firsts),
+            expired=sum(reply.expired for reply in firsts),
+            dead_lettered=sum(reply.dead_lettered for reply in firsts),
+            keys=list(keys.values()),
+            throttles=[throttles[name] for name in sorted(throttles)],
+            max_in_flight=replies[0].max_in_flight,
+        )
+
+
+def _joined_keys(one: commands.KeyStats, other: commands.KeyStats) -> commands.KeyStats:
+    return commands.KeyStats(
+        one.fairness_key,
+        max(one.weight, other.weight),
+        one.pending + other.pending,
+        one.in_flight + other.in_flight,
+        one.delayed + other.delayed,
+        one.deficit + other.deficit,
+        one.delivered + other.delivered,
+        one.paused and other.paused,
+    )
+
+
+class _Describing(Fan):
+    reads = True
+
+    def merged(self, replies: list[commands.QueueDescription]) -> commands.QueueDescription:
+        consumers: dict[str, commands.ConsumerView] = {}
+        for view in [each for reply in replies for each in reply.consumers]:
+            known = consumers.get(view.consumer)
+            consumers[view.consumer] = view if known is None else _joined_consumers(known, view)
+        hooks = [reply.hooks for reply in replies if reply.hooks is not None]
+        return replace(
+            replies[0],
+            info=info_of([reply.info for reply in replies]),
+            size_bytes=sum(reply.size_bytes for reply in replies),
+            consumers=sorted(consumers.values(), key=lambda each: -each.in_flight),
+            consumers_left_out=max(reply.consumers_left_out for reply in replies),
+            hooks=max(hooks, key=lambda each: (each.open_until_ms, each.failures_in_row), default=None),
+        )
+
+
+def _joined_consumers(one: commands.ConsumerView, other: commands.ConsumerView) -> commands.ConsumerView:
+    ends = [each.expires_ms for each in (one, other) if each.expires_ms]
+    return commands.ConsumerView(
+        one.consumer,
+        one.kind,
+        one.prefetch + other.prefetch,
+        one.credit + other.credit,
+        one.in_flight + other.in_flight,
+        max(one.heard_ms, other.heard_ms),
+        min(ends, default=0),
+    )
+
+
+class _Updating(Fan):
+    """The options are the cluster's, not those of a partition."""
+
+    def concerned(self) -> list[str]:
+        return [""]
+
+    def next_command(self) -> commands.Command:
+        if is_dead_letter(self.queue):
+            raise InvalidArgumentError(f"{self.queue!r} is a dead letter queue: update its source queue")
+        return commands.UpdatePartitioned(self.queue, self.command.options, self.command.given)
+
+    def merged(self, replies: Replies) -> commands.Done:
+        return commands.Done()
+
+
+class _Deleting(Fan):
+    """First the dead letters are counted, unless it is forced."""
+
+    def concerned(self) -> list[str]:
+        if is_dead_letter(self.queue):
+            raise InvalidArgumentError(f"{self.queue!r} is deleted with its source queue: delete {self.queue[:-4]!r}")
+        return [*([] if self.command.force else self.plan.names(dead_letter_name(self.queue))), ""]
+
+    def next_command(self) -> commands.Command:
+        if self._asked < len(self.names):
+            return commands.GetQueueStats()
+        letters = sum(reply.info.depth for reply in self.replies)
+        if letters:
+            raise DeadLetterQueueNotEmptyError(
+                f"{dead_letter_name(self.queue)!r} holds {letters} messages: redrive them, or delete with force",
+                details={"messages": letters},
+            )
+        if self.error is not None:
+            raise _shown(self.error, self.queue)
+        return commands.DeletePartitioned(self.queue)
+
+    def refused(self, error: FilaError) -> None:
+        if not (isinstance(error, QueueNotFoundError) and self._asked < len(self.names)):  # it has no dead letter queue
+            super().refused(error)
+
+    def merged(self, replies: Replies) -> commands.Done:
+        return commands.Done()
+
+
+class _First(Fan):
+    """Commands that one partition takes for all: batches whose callback goes to the queue."""
+
+    def concerned(self) -> list[str]:
+        return [partition_name(self.queue, 0)]
+
+
+_KINDS: Final[dict[type[commands.Command], Callable[[str, Plan, Any], Fan]]] = {
+    commands.Pause: Fan,
+    commands.PurgeQueue: _Summed,
+    commands.Redrive: _Summed,
+    commands.MoveMessages: _Summed,
+    commands.Browse: _Browsing,
+    commands.Cancel: _Searching,
+    commands.Explain: _Explaining,
+    commands.GetQueueStats: _Counting,
+    commands.DescribeQueue: _Describing,
+    commands.UpdateQueue: _Updating,
+    commands.DeleteQueue: _Deleting,
+    commands.OpenBatch: _First,
+    commands.SealBatch: _First,
+    commands.AbandonBatch: _First,
+}
+
+
+def _whole(text: str, queue: str) -> str:
+    return text.replace(f"{queue}@", f"{queue} partition ")
+
+
+def _shown(error: FilaError, queue: str) -> FilaError:
+    error.message = _whole(error.message, queue)
+    error.args = (error.message,)
+    return error

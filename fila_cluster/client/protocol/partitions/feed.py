@@ -1,0 +1,191 @@
+"""One ``consume()`` of a queue with several partitions.
+
+Each partition has a *member*: a subscription for no messages, whose heartbeats show that the consumer lives, renew its leases,
+and restore it after a restart. Messages come only when they are asked for, with a Receive, and only as many as the consumer
+may hold in all: so a prefetch of 1 leases one message, however many partitions there are.
+
+A partition that has nothing ready is *watched*: a Receive for no messages, which is answered as soon as there is something. When
+messages are settled, their number is dealt among the ready partitions (:mod:`shares`), which are then asked. So an idle queue
+costs its heartbeats, and a watch for each partition that begins anew now and then.
+
+What is lost is asked again: a Receive whose answer does not come is cancelled, which gives its messages back, and its number is
+dealt again. A partition that is down is watched again after a pause, and the others go on.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from fila_cluster.client.protocol.lease import ClientLease
+from fila_cluster.client.protocol.partitions.shares import Shares
+from fila_cluster.client.protocol.subscription import ClientSubscription
+from fila_cluster.client.protocol.timers import Timers
+from fila_cluster.client.requests.call import PendingCall, StartCall
+from fila_proto_zmq import commands
+from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
+from fila_proto_zmq.partitions import Plan
+
+if TYPE_CHECKING:
+    from random import Random
+
+WATCH_S: Final = 20.0
+"""How long a watch waits before it begins anew."""
+ANSWER_S: Final = 5.0
+"""How long its answer may take beyond that."""
+PAUSE_S: Final = 0.25
+"""How long a partition that answered with an error, or had nothing after all, is left alone."""
+CHUNK_SHARE: Final = 4
+"""A part of the prefetch: so much is asked for together, unless nothing else is there."""
+
+
+class FeedConsumption(Protocol):
+    """The consumption's interface for a feed."""
+
+    now: float
+    due_at: float
+
+    def open_member(self, subscription: ClientSubscription, queue: str) -> ClientSubscription:
+        """Open the subscription for a partition."""
+
+    def close_member(self, member: ClientSubscription) -> PendingCall | None:
+        """End the subscription for a partition; return the call that confirms it."""
+
+    def fed(self, member: ClientSubscription, delivered: commands.Delivered) -> list[ClientLease]:
+        """Take in deliveries of a partition, and return their leases."""
+
+    def take_no_answer(self, call: PendingCall) -> None:
+        """Cancel a Receive, and give back the messages of its answer."""
+
+
+class PartitionFeed:
+    """The partitions of one ``consume()``. ``held``: how many messages are leased to it."""
+
+    def __init__(
+        self,
+        consumption: FeedConsumption,
+        send: StartCall,
+        timers: Timers,
+        subscription: ClientSubscription,
+        plan: Plan,
+        random: "Random",
+    ) -> None:
+        self.subscription = subscription
+        self.plan = plan
+        self.held = 0
+        self._consumption = consumption
+        self._send = send
+        self._timers = timers
+        self._shares = Shares(plan.partitions, random)
+        self._asked = 0
+        self._calls: dict[PendingCall, int] = {}
+        self._watched: set[int] = set()
+        self._going_on = False
+        self.closed = False
+        self.members = [consumption.open_member(subscription, name) for name in plan.names(subscription.queue)]
+        for partition in range(plan.partitions):
+            self._watch(partition)
+
+    def freed(self, count: int) -> None:
+        """Take back credit: messages are settled, or their leases have ended."""
+        self.held -= count
+        if not self.closed and self._room >= self._few:
+            self._consumption.due_at = self._consumption.now
+
+    def go_on(self) -> None:
+        """Ask for as many messages as the consumer may still hold."""
+        if self._going_on or self.closed:
+            return
+        self._going_on = True
+        try:
+            free = self._room
+            if free >= self._few or (free > 0 and not self._asked and not self.subscription.ready):
+                for partition, count in self._shares.deal(free).items():
+                    self._ask(partition, min(count, DELIVERY_MESSAGES_MAX))
+        finally:
+            self._going_on = False
+
+    @property
+    def _room(self) -> int:
+        return self.subscription.prefetch - self.held - self._asked
+
+    @property
+    def _few(self) -> int:
+        return max(1, self.subscription.prefetch // CHUNK_SHARE)
+
+    def close(self) -> list[PendingCall]:
+        """End it; return the calls that confirm it."""
+        self.closed = True
+        calls, self._calls = self._calls, {}
+        for call in calls:
+            if not call.done:
+                self._consumption.take_no_answer(call)
+        ended = [self._consumption.close_member(member) for member in self.members]
+        return [call for call in ended if call is not None]
+
+    def _ask(self, partition: int, count: int) -> None:
+        self._asked += count
+        self._receive(partition, commands.Receive(count, 0, leased=True), partial(self._answered, partition, count), ANSWER_S)
+
+    def _watch(self, partition: int) -> None:
+        if self.closed or partition in self._watched:
+            return
+        self._watched.add(partition)
+        look = commands.Receive(0, round(WATCH_S * 1000))
+        self._receive(partition, look, partial(self._looked, partition), WATCH_S + ANSWER_S)
+
+    def _receive(
+        self, partition: int, command: commands.Receive, then: Callable[[PendingCall], None], timeout_s: float
+    ) -> None:
+        call = self._send(self.members[partition].queue, command, then, timeout=timeout_s, persistent=False)
+        if not call.done:
+            self._calls[call] = partition
+
+    def _looked(self, partition: int, call: PendingCall) -> None:
+        self._calls.pop(call, None)
+        self._watched.discard(partition)
+        if self.closed:
+            return
+        if call.error is not None:
+            if call.may_be_done:
+                self._consumption.take_no_answer(call)
+            self._later(partition)
+            return
+        self._shares.note(partition, call.value.weight)
+        if partition in self._shares.ready:
+            self.go_on()
+        else:
+            self._watch(partition)
+
+    def _answered(self, partition: int, count: int, call: PendingCall) -> None:
+        self._calls.pop(call, None)
+        self._asked -= count
+        if self.closed:
+            return
+        if call.error is not None:
+            if call.may_be_done:
+                self._consumption.take_no_answer(call)
+            self._shares.note(partition, 0)
+            self._later(partition)
+            self.go_on()
+            return
+        delivered: commands.Delivered = call.value
+        taken = 0
+        for lease in self._consumption.fed(self.members[partition], delivered):
+            taken += lease.size
+            if lease.group is not None:
+                self.held += lease.unsettled
+                lease.feed = self
+        if taken < count:
+            self._shares.take_back(partition, count - taken)
+        self._shares.note(partition, delivered.weight)
+        if taken == 0 and delivered.weight:  # another consumer was faster, or it may deliver nothing after all
+            self._shares.note(partition, 0)
+            self._later(partition)
+        elif partition not in self._shares.ready:
+            self._watch(partition)
+        if taken:
+            self.subscription.wake()
+        self.go_on()
+
+    def _later(self, partition: int) -> None:
+        self._timers.at(self._consumption.now + PAUSE_S, lambda: self._watch(partition))

@@ -1,0 +1,66 @@
+"""Which partitions of a queue a consumer asks, and for how many messages.
+
+Each partition is fair among its own fairness keys. Consumers keep the queue fair over its partitions by taking from each in
+proportion to the sum of the weights of the keys that wait there, which the broker names with each answer. This is weighted fair
+queueing by start tags, in its simplest form (Goyal, Vin, Cheng, "Start-time Fair Queueing", 1996): a partition's tag grows by
+``1 / weight`` with each message that is asked of it, and the one with the lowest tag is asked next. A partition that gets
+messages again begins at the tag of the others, so it is next, and it has saved nothing up.
+
+Consumers do not know of each other. Each of them takes in proportion, so all of them together do. The first tags are random: else
+all consumers would begin with the same partition.
+"""
+
+from heapq import heapify, heappop, heappush
+from random import Random
+
+
+class Shares:
+    """The tags of the partitions. A partition is *ready* if it has messages that may be delivered, as far as is known."""
+
+    def __init__(self, partitions: int, random: Random) -> None:
+        self.partitions = partitions
+        self.ready: set[int] = set()
+        self._weights = [1] * partitions
+        self._tags = [random.random() for _ in range(partitions)]
+        self._now = 1.0
+        """The tag of the last turn."""
+
+    def weight(self, partition: int) -> int:
+        """Return the sum of the weights that is known of a partition."""
+        return self._weights[partition]
+
+    def note(self, partition: int, weight: int) -> None:
+        """Take in a partition's sum of weights; 0: it has nothing to deliver now."""
+        if weight <= 0:
+            self.ready.discard(partition)
+            return
+        self._weights[partition] = weight
+        if partition not in self.ready:
+            self.ready.add(partition)
+            self._tags[partition] = max(self._tags[partition], self._now)
+
+    def take_back(self, partition: int, count: int) -> None:
+        """Take back what a partition was asked for and did not give."""
+        self._tags[partition] -= count / self._weights[partition]
+
+    def deal(self, count: int) -> dict[int, int]:
+        """Deal ``count`` messages to the ready partitions, and return how many to ask of each."""
+        counts: dict[int, int] = {}
+        heap = [(self._tags[each], each) for each in self.ready]
+        heapify(heap)
+        for _ in range(count if heap else 0):
+            tag, partition = heappop(heap)
+            self._now = max(self._now, tag)
+            counts[partition] = counts.get(partition, 0) + 1
+            self._tags[partition] = tag + 1 / self._weights[partition]
+            heappush(heap, (self._tags[partition], partition))
+        return counts
+
+    def first(self, candidates: set[int], count: int) -> tuple[int, int]:
+        """Return which of some partitions to ask first, and for how many of ``count`` messages."""
+        partition = min(candidates, key=self._tags.__getitem__)
+        known = sum(self._weights[each] for each in candidates)
+        share = max(1, -(-count * self._weights[partition] // known))
+        self._now = max(self._now, self._tags[partition])
+        self._tags[partition] += share / self._weights[partition]
+        return partition, share
