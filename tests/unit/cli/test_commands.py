@@ -121,6 +121,8 @@ def test_a_queue_s_options(asked, tmp_path: Path):
         idle_expiry_ms=1500,
         lua_timeout_ms=20,
         lua_memory_limit_bytes=2_000_000,
+        partitions=1,
+        spread="key",
     )
     line = [str(part) for flag in flags.items() for part in flag]
     assert asked("queue", "create", "orders", *line) == [("orders", CreateQueue(options))]
