@@ -12,7 +12,7 @@ from fila_cluster.ops.analysis.hosts import shards_served
 from fila_cluster.ops.analysis.rates import ClusterRates, Rates, WorkerLoad, all_queues, per_second
 from fila_proto_zmq.commands import Metrics, QueueMetrics, WorkerStatus
 from fila_proto_zmq.commands import QueueInfo as WireQueueInfo
-from fila_proto_zmq.names import dead_letter_name
+from fila_proto_zmq.names import dead_letter_name, is_dead_letter
 
 DEPTHS_KEPT: Final = 60
 
@@ -181,7 +181,7 @@ def _listed(info: QueueInfo, depths: Mapping[str, int], known: KnownQueues) -> Q
 def _unknown(missing: Iterable[tuple[str, int]], served: Collection[int]) -> Iterator[QueueRow]:
     """Yield the rows of queues whose shards do not answer: their names, and no old numbers."""
     for name, shard in missing:
-        yield QueueRow(name, "silent" if shard in served else "down", shard, name.endswith(".dlq"))
+        yield QueueRow(name, "silent" if shard in served else "down", shard, is_dead_letter(name))
 
 
 # --- workers ----------------------------------------------------------------------------------------------------------
