@@ -111,8 +111,8 @@ def _hooks(hooks: list[HookMetrics]) -> HookMetrics | None:
     run_ns = summed(each.run_ns for each in hooks)
     if run_ns is None:
         return None
-    counts = [sum(getattr(each, name) for each in hooks) for name in ("runs", "failed", "bypassed")]
-    return HookMetrics(*counts, any(each.breaker_open for each in hooks), run_ns)
+    runs, failed, bypassed = (sum(getattr(each, name) for each in hooks) for name in ("runs", "failed", "bypassed"))
+    return HookMetrics(runs, failed, bypassed, any(each.breaker_open for each in hooks), run_ns)
 
 
 def _keys(partitions: list[QueueMetrics]) -> list[KeyMetrics]:
