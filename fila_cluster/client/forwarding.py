@@ -53,6 +53,12 @@ def let_lapse(delivery: Delivery) -> None:
         owner.forgotten(delivery._lease)
 
 
+def partitions_of(client: Client, queue: str) -> list[str]:
+    """Return the names of the partitions of a queue, once the client has asked anything of it; empty: it has none."""
+    plan = client._session.plans.get(queue)
+    return [] if plan is None else plan.names(queue)
+
+
 def held_queues(client: Client, prefix: str = "") -> list[QueueInfo]:
     """Return the queues as shards hold them, by name: each partition of a queue has a row of its own, ``orders@3``.
 

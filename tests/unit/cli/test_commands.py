@@ -131,6 +131,14 @@ def test_a_queue_s_options(asked, tmp_path: Path):
     assert len(update.given) == len(flags)
 
 
+@pytest.mark.parametrize(("given", "sent"), [("8", 8), ("auto", 0)])
+def test_a_queue_with_several_partitions(asked, given: str, sent: int):
+    missing = {"DescribeQueue": QueueNotFoundError("no queue")}
+    line = ["queue", "create", "orders", "--partitions", given, "--spread", "message"]
+    _, (key, create), _ = asked(*line, CreatePartitioned=ConfigChange(1, {}, False), **missing)
+    assert (key, create.queue, create.options.partitions, create.options.spread) == ("", "orders", sent, "message")
+
+
 def test_an_update_says_what_changes_and_what_goes_back(asked):
     seen = asked("queue", "update", "orders", "--max-attempts", "5", "--reset", "on-failure", "--reset", "default-ttl")
     assert seen == [("orders", UpdateQueue(QueueOptions(max_attempts=5), ["max_attempts", "on_failure", "default_ttl_ms"]))]
