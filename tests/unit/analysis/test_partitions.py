@@ -2,7 +2,7 @@
 
 from fila_cluster.ops.analysis.partitions import WholeQueue, with_whole_queues
 from fila_cluster.ops.analysis.rates import all_queues, rates
-from fila_cluster.ops.analysis.rows import KnownQueues, queue_rows
+from fila_cluster.ops.analysis.rows import KnownQueues, partition_rows, queue_rows
 from fila_proto_zmq.commands import Histogram, KeyMetrics, Metrics, QueueMetrics
 from tests.unit.analysis.looks import hooks, look, queue, shard, worker
 
@@ -55,6 +55,27 @@ def test_a_key_of_several_partitions_is_one():
     assert joined.keys == [KeyMetrics("a", 2, 6, 8, 1.0)]
     assert joined.known_keys == 1
     assert parts[0].keys == [KeyMetrics("a", 2, 3, 4, 1.0)], "the partition keeps its own"
+
+
+def test_the_rows_of_its_partitions():
+    def told(*delivered: int) -> Metrics:
+        keys = [KeyMetrics("a", 1, 9, 2, 1.0)], [KeyMetrics("b", 1, 1, 2, 0.25)], []
+        parts = [
+            queue(f"big@{number}", pending=number, oldest_ms=500, delivered=count, keys=keys[number])
+            for number, count in enumerate(delivered)
+        ]
+        return with_whole_queues(on_shards(*parts))
+
+    now = told(10, 40, 0)
+    rows = partition_rows(now, "big", rates(now, told(0, 10, 0), 10.0))
+    assert [(row.partition, row.shard, row.worker, row.pending) for row in rows] == [
+        (0, 0, "worker-0", 0),
+        (1, 1, "worker-0", 1),
+        (2, 2, "worker-0", 2),
+    ]
+    assert [(row.delivered_per_s, row.share, row.share_due) for row in rows] == [(1, 0.25, 0.2), (3, 0.75, 0.8), (0, 0, None)]
+    assert [row.oldest_pending_age for row in rows] == [None, 0.5, 0.5]
+    assert partition_rows(now, "big@1", rates(now, None, 0)) == []
 
 
 def test_its_row_and_that_of_its_dead_letters():
