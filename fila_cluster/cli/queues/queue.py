@@ -129,17 +129,18 @@ def inspect(invocation: Invocation, name: str) -> None:
     """Show the queue NAME, its partitions, its fairness keys and the token buckets that its messages draw on."""
     with invocation.connect() as client:
         stats = client.queue_stats(name)
-        held = held_queues(client, partition_name(name, 0)[:-1]) if partitions_of(client, name) else []
+        partitions = partitions_of(client, name)
+        held = held_queues(client, partition_name(name, 0)[:-1]) if partitions else []
     title = flagged(f"{stats.name} is paused", good=False) if stats.paused else stats.name
-    if held:
-        title = f"{title}, {counted(len(held), 'partition')}"
+    if partitions:
+        title = f"{title}, {counted(len(partitions), 'partition')}"
     throttles = ("", throttle_table(stats.throttles)) if stats.throttles else ()
     keys = ("", _keys(stats)) if stats.keys else ()
     hidden = len(stats.keys) - KEYS_SHOWN
     more = [f"… and {hidden:,} more keys; --json shows all"] if hidden > 0 else []
-    partitions = ("", _partitions(held)) if held else ()
-    told = asdict(stats) | {"partitions": [asdict(each) for each in held]} if held else stats
-    invocation.show(told, title, _summary(stats), *partitions, *throttles, *keys, *more)
+    parts = ("", _partitions(held)) if held else ()
+    told = asdict(stats) | {"partitions": [asdict(each) for each in held]} if partitions else stats
+    invocation.show(told, title, _summary(stats), *parts, *throttles, *keys, *more)
 
 
 def _summary(stats: "QueueStats") -> "Table":
