@@ -244,24 +244,30 @@ class Client(Consuming, Scheduling):
                 ``docs/protocol.md`` describes each.
         """
         key, asked = as_request(command)
-        plan = self._session.plans.get(key) if key else None
-        while plan is None:
-            call = self._start(key, asked)
-            self._io.wait(call)
-            if not isinstance(call.error, PartitionedError) or (plan := self._session.plans.learn(key, call.error)) is None:
-                return call.outcome()
-        return self._ask_partitions(ask_partitions(key, plan, asked))
+        plan = self._session.plans.of_call(key, asked) if self._session.plans else None
+        if plan is not None:
+            fan = ask_partitions(key, plan, asked)
+            if self._ask_partitions(fan):
+                return fan.result
+        call = self._start(key, asked)
+        self._io.wait(call)
+        if not isinstance(call.error, PartitionedError) or (plan := self._session.plans.learn(key, call.error)) is None:
+            return call.outcome()
+        fan = ask_partitions(key, plan, asked)
+        self._ask_partitions(fan)
+        return fan.result
 
-    def _ask_partitions(self, fan: Fan) -> Any:
-        """Ask the partitions of a queue that a command concerns, and return the reply for all of it."""
+    def _ask_partitions(self, fan: Fan) -> bool:
+        """Ask the partitions of a queue that a command concerns. Return False if they are other ones now."""
         while (request := fan.next_request()) is not None:
             call = self._start(*request)
             self._io.wait(call)
             if call.error is None:
                 fan.answered(call.outcome())
-            elif isinstance(call.error, (PartitionedError, QueueNotFoundError)) and not fan.replies:
+            elif isinstance(call.error, (PartitionedError, QueueNotFoundError)) and not fan.may_lack:
                 self._session.plans.forget(fan.queue)
-                return self.request(Request(fan.queue, fan.command))
+                fan.lose(call.error)
+                return False
             else:
                 try:
                     fan.refused(call.error)
@@ -269,7 +275,7 @@ class Client(Consuming, Scheduling):
                     call.error = None
         if isinstance(fan.command, DeleteQueue):
             self._session.plans.forget(fan.queue)
-        return fan.result
+        return True
 
     def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> Pump:
         return Pump(self._session, rounds, server_keys)

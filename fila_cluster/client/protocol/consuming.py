@@ -112,7 +112,9 @@ class Consumption:
         return subscription
 
     def _feed(self, subscription: ClientSubscription, plan: Plan) -> None:
-        self._feeds[subscription.id] = PartitionFeed(self, self._send, self._timers, subscription, plan, self._random)
+        feed = PartitionFeed(self, self._send, self._timers, subscription, plan, self._random)
+        self._feeds[subscription.id] = feed
+        feed.open()
 
     def set_prefetch(self, subscription: ClientSubscription, prefetch: int) -> None:
         """Give a subscription another credit: its next heartbeat, which is due now, says so."""

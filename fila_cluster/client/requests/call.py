@@ -42,7 +42,7 @@ the two. Repetitions of the others do no harm. (A receive that is repeated under
 _OVERHEAD_BYTES = 512
 """The size of a call beside its body: many small ones take as much memory as a large one."""
 
-_OF_A_SCHEDULE = (commands.PutSchedule, commands.GetSchedule, commands.DeleteSchedule)
+OF_A_SCHEDULE = (commands.PutSchedule, commands.GetSchedule, commands.DeleteSchedule)
 """Their routing key is a schedule's name."""
 
 _ABOUT_THE_STATE = (commands.Explain,)
@@ -190,7 +190,7 @@ class PendingCall(Pending[Any]):
 
     def __str__(self) -> str:
         name = type(self.command).__name__
-        kind = "schedule" if isinstance(self.command, _OF_A_SCHEDULE) else "queue"
+        kind = "schedule" if isinstance(self.command, OF_A_SCHEDULE) else "queue"
         return f"{name} of {kind} {self.key!r}" if self.key else name
 
 

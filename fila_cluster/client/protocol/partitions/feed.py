@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 WATCH_S: Final = 20.0
 """How long a watch waits before it begins anew."""
+FIRST_LOOK_S: Final = 0.05
+"""How long the first messages wait until all partitions have answered."""
 ANSWER_S: Final = 5.0
 """How long its answer may take beyond that."""
 PAUSE_S: Final = 0.25
@@ -81,9 +83,18 @@ class PartitionFeed:
         self._watched: set[int] = set()
         self._going_on = False
         self.closed = False
-        self.members = [consumption.open_member(subscription, name) for name in plan.names(subscription.queue)]
-        for partition in range(plan.partitions):
-            self._watch(partition)
+        self.members: list[ClientSubscription] = []
+        self._unknown = set(range(plan.partitions))
+        """Partitions that were not looked at yet. Until then, or a moment, none is asked: the first one would get it all."""
+
+    def open(self) -> None:
+        """Open the members, and look at each partition. A client that has taken leave ends it at once."""
+        for name in self.plan.names(self.subscription.queue):
+            if not self.closed:
+                self.members.append(self._consumption.open_member(self.subscription, name))
+        self._timers.at(self._consumption.now + FIRST_LOOK_S, self._know)
+        for partition in range(self.plan.partitions):
+            self._watch(partition, 0.0)
 
     def freed(self, count: int) -> None:
         """Take back credit: messages are settled, or their leases have ended."""
@@ -93,7 +104,7 @@ class PartitionFeed:
 
     def go_on(self) -> None:
         """Ask for as many messages as the consumer may still hold."""
-        if self._going_on or self.closed:
+        if self._going_on or self.closed or self._unknown:
             return
         self._going_on = True
         try:
@@ -126,12 +137,18 @@ class PartitionFeed:
         self._asked += count
         self._receive(partition, commands.Receive(count, 0, leased=True), partial(self._answered, partition, count), ANSWER_S)
 
-    def _watch(self, partition: int) -> None:
+    def _watch(self, partition: int, wait_s: float = WATCH_S) -> None:
         if self.closed or partition in self._watched:
             return
         self._watched.add(partition)
-        look = commands.Receive(0, round(WATCH_S * 1000))
-        self._receive(partition, look, partial(self._looked, partition), WATCH_S + ANSWER_S)
+        look = commands.Receive(0, round(wait_s * 1000))
+        self._receive(partition, look, partial(self._looked, partition), wait_s + ANSWER_S)
+
+    def _know(self) -> None:
+        """Begin to ask."""
+        if self._unknown:
+            self._unknown.clear()
+            self.go_on()
 
     def _receive(
         self, partition: int, command: commands.Receive, then: Callable[[PendingCall], None], timeout_s: float
@@ -143,18 +160,18 @@ class PartitionFeed:
     def _looked(self, partition: int, call: PendingCall) -> None:
         self._calls.pop(call, None)
         self._watched.discard(partition)
+        self._unknown.discard(partition)
         if self.closed:
             return
         if call.error is not None:
             if call.may_be_done:
                 self._consumption.take_no_answer(call)
             self._later(partition)
-            return
-        self._shares.note(partition, call.value.weight)
-        if partition in self._shares.ready:
-            self.go_on()
         else:
-            self._watch(partition)
+            self._shares.note(partition, call.value.weight)
+            if partition not in self._shares.ready:
+                self._watch(partition)
+        self.go_on()
 
     def _answered(self, partition: int, count: int, call: PendingCall) -> None:
         self._calls.pop(call, None)

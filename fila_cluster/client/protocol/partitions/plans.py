@@ -9,8 +9,10 @@ from typing import Final
 
 from fila_cluster.client.protocol.encoding import Row
 from fila_cluster.client.protocol.partitions.shares import Shares
+from fila_cluster.client.requests.call import OF_A_SCHEDULE
+from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import FilaError, PartitionedError
-from fila_proto_zmq.names import partition_name, root_name, whole_queue
+from fila_proto_zmq.names import PARTITION_MARK, partition_name, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_KEY, Plan, partition_of
 
 REPLANS_MAX: Final = 5
@@ -40,6 +42,10 @@ class Plans:
         """Return the plan of a queue; None: it has no partitions, as far as is known."""
         return self._plans.get(_name(queue)) if self._plans else None
 
+    def of_call(self, key: str, command: Command) -> Plan | None:
+        """Return the plan by which a command is asked of partitions; None: it is not about a whole queue with a plan."""
+        return None if PARTITION_MARK in key or isinstance(command, OF_A_SCHEDULE) else self.get(key)
+
     def learn(self, queue: str, error: FilaError) -> Plan | None:
         """Return the plan that the broker's refusal names; None if it names none."""
         root = _name(queue)
@@ -64,6 +70,10 @@ class Plans:
         if shares is None or shares.partitions != plan.partitions:
             shares = self._shares[queue] = Shares(plan.partitions, self._random)
         return shares
+
+    def entrance(self, queue: str) -> str:
+        """Return the queue that takes in what concerns all of it: its first partition, or the queue itself."""
+        return queue if self.get(queue) is None else partition_name(queue, 0)
 
     def place(self, queue: str, row: Row) -> str:
         """Return the queue or the partition that a message goes to."""

@@ -21,6 +21,9 @@ from fila_proto_zmq.commands import (
     CreatePartitioned,
     CreateQueue,
     DeletePartitioned,
+    DeleteSchedule,
+    GetSchedule,
+    PutSchedule,
     QueueOptions,
     Transfer,
     UpdatePartitioned,
@@ -44,6 +47,7 @@ from fila_worker.core.manage.queue_commands import change_options, check_options
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.due_index import lift
 from fila_worker.core.model.lanes import unpack_stored
+from fila_worker.core.model.queues import OWN
 from fila_worker.core.settle import transfers
 
 if TYPE_CHECKING:
@@ -59,6 +63,9 @@ if TYPE_CHECKING:
 COMPILE_COST: Final = 500
 FOLLOW_COST: Final = 5
 """Effort to compare a partition with its definition."""
+
+_OF_SCHEDULES: Final = (PutSchedule, GetSchedule, DeleteSchedule)
+"""Their routing key is a schedule's name."""
 
 FORWARD_MS: Final = 1000
 """How long to wait before strays that could not go are tried again."""
@@ -151,8 +158,8 @@ def meet(state: "State", call: "ClientCall", command: "Command") -> None:
     on the whole queue.
     """
     name = call.queue
-    definition = state.runtime.definitions.find(name)
-    if definition is None:
+    definition = None if isinstance(command, _OF_SCHEDULES) else state.runtime.definitions.find(name)
+    if definition is None or (is_dead_letter(name) and definition.options.dead_letter not in {None, OWN}):
         return
     if isinstance(command, CreateQueue):
         raise QueueExistsError(f"queue {name!r} exists already")

@@ -177,8 +177,6 @@ def change_options(
 
 
 def _start_idling(state: "State", queue: Queue, now_ms: int) -> None:
-    if PARTITION_MARK in queue.name:
-        return  # the other partitions may be in use
     queue.saved_ms = 0
     state.touch(queue, now_ms)
     deletion.watch(state, queue, now_ms)
