@@ -316,7 +316,8 @@ class Client(Consuming, Scheduling):
 
     def _enqueue_many(self, name: str, batch: Iterable[Message], batch_id: str) -> list[str]:
         in_flight = deque[Chunk]()
-        bulk, sender, send = Bulk(name, batch, batch_id), self._session.sender(name), self._session.send
+        bulk = Bulk(name, batch, batch_id, self._session.plans.get)
+        sender, send = self._session.sender(name), self._session.send
         for chunk in bulk.chunks():
             in_flight.append(self._io.ask(lambda now, chunk=chunk: send(sender, chunk, now)))  # type: ignore[misc]
             if len(in_flight) == CHUNKS_UNDER_WAY:

@@ -36,7 +36,7 @@ ANSWER_S: Final = 5.0
 """How long its answer may take beyond that."""
 PAUSE_S: Final = 0.25
 """How long a partition that answered with an error, or had nothing after all, is left alone."""
-CHUNK_SHARE: Final = 4
+CHUNK_SHARE: Final = 2
 """A part of the prefetch: so much is asked for together, unless nothing else is there."""
 
 
@@ -111,7 +111,8 @@ class PartitionFeed:
             free = self._room
             if free >= self._few or (free > 0 and not self._asked and not self.subscription.ready):
                 for partition, count in self._shares.deal(free).items():
-                    self._ask(partition, min(count, DELIVERY_MESSAGES_MAX))
+                    for start in range(0, count, DELIVERY_MESSAGES_MAX):
+                        self._ask(partition, min(count - start, DELIVERY_MESSAGES_MAX))
         finally:
             self._going_on = False
 

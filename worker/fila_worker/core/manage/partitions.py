@@ -51,6 +51,8 @@ from fila_worker.core.model.queues import OWN
 from fila_worker.core.settle import transfers
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from fila_proto_zmq.commands import Command
     from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
@@ -137,6 +139,11 @@ def _checked(state: "State", name: str, options: QueueOptions) -> QueueOptions:
         raise InvalidArgumentError(
             f"max_in_flight_per_key={options.max_in_flight_per_key} with spread='message': a fairness key's messages are in "
             "all partitions; use spread='key', or leave the limit out"
+        )
+    if options.max_in_flight is not None and options.max_in_flight < (options.partitions or 1):
+        raise InvalidArgumentError(
+            f"max_in_flight={options.max_in_flight} with {options.partitions} partitions: each has a part of it, so use at "
+            f"least {options.partitions}"
         )
     hooks = compiled(state, name, options)
     if hooks is not None:
@@ -276,6 +283,14 @@ class _Forwarding(BacklogWalk):
 
 def _forward(state: "State", strays: "Strays", now_ms: int) -> "Work":
     """Send the messages of all stray keys on, a bounded number at a time."""
+    try:
+        yield from _forward_all(state, now_ms)
+    finally:
+        strays.running = False
+    return None
+
+
+def _forward_all(state: "State", now_ms: int) -> "Generator[int, int, None]":
     for key in list(state.strays):
         if key.queue.gone or not key.paused:
             state.strays.pop(key, None)
@@ -290,8 +305,6 @@ def _forward(state: "State", strays: "Strays", now_ms: int) -> "Work":
             state.refresh_eligibility(key)
         if walk.stays or not (key.pending or any(view.delayed for view in key.views)):
             state.strays.pop(key, None)
-    strays.running = False
-    return None
 
 
 class Strays(Component):

@@ -97,6 +97,10 @@ class Partition:
         self.has_all_keys = True
         self.settled: set[str] = set()
 
+    def part_of(self, count: int) -> int:
+        """Return this partition's part of a limit on the whole queue."""
+        return count // self.partitions + (self.number < count % self.partitions)
+
     def is_stray(self, key: str) -> bool:
         """Return whether a fairness key belongs to another partition."""
         if self.has_all_keys or partition_of(key, self.partitions) == self.number:
@@ -257,7 +261,10 @@ class Queue:
         if self.partition is not None:
             self.partition.has_all_keys = options.spread == BY_MESSAGE or is_dead_letter(self.name)
             self.partition.partitions = options.partitions or 1
-        self.max_in_flight: float = inf if self.at_most_once or options.max_in_flight is None else options.max_in_flight
+        most = options.max_in_flight
+        if most is not None and self.partition is not None:
+            most = self.partition.part_of(most)
+        self.max_in_flight: float = inf if self.at_most_once or most is None else most
         """The most messages that may be leased."""
 
     def visibility_timeout_ms(self, settings: "ShardSettings") -> int:

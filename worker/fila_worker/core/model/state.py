@@ -183,11 +183,7 @@ class State:
         if key is None:
             key = FairnessKey(key_name, queue)
             queue.keys.add(key)
-            key.paused = key_name in queue.paused_keys
-            if queue.is_stray(key_name):
-                key.paused = True
-                self.strays[key] = None
-                self.stray_timer.by(AT_ONCE)
+            self.note_key(key)
         lane = Lane(lane_id, key, throttle_keys)
         if throttle_keys and not queue.is_dead_letter:  # a reader of dead letters does not call the throttled service
             self.token_client.enter(lane)
@@ -195,6 +191,15 @@ class State:
         self.lanes.enter(lane)
         queue.lanes += 1
         return lane
+
+    def note_key(self, key: FairnessKey) -> None:
+        """Stop a new or recovered key that is paused, or that belongs to another partition."""
+        queue = key.queue
+        key.paused = key.name in queue.paused_keys
+        if queue.is_stray(key.name):
+            key.paused = True
+            self.strays[key] = None
+            self.stray_timer.by(AT_ONCE)
 
     def find_lane(self, lane_id: int) -> Lane | None:
         """Return the lane with this id, warmed up if it is cold; None if it is gone. Cold lanes are found as committed."""
