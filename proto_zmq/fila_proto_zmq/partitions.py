@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fila_proto_zmq.commands import QueueOptions
-from fila_proto_zmq.names import PARTITION_MARK, partition_name, root_name
+from fila_proto_zmq.errors import PartitionedError
+from fila_proto_zmq.names import PARTITION_MARK, partition_name, root_name, whole_queue
 from fila_proto_zmq.runtime_config import PARTITIONED
 from fila_proto_zmq.templates import Fields
 
@@ -60,6 +61,14 @@ class Definition(NamedTuple):
     def plan(self) -> Plan:
         """How it is spread."""
         return Plan(self.options.partitions or 1, self.options.spread or BY_KEY)
+
+    def refusal(self, name: str) -> PartitionedError:
+        """Return the error for a command on the whole queue, or on a partition that it has no longer."""
+        partitions, spread = self.plan
+        return PartitionedError(
+            f"queue {whole_queue(name)!r} has {partitions} partitions, which this client does not know: upgrade it",
+            details={"partitions": partitions, "spread": spread},
+        )
 
 
 _Stored = msgspec.defstruct("_Stored", [("created", int), ("options", Fields)])

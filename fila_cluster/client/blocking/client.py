@@ -35,7 +35,8 @@ from fila_cluster.client.protocol.short_calls import SHORT_BYTES_MAX
 from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
 from fila_proto_zmq.commands import Command, CreateByTemplate, DeleteQueue, Enqueue
-from fila_proto_zmq.errors import FilaError, PartitionedError, QueueExistsError, QueueNotFoundError
+from fila_proto_zmq.errors import FilaError, PartitionedError, QueueExistsError, QueueNotFoundError, ShardUnavailableError
+from fila_proto_zmq.names import PARTITION_MARK
 
 
 class Client(Consuming, Scheduling):
@@ -244,14 +245,13 @@ class Client(Consuming, Scheduling):
                 ``docs/protocol.md`` describes each.
         """
         key, asked = as_request(command)
-        plan = self._session.plans.of_call(key, asked) if self._session.plans else None
-        if plan is not None:
-            fan = ask_partitions(key, plan, asked)
-            if self._ask_partitions(fan):
-                return fan.result
         call = self._start(key, asked)
         self._io.wait(call)
-        if not isinstance(call.error, PartitionedError) or (plan := self._session.plans.learn(key, call.error)) is None:
+        if isinstance(call.error, PartitionedError):
+            plan = self._session.plans.learn(key, call.error)
+        else:  # the first partition may be down, and the others not
+            plan = self._session.plans.get(key) if isinstance(call.error, ShardUnavailableError) else None
+        if plan is None or PARTITION_MARK in key:
             return call.outcome()
         fan = ask_partitions(key, plan, asked)
         self._ask_partitions(fan)

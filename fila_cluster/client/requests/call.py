@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from fila_proto_zmq import commands
 from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.errors import FilaError
@@ -42,7 +44,7 @@ the two. Repetitions of the others do no harm. (A receive that is repeated under
 _OVERHEAD_BYTES = 512
 """The size of a call beside its body: many small ones take as much memory as a large one."""
 
-OF_A_SCHEDULE = (commands.PutSchedule, commands.GetSchedule, commands.DeleteSchedule)
+_OF_A_SCHEDULE = (commands.PutSchedule, commands.GetSchedule, commands.DeleteSchedule)
 """Their routing key is a schedule's name."""
 
 _ABOUT_THE_STATE = (commands.Explain,)
@@ -156,7 +158,7 @@ class PendingCall(Pending[Any]):
         self.place = -1
         if type(self.command) is commands.Receive and self.command.wait_ms:
             wait_ms = round(1000 * max(0.0, self.wait_until - now))
-            self._encode(commands.Receive(self.command.count, wait_ms, self.command.leased))
+            self._encode(replace(self.command, wait_ms=wait_ms))
 
     @property
     def may_be_done(self) -> bool:
@@ -190,7 +192,7 @@ class PendingCall(Pending[Any]):
 
     def __str__(self) -> str:
         name = type(self.command).__name__
-        kind = "schedule" if isinstance(self.command, OF_A_SCHEDULE) else "queue"
+        kind = "schedule" if isinstance(self.command, _OF_A_SCHEDULE) else "queue"
         return f"{name} of {kind} {self.key!r}" if self.key else name
 
 

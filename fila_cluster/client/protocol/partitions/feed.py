@@ -46,7 +46,7 @@ class FeedConsumption(Protocol):
     now: float
     due_at: float
 
-    def open_member(self, subscription: ClientSubscription, queue: str) -> ClientSubscription:
+    def open_member(self, subscription: ClientSubscription, queue: str, partitions: int) -> ClientSubscription:
         """Open the subscription for a partition."""
 
     def close_member(self, member: ClientSubscription) -> PendingCall | None:
@@ -91,7 +91,7 @@ class PartitionFeed:
         """Open the members, and look at each partition. A client that has taken leave ends it at once."""
         for name in self.plan.names(self.subscription.queue):
             if not self.closed:
-                self.members.append(self._consumption.open_member(self.subscription, name))
+                self.members.append(self._consumption.open_member(self.subscription, name, self.plan.partitions))
         self._timers.at(self._consumption.now + FIRST_LOOK_S, self._know)
         for partition in range(self.plan.partitions):
             self._watch(partition, 0.0)
@@ -136,13 +136,18 @@ class PartitionFeed:
 
     def _ask(self, partition: int, count: int) -> None:
         self._asked += count
-        self._receive(partition, commands.Receive(count, 0, leased=True), partial(self._answered, partition, count), ANSWER_S)
+        self._receive(
+            partition,
+            commands.Receive(count, 0, leased=True, partitions=self.plan.partitions),
+            partial(self._answered, partition, count),
+            ANSWER_S,
+        )
 
     def _watch(self, partition: int, wait_s: float = WATCH_S) -> None:
         if self.closed or partition in self._watched:
             return
         self._watched.add(partition)
-        look = commands.Receive(0, round(wait_s * 1000))
+        look = commands.Receive(0, round(wait_s * 1000), partitions=self.plan.partitions)
         self._receive(partition, look, partial(self._looked, partition), wait_s + ANSWER_S)
 
     def _know(self) -> None:

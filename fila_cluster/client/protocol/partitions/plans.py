@@ -9,10 +9,8 @@ from typing import Final
 
 from fila_cluster.client.protocol.encoding import Row
 from fila_cluster.client.protocol.partitions.shares import Shares
-from fila_cluster.client.requests.call import OF_A_SCHEDULE
-from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import FilaError, PartitionedError
-from fila_proto_zmq.names import PARTITION_MARK, partition_name, root_name, whole_queue
+from fila_proto_zmq.names import partition_name, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_KEY, Plan, partition_of
 
 REPLANS_MAX: Final = 5
@@ -41,10 +39,6 @@ class Plans:
     def get(self, queue: str) -> Plan | None:
         """Return the plan of a queue; None: it has no partitions, as far as is known."""
         return self._plans.get(_name(queue)) if self._plans else None
-
-    def of_call(self, key: str, command: Command) -> Plan | None:
-        """Return the plan by which a command is asked of partitions; None: it is not about a whole queue with a plan."""
-        return None if PARTITION_MARK in key or isinstance(command, OF_A_SCHEDULE) else self.get(key)
 
     def learn(self, queue: str, error: FilaError) -> Plan | None:
         """Return the plan that the broker's refusal names; None if it names none."""

@@ -120,7 +120,13 @@ class PartitionedAsk:
     def _ask(self, partition: int, count: int, wait_ms: int, then: Callable[[PendingCall], None]) -> None:
         timeout_s = self._deadline - self._asking.now
         call = self._asking.ask_for(
-            self._names[partition], count, wait_ms, then, timeout=timeout_s, persistent=self._watching
+            self._names[partition],
+            count,
+            wait_ms,
+            then,
+            timeout=timeout_s,
+            persistent=self._watching,
+            partitions=len(self._names),
         )
         if not call.done:
             self._calls[partition] = call

@@ -28,12 +28,7 @@ from fila_proto_zmq.commands import (
     Transfer,
     UpdatePartitioned,
 )
-from fila_proto_zmq.errors import (
-    FilaError,
-    InvalidArgumentError,
-    PartitionedError,
-    QueueExistsError,
-)
+from fila_proto_zmq.errors import InvalidArgumentError, QueueExistsError
 from fila_proto_zmq.names import PARTITION_MARK, check_new_queue_name, is_dead_letter, partition_name, root_name, shard_of
 from fila_proto_zmq.partitions import BY_MESSAGE, Definition, encode_definition
 from fila_proto_zmq.record import BATCHED
@@ -171,16 +166,7 @@ def meet(state: "State", call: "ClientCall", command: "Command") -> None:
     if isinstance(command, CreateQueue):
         raise QueueExistsError(f"queue {name!r} exists already")
     if PARTITION_MARK not in name or open_partition(state, name, call.now_ms) is None:
-        raise refusal(name, definition)
-
-
-def refusal(name: str, definition: Definition) -> FilaError:
-    """Return the error for a command on a whole queue, or on a partition that it has no longer."""
-    partitions, spread = definition.plan
-    return PartitionedError(
-        f"queue {name.partition(PARTITION_MARK)[0]!r} has {partitions} partitions, which this client does not know: upgrade it",
-        details={"partitions": partitions, "spread": spread},
-    )
+        raise definition.refusal(name)
 
 
 def entrance(state: "State", name: str, now_ms: int) -> "Queue | None":
