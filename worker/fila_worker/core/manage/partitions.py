@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from fila_worker.core.model.due_index import Delayed
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.model.queues import Partition, Queue
+    from fila_worker.core.model.queues import Queue, QueuePartition
     from fila_worker.core.model.state import State
 
 COMPILE_COST: Final = 500
@@ -183,7 +183,7 @@ def open_partition(state: "State", name: str, now_ms: int) -> "Queue | None":
     return state.queues.get(name)
 
 
-def _partition(queue: "Queue") -> "Partition":
+def _partition(queue: "Queue") -> "QueuePartition":
     assert queue.partition is not None, f"{queue.name!r} is no partition"
     return queue.partition
 

@@ -83,7 +83,7 @@ class RefusedLine:
     """The last measurement: its time, the number of messages that had left by then, and the number that leave in a ms."""
 
 
-class Partition:
+class QueuePartition:
     """What a partition of a queue has beside other queues. ``defined``: the version of the runtime config that created its
     queue. ``settled``: keys of other partitions whose messages are delivered here, because they can't go.
     """
@@ -163,7 +163,7 @@ class Queue:
     def __init__(
         self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS, warm: WarmLanes | None = None
     ) -> None:
-        self.id, self.name, self.partition = queue_id, name, Partition(name) if PARTITION_MARK in name else None
+        self.id, self.name, self.partition = queue_id, name, QueuePartition(name) if PARTITION_MARK in name else None
         self.set_options(options)
         self.dead_letters: Queue | None = None
         self.source: Queue | None = None
