@@ -121,10 +121,10 @@ def batch_id(queue: str, token: bytes) -> str:
 
 
 def parse_batch_id(text: str) -> tuple[str, bytes]:
-    """Return the callback's queue and the token of a batch id. Raise :class:`InvalidArgumentError` for another text."""
+    """Return the callback's queue, or its partition, and the token of a batch id. Raise :class:`InvalidArgumentError` for another text."""
     queue, mark, token = text.rpartition("#")
     if mark and len(token) == 2 * BATCH_TOKEN_BYTES and _HEX.fullmatch(token):
-        return check_queue_name(queue), bytes.fromhex(token)
+        return check_routing_key(queue), bytes.fromhex(token)
     raise InvalidArgumentError(f"bad batch id {text[:300]!r}: use the id that opening the batch gave")
 
 

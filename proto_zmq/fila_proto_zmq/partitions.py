@@ -87,8 +87,8 @@ class Definitions:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Definition] = {}
-        self.changes = 0
-        """How many changes there were."""
+        self.changed: set[str] = set()
+        """The queues whose definitions have changed since the owner of the shard last emptied the set."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -100,12 +100,13 @@ class Definitions:
         """Follow a change of the config."""
         for key, value in changes.items():
             if key.startswith(PARTITIONED):
-                self.changes += 1
+                name = key[len(PARTITIONED) :]
+                self.changed.add(name)
                 definition = None if value is None else decode_definition(value)
                 if definition is None:
-                    self._by_name.pop(key[len(PARTITIONED) :], None)
+                    self._by_name.pop(name, None)
                 else:
-                    self._by_name[key[len(PARTITIONED) :]] = definition
+                    self._by_name[name] = definition
 
     def find(self, name: str) -> Definition | None:
         """Return the definition of a queue, of its dead letter queue, or of a partition of one of them."""

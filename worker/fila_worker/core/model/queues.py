@@ -11,7 +11,7 @@ from sortedcontainers import SortedList
 
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_proto_zmq.errors import QueueNotFoundError
-from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter, root_name
+from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_MESSAGE, partition_of
 from fila_worker.core.measures import DeliveryRate, Meter
 from fila_worker.core.model.cold_lanes import WarmLanes
@@ -356,6 +356,8 @@ class Queue:
         """Drop a key that has no lanes."""
         self.keys.remove(key)
         self.forgotten_keys += 1
+        if self.partition is not None:
+            self.partition.settled.discard(key.name)
 
     def want(self, demand: "Demand") -> None:
         """Put a demand with credit in line."""
@@ -409,6 +411,7 @@ class QueueTable(dict[str, Queue]):
     @staticmethod
     def not_found(name: str) -> QueueNotFoundError:
         """Return the error for a queue that does not exist."""
+        name = whole_queue(name)
         return QueueNotFoundError(f"no queue {name!r}: {_how_to_get(name)}")
 
     def enter(self, queue: Queue) -> None:
