@@ -192,6 +192,14 @@ class TokenClient:
         self._unsettled(throttle)
         return False
 
+    def has(self, throttle: LaneTokens, lane: "Lane", cost_milli: int, now_ms: int) -> bool:
+        """Return whether :meth:`take` would spend the tokens for a message."""
+        if throttle.version != self.version:
+            self._keep_up(throttle)
+        if throttle.parked_until_ms > now_ms:
+            return False
+        return not throttle.limited or throttle.can_spend(lane, cost_milli * MICRO_PER_MILLI)
+
     def _count_hits(self, throttle: LaneTokens) -> None:
         """Count the lanes that have to wait. A request to the bank is not yet a wait: the shard holds few tokens."""
         count = throttle.take_uncounted()

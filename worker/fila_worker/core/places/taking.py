@@ -34,6 +34,17 @@ def take(state: "State", lane: "Lane", throttle: "LaneTokens", cost_milli: int, 
     return True
 
 
+def may_take(state: "State", lane: "Lane", throttle: "LaneTokens", cost_milli: int, now_ms: int) -> bool:
+    """Return whether :func:`take` would take what the next message of a lane needs. If not, the lane waits."""
+    places = state.places
+    if throttle.places_version != places.version:
+        throttle.placed, throttle.places_version = _placed(state, throttle), places.version
+    needed = throttle.placed and not lane.key.queue.at_most_once
+    if needed and not places.has(lane, throttle.placed):
+        return take(state, lane, throttle, cost_milli, now_ms)
+    return state.token_client.has(throttle, lane, cost_milli, now_ms) or take(state, lane, throttle, cost_milli, now_ms)
+
+
 def _placed(state: "State", throttle: "LaneTokens") -> "tuple[HeldKey[Lane], ...]":
     """Return the accounts of the throttle's keys that have a concurrency."""
     placed = state.places.placed(throttle.keys, throttle.traffic)
