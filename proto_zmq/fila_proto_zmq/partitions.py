@@ -87,6 +87,7 @@ class Definitions:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Definition] = {}
+        self._unreadable: set[str] = set()
         self.changed: set[str] = set()
         """The queues whose definitions have changed since the owner of the shard last emptied the set."""
 
@@ -107,10 +108,18 @@ class Definitions:
                     self._by_name.pop(name, None)
                 else:
                     self._by_name[name] = definition
+                if value is not None and definition is None:
+                    self._unreadable.add(name)
+                else:
+                    self._unreadable.discard(name)
 
     def find(self, name: str) -> Definition | None:
         """Return the definition of a queue, of its dead letter queue, or of a partition of one of them."""
         return self._by_name.get(root_name(name).partition(PARTITION_MARK)[0]) if self._by_name else None
+
+    def is_unreadable(self, name: str) -> bool:
+        """Return whether a later version wrote the definition of a queue so that this one can't read it."""
+        return root_name(name).partition(PARTITION_MARK)[0] in self._unreadable
 
     def partition_for(self, name: str, fairness_key: str) -> str:
         """Return the queue that takes a message in: its partition, or the queue itself if it has no partitions."""

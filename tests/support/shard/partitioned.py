@@ -28,8 +28,9 @@ def key_of(partition: int, partitions: int = 4, prefix: str = "k") -> str:
 class PartitionedShards(LinkedShards):
     """All shards of a cluster."""
 
-    def __init__(self, **options: object) -> None:
-        super().__init__(*range(TOTAL), total=TOTAL, **options)  # type: ignore[arg-type]
+    def __init__(self, total: int = TOTAL, **options: object) -> None:
+        super().__init__(*range(total), total=total, **options)  # type: ignore[arg-type]
+        self.total = total
 
     # --- definitions --------------------------------------------------------------------------------------------------
 
@@ -71,7 +72,7 @@ class PartitionedShards(LinkedShards):
 
     def of(self, partition: int, name: str = ORDERS) -> ShardHarness:
         """The shard of a partition."""
-        return self[shard_of(partition_name(name, partition), TOTAL)]
+        return self[shard_of(partition_name(name, partition), self.total)]
 
     def enqueue(self, partition: int, *payloads: bytes, key: str, name: str = ORDERS, **columns: object) -> list[str]:
         queue = partition_name(name, partition)

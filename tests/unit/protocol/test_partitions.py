@@ -141,7 +141,13 @@ def test_what_cannot_be_read_is_no_definition(value: str) -> None:
     assert decode_definition(value) is None
     definitions = Definitions()
     definitions.change({PARTITIONED + "q": value})
-    assert definitions.find("q") is None
+    assert (definitions.find("q"), definitions.is_unreadable("q.dlq@3"), definitions.is_unreadable("p")) == (
+        None,
+        True,
+        False,
+    )
+    definitions.change({PARTITIONED + "q": None})
+    assert not definitions.is_unreadable("q")
 
 
 def test_options_of_a_later_version_are_left_out() -> None:

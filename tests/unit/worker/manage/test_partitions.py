@@ -12,6 +12,7 @@ from fila_proto_zmq.commands import (
     GetQueueStats,
     ListQueues,
     MoveMessages,
+    PutConfig,
     PutTemplate,
     QueueDescription,
     QueueList,
@@ -280,6 +281,19 @@ def test_a_shard_that_saw_neither_deletion_nor_creation(cluster: PartitionedShar
     cluster.enqueue(1, b"new", key=key_of(1))
     assert payloads(cluster.receive(1)) == [b"new"]
     assert options_of(cluster, 1).max_attempts == 2
+
+
+def test_a_definition_that_a_later_version_wrote_removes_nothing(cluster: PartitionedShards) -> None:
+    cluster.define()
+    cluster.enqueue(1, b"x", key=key_of(1))
+    definition = cluster[0].shard.config[PARTITIONED + ORDERS]
+    shard, version = cluster.of(1), cluster[0].shard.config_version
+    cluster.tell(shard.index, PutConfig(version + 1, {PARTITIONED + ORDERS: '{"created":{},"options":{}}'}))
+    shard.finish()
+    shard.restart()
+    cluster.tell(shard.index, PutConfig(version + 2, {PARTITIONED + ORDERS: definition}))
+    shard.finish()
+    assert payloads(cluster.receive(1)) == [b"x"]
 
 
 # --- restarts ---------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ LAST_DIGIT: Final = ":"
 def create_partitioned(state: "State", command: CreatePartitioned, now_ms: int) -> ConfigChange:
     """Define a queue with several partitions."""
     name, options = check_new_queue_name(command.queue), command.options
-    if state.runtime.definitions.find(name) is not None:
+    if runtime_config.PARTITIONED + name in state.runtime.values:
         raise QueueExistsError(f"queue {name!r} exists already")
     if options is None:
         template = state.runtime.templates.find(name)
@@ -352,7 +352,7 @@ class Strays(Component):
         definitions.changed.clear()
         changed: list[Queue] = []
         for queue in [state.queues[name] for name in names]:
-            if queue.source is not None:
+            if queue.source is not None or definitions.is_unreadable(queue.name):
                 continue
             state.jobs.charge(FOLLOW_COST)
             definition = state.runtime.definitions.find(queue.name)

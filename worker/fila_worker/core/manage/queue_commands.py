@@ -320,7 +320,7 @@ def _key_stats(key: "FairnessKey", quantum: int) -> KeyStats:
         sum(lane.delayed for lane in lanes),
         key.deficit(quantum),
         key.delivered,
-        key.paused,
+        key.name in key.queue.paused_keys,
     )
 
 
