@@ -231,6 +231,15 @@ def test_a_key_that_has_no_more_leaves(shard: ShardHarness) -> None:
     assert said == [("a", 5), ("a", 2), ("b", 0)]
 
 
+def test_an_answer_that_is_repeated_says_the_weight_again(shard: ShardHarness) -> None:
+    shard.enqueue(b"a", b"b", key="a", weight=3)
+    first = shard.ask(Receive(1, 0))
+    shard.requests -= 1
+    assert shard.ask(Receive(1, 0)) == first
+    assert isinstance(first, Delivered)
+    assert first.weight == 3
+
+
 def test_a_key_at_its_cap_leaves(shard: ShardHarness) -> None:
     shard.ask(UpdateQueue(QueueOptions(max_in_flight_per_key=1), ["max_in_flight_per_key"]))
     shard.enqueue(b"a", b"b", key="a", weight=3)

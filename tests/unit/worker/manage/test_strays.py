@@ -12,6 +12,7 @@ from fila_proto_zmq.commands import (
     Pause,
     PutSchedule,
     QueueOptions,
+    SealBatch,
     TransferMessages,
     Verb,
 )
@@ -300,6 +301,21 @@ def test_members_of_a_batch_stay_and_are_delivered(cluster: PartitionedShards) -
     cluster.of(WRONG).restart()
     cluster.settle_down()
     assert cluster.receive(RIGHT) == []
+
+
+def test_a_callback_comes_to_its_keys_partition(cluster: PartitionedShards) -> None:
+    token, owner = bytes(16), "done@0"
+    cluster.define("done")
+    shard = cluster.of(0, "done")
+    shard.begin(OpenBatch(token, Enqueue([seal_envelope(b"all done")], KEY)), owner)
+    cluster.settle_down()
+    cluster.of(WRONG).begin(Enqueue([seal_envelope(b"a")], key_of(WRONG), batch=batch_id(owner, token)), QUEUE)
+    cluster.settle_down()
+    shard.begin(SealBatch(token), owner)
+    cluster.settle_down()
+    cluster.of(WRONG).ack(cluster.receive(WRONG), QUEUE)
+    cluster.pass_time(30_000)
+    assert payloads(cluster.receive(RIGHT, name="done")) == [b"all done"]
 
 
 def test_a_hook_decides_the_key() -> None:

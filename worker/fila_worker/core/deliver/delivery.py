@@ -432,7 +432,7 @@ def answer_again(state: "State", leases: list[Lease], now_ms: int) -> Delivered:
         state.leases.save(lease, state.batch)
         batch.lease, batch.leased_ms, batch.expires_ms = lease.id, lease.leased_ms, lease.expires_ms
         batches.append(batch)
-    return Delivered(0, batches)
+    return Delivered(0, batches, weight=leases[0].queue.weight)
 
 
 def _give_away(state: "State", queue: "Queue", parcel: PickedBatch, now_ms: int) -> LeaseBatch:

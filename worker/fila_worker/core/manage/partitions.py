@@ -276,15 +276,17 @@ class _Forwarding(BacklogWalk):
 
 def _forward(state: "State", strays: "Strays", now_ms: int) -> "Work":
     """Send the messages of all stray keys on, a bounded number at a time. A shard that has not answered yet gets no more."""
-    for key in list(state.strays):
-        target = state.runtime.definitions.partition_for(whole_queue(key.queue.name), key.name)
-        to_shard = shard_of(target, state.shards)
-        if key.queue.gone or not key.paused or key.queue.keys.get(key.name) is not key or PARTITION_MARK not in target:
-            state.strays.pop(key, None)
-        elif strays.have_arrived(to_shard):
-            now_ms = yield from _forward_key(state, strays, key, target, now_ms)
-        now_ms = yield 1
-    strays.running = False
+    try:
+        for key in list(state.strays):
+            target = state.runtime.definitions.partition_for(whole_queue(key.queue.name), key.name)
+            is_over = key.queue.gone or not key.paused or key.queue.keys.get(key.name) is not key
+            if is_over or PARTITION_MARK not in target:
+                state.strays.pop(key, None)
+            elif strays.have_arrived(shard_of(target, state.shards)):
+                now_ms = yield from _forward_key(state, strays, key, target, now_ms)
+            now_ms = yield 1
+    finally:
+        strays.running = False
     return None
 
 
