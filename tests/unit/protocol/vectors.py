@@ -782,7 +782,7 @@ BODIES = [
                 Transfer("dead", "acme", 2, ["api"], False, b"\1"),
                 Transfer("q", "", 0, [], False, b"", Enqueue([b"\3"])),
                 Transfer("q", "acme", 1, [], True, b"\2", due_ms=9),
-                Transfer("q@3", "acme", 1, [], True, b"\2", due_ms=0, forwarded=True),
+                Transfer("q@3", "acme", 1, [], True, b"\2", due_ms=0, forwarded=300),
             ],
             b"\5",
             b"\4",
@@ -792,7 +792,7 @@ BODIES = [
             1,
             7,
             [
-                ["dead", "acme", 2, ["api"], False, b"\x01", None, None, False],
+                ["dead", "acme", 2, ["api"], False, b"\x01", None, None, 0],
                 [
                     "q",
                     "",
@@ -802,16 +802,16 @@ BODIES = [
                     b"",
                     [[b"\x03"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, 0, False, ""],
                     None,
-                    False,
+                    0,
                 ],
-                ["q", "acme", 1, [], True, b"\x02", None, 9, False],
-                ["q@3", "acme", 1, [], True, b"\x02", None, 0, True],
+                ["q", "acme", 1, [], True, b"\x02", None, 9, 0],
+                ["q@3", "acme", 1, [], True, b"\x02", None, 0, 300],
             ],
             b"\x05",
             b"\x04",
         ],
-        "960201079499a464656164a461636d650291a3617069c2c40101c0c0c299a171a00090c2c400dc001091c40103a764656661"
-        "756c74000000000090cd03e800a000c000c2a0c0c299a171a461636d650190c3c40102c009c299a3714033a461636d650190c3c40102c000c3c40105c40104",
+        "960201079499a464656164a461636d650291a3617069c2c40101c0c00099a171a00090c2c400dc001091c40103a764656661"
+        "756c74000000000090cd03e800a000c000c2a0c00099a171a461636d650190c3c40102c0090099a3714033a461636d650190c3c40102c000cd012cc40105c40104",
     ),
     Body(
         MessagesTransferred(

@@ -261,9 +261,8 @@ class _Forwarding(BacklogWalk):
     def _sent(self, lane: "Lane", message_key: bytes, stored: bytes, due_ms: int) -> bool:
         """Put a message into its partition, or on its way. If there is none, end the walk and return False."""
         state, key = self._state, lane.key
-        transfer = Transfer(
-            self._target, key.name, key.weight, list(lane.throttle_keys), True, stored, due_ms=due_ms, forwarded=True
-        )
+        keys, defined = list(lane.throttle_keys), _partition(self._queue).defined
+        transfer = Transfer(self._target, key.name, key.weight, keys, True, stored, due_ms=due_ms, forwarded=defined)
         if self._shard != state.index:
             transfers.send(state, lane, own_place(message_key, unpack_stored(stored).priority), transfer)
             self.last = state.outbox.last_number(self._shard)
