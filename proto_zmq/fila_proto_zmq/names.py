@@ -18,6 +18,8 @@ from fila_proto_zmq.limits import PARTITIONS_MAX, QUEUE_NAME_BYTES_MAX
 
 DEAD_LETTER_SUFFIX = ".dlq"
 PARTITION_MARK: Final = "@"
+ROUTING_KEY_BYTES_MAX: Final = QUEUE_NAME_BYTES_MAX + len(f"{DEAD_LETTER_SUFFIX}{PARTITION_MARK}{PARTITIONS_MAX - 1}")
+"""Of the name of a queue, a dead letter queue, or a partition of one."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]+", re.ASCII)

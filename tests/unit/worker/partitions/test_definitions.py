@@ -140,12 +140,13 @@ def test_only_its_commands_change_the_kept_key(cluster: PartitionedShards) -> No
         cluster.change(UndoConfig(created.version))
 
 
-def test_a_queue_by_template(cluster: PartitionedShards) -> None:
-    cluster.change(PutTemplate("or*", QueueOptions(partitions=3, max_attempts=5)))
+@pytest.mark.parametrize("pattern", ["or*", ORDERS])
+def test_a_queue_by_template(cluster: PartitionedShards, pattern: str) -> None:
+    cluster.change(PutTemplate(pattern, QueueOptions(partitions=3, max_attempts=5)))
     for name in ORDERS, "orders@1":
         with pytest.raises(PartitionedError, match="'orders' is made by the template") as refusal:
             cluster[shard_of(name, TOTAL)].enqueue(b"x", queue=name)
-        assert refusal.value.details == {"template": "or*"}
+        assert refusal.value.details == {"template": pattern}
     cluster.change(CreatePartitioned(ORDERS, None))
     cluster.enqueue(1, b"x", key=key_of(1, 3))
     assert options_of(cluster, 1) == QueueOptions(partitions=3, max_attempts=5)

@@ -16,15 +16,18 @@ from fila_proto_zmq.commands import (
     TransferMessages,
     Verb,
 )
-from fila_proto_zmq.names import batch_id, shard_of
+from fila_proto_zmq.limits import PARTITIONS_MAX, QUEUE_NAME_BYTES_MAX
+from fila_proto_zmq.names import batch_id, partition_name, shard_of
 from fila_proto_zmq.partitions import partition_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.manage.partitions import FORWARD_MS
 from fila_worker.core.model.shard_transfers import Owner
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.remote_enqueues import send
+from tests.property.replication.test_reshard import findings
 from tests.support.shard.hooked import on_enqueue
 from tests.support.shard.partitioned import ORDERS, TOTAL, PartitionedShards, key_of, payloads
+from tests.support.shard.random_cluster import copied
 from tests.support.shard.shard import limited
 
 RIGHT, WRONG, SAME_SHARD = 2, 1, 2 + TOTAL
@@ -323,6 +326,24 @@ def test_a_callback_comes_to_its_keys_partition(cluster: PartitionedShards) -> N
     cluster.of(WRONG).ack(cluster.receive(WRONG), QUEUE)
     cluster.pass_time(30_000)
     assert payloads(cluster.receive(RIGHT, name="done")) == [b"all done"]
+
+
+def test_batches_of_partitions_with_the_longest_names_survive_a_restart() -> None:
+    cluster, name, token = PartitionedShards(), "n" * QUEUE_NAME_BYTES_MAX, bytes(16)
+    cluster.define(name, partitions=PARTITIONS_MAX)
+    last, key = PARTITIONS_MAX - 1, key_of(PARTITIONS_MAX - 1, PARTITIONS_MAX)
+    owner, shard = partition_name(name, last), cluster.of(last, name)
+    shard.begin(OpenBatch(token, Enqueue([seal_envelope(b"all done")], key)), owner)
+    cluster.settle_down()
+    shard.begin(Enqueue([seal_envelope(b"a")], key, batch=batch_id(owner, token)), owner)
+    cluster.settle_down()
+    shard.restart()
+    shard.begin(SealBatch(token), owner)
+    cluster.settle_down()
+    shard.ack(cluster.receive(last, name=name), owner)
+    cluster.pass_time(30_000)
+    assert payloads(cluster.receive(last, name=name)) == [b"all done"]
+    assert findings([copied(station.store) for station in cluster.stations.values()]) == []
 
 
 def test_a_hook_decides_the_key() -> None:

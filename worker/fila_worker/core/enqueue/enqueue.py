@@ -26,7 +26,7 @@ from fila_proto_zmq.limits import (
     PRIORITY_MIN,
     WEIGHT_MAX,
 )
-from fila_proto_zmq.names import is_dead_letter
+from fila_proto_zmq.names import is_dead_letter, whole_queue
 from fila_proto_zmq.record import FIXED_BYTES, PLAIN, pack_fixed
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.enqueue.dedup import Dedup, check_window
@@ -152,7 +152,7 @@ def known_queue(state: "State", name: str, now_ms: int) -> "Queue | None":
     """
     queue = state.queues.get(name) or state.entrance(name, now_ms)
     if queue is None:
-        if is_dead_letter(name) or state.runtime.templates.find(name) is None:
+        if is_dead_letter(name) or state.runtime.templates.find(whole_queue(name)) is None:
             raise state.queues.not_found(name)
     elif queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
@@ -187,9 +187,8 @@ def enqueue_held(
 ) -> "Enqueued | Work":
     """Resume an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
     refused = [] if error is None else [(index, to_fault(error)) for index in range(count, len(command.envelopes))]
-    if (
-        count == 0 and known_queue(state, call.queue, call.now_ms) is None
-    ):  # nothing is admitted that a queue is to be made for
+    known = count > 0 or known_queue(state, call.queue, call.now_ms)
+    if not known:  # nothing is admitted that a queue is to be made for
         return Enqueued(id_high(state, call.now_ms), low_half(state.counters.sequence + 1), 0, refused)
     queue = queue_for(state, call.queue, call.now_ms)  # it may be deleted since
     outcome = _take_in(state, call, queue, command.only(0, count))
