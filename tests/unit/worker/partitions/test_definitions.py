@@ -3,6 +3,7 @@
 import pytest
 
 from fila_proto_zmq.commands import (
+    ConfigValues,
     CreatePartitioned,
     CreateQueue,
     DeletePartitioned,
@@ -10,6 +11,7 @@ from fila_proto_zmq.commands import (
     DescribeQueue,
     Enqueue,
     GetQueueStats,
+    ListConfig,
     ListQueues,
     MoveMessages,
     PutConfig,
@@ -138,6 +140,15 @@ def test_only_its_commands_change_the_kept_key(cluster: PartitionedShards) -> No
         cluster.change(SetConfig(PARTITIONED + ORDERS, "{}"))
     with pytest.raises(InvalidConfigError, match="use the commands of queues"):
         cluster.change(UndoConfig(created.version))
+
+
+def test_lists_of_the_config_leave_definitions_out(cluster: PartitionedShards) -> None:
+    cluster.define()
+    cluster.change(SetConfig("fila:own", "x"))
+    for prefix in "", "fila:", PARTITIONED + ORDERS:
+        values = cluster[0].ask(ListConfig(prefix))
+        assert isinstance(values, ConfigValues)
+        assert values.values == ({} if prefix.endswith(ORDERS) else {"fila:own": "x"})
 
 
 @pytest.mark.parametrize("pattern", ["or*", ORDERS])

@@ -170,6 +170,7 @@ def test_a_paused_stray_is_neither_delivered_nor_kept(cluster: PartitionedShards
     for paused in True, False:
         cluster.of(WRONG).ask(Pause(paused, KEY), QUEUE)
         assert cluster.receive(WRONG) == []
+        assert not any(key.paused > paused for key in cluster.of(WRONG).stats(QUEUE).keys)
     cluster.copies = lambda command: 1
     cluster.settle_down()
     cluster.pass_time(10_000)
