@@ -49,10 +49,14 @@ class PartitionedShards(LinkedShards):
         self[index].shard.put_config(put, self[index].now_ms)
         self[index].turn()
 
-    def catch_up(self, index: int) -> None:
+    def catch_up(self, index: int, *, pages: bool = False) -> None:
         """Bring the whole config to a shard, as when it registers."""
         first = self[0].shard
-        self.tell(index, PutConfig(first.config_version, dict(first.config), whole=True))
+        if pages:
+            self.tell(index, PutConfig(first.config_version, {"other": "x"}, whole=True, page=0, more=True))
+            self.tell(index, PutConfig(first.config_version, dict(first.config), whole=True, page=1))
+        else:
+            self.tell(index, PutConfig(first.config_version, dict(first.config), whole=True))
         self[index].finish()
 
     def define(
