@@ -181,9 +181,7 @@ class State:
         """Add and return a lane that is new, or recovered."""
         key = queue.keys.get(key_name)
         if key is None:
-            key = FairnessKey(key_name, queue)
-            queue.keys.add(key)
-            self.note_key(key)
+            key = self.open_key(queue, key_name)
         lane = Lane(lane_id, key, throttle_keys)
         if throttle_keys and not queue.is_dead_letter:  # a reader of dead letters does not call the throttled service
             self.token_client.enter(lane)
@@ -192,11 +190,17 @@ class State:
         queue.lanes += 1
         return lane
 
-    def note_key(self, key: FairnessKey) -> None:
-        """Stop a new or recovered key that is paused, or that belongs to another partition."""
-        queue = key.queue
-        key.paused = key.name in queue.paused_keys
-        if queue.is_stray(key.name):
+    def open_key(self, queue: Queue, name: str) -> FairnessKey:
+        """Add and return a fairness key without lanes."""
+        key = FairnessKey(name, queue)
+        queue.keys.add(key)
+        key.paused = name in queue.paused_keys
+        self.hold_if_stray(key)
+        return key
+
+    def hold_if_stray(self, key: FairnessKey) -> None:
+        """If a key belongs to another partition of its queue, let it deliver nothing, and send its messages on."""
+        if key.queue.partition is not None and key.queue.is_stray(key.name):
             key.paused = True
             self.strays[key] = None
             self.stray_timer.by(AT_ONCE)
@@ -292,6 +296,8 @@ class State:
     def activate(self, lane: Lane, message_key: bytes) -> None:
         """Make a lane active that has a pending message with this key."""
         key = lane.key
+        if key.paused:
+            self.hold_if_stray(key)  # more came after its first ones were sent on
         if not lane.active:
             lane.active = True
             key.ready += 1

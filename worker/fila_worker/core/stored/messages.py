@@ -163,10 +163,7 @@ def _is_simple(record: LaneRecord) -> bool:
 
 
 def _recover_cold(state: "State", queue: Queue, lane_id: int, record: LaneRecord) -> None:
-    name = record.fairness_key
-    key = FairnessKey(name, queue)
-    queue.keys.add(key)
-    state.note_key(key)
+    key = state.open_key(queue, record.fairness_key)
     key.weight = record.weight
     key.cold = packed(lane_id, record.stored, record.delayed, record.floor)
     queue.lanes += 1
