@@ -257,4 +257,6 @@ def _annotation(annotation: Any) -> str:
     """Return a type as its readers write it, without the modules of its parts."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text).replace("bytes | bytearray | memoryview", "bytes")
+    if union := re.fullmatch(r"Union\[(.*), NoneType\]", text):  # of a literal and a class
+        text = f"Optional[{union[1].replace(', Literal', ' | Literal')}]"
     return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)

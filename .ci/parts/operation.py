@@ -39,7 +39,7 @@ def _metrics(prefixes: str) -> str:
 
 METRICS: dict[str, Callable[[], str]] = {
     "cluster": partial(_metrics, "up|router|worker|shard"),
-    "queues": partial(_metrics, "messages|queue"),
+    "queues": partial(_metrics, "messages|queue|partition"),
     "fairness": partial(_metrics, "scheduler|key"),
     "throttling": partial(_metrics, "throttle"),
     "hooks": partial(_metrics, "lua"),

@@ -173,7 +173,9 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 5555
 TIMEOUT_S_MIN = 5.0
 """A call survives a restart of the broker's processes in that time. kombu tries again after it."""
 
-OPTIONS = frozenset({"api_key", "server_key", "visibility_timeout", "max_attempts"})
+OF_QUEUES = ("visibility_timeout", "max_attempts", "partitions", "spread")
+"""Options of the queues that are created, as ``create_queue`` takes them."""
+OPTIONS = frozenset({"api_key", "server_key", *OF_QUEUES})
 _OF_KOMBU = frozenset(
     {"max_retries", "interval_start", "interval_step", "interval_max", "connect_retries_timeout", "errback", "callback"}
 )
@@ -220,9 +222,7 @@ class Transport(base.Transport):  # type: ignore[misc]  # kombu has no types
                 "broker_use_ssl is set: fila:// has no TLS; connections are encrypted if broker_transport_options names the "
                 "server_key"
             )
-        queue_options = {
-            name: options[name] for name in ("visibility_timeout", "max_attempts") if options.get(name) is not None
-        }
+        queue_options = {name: options[name] for name in OF_QUEUES if options.get(name) is not None}
         return CeleryConnection(
             info,
             _endpoint(info),

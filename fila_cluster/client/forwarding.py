@@ -4,16 +4,23 @@ Not part of the client's everyday surface.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from fila_cluster.client import checks
 from fila_cluster.client.asynchronous import AsyncClient
 from fila_cluster.client.blocking import Client
 from fila_cluster.client.calls import messages
-from fila_cluster.client.calls.request import Request, as_request
+from fila_cluster.client.calls.request import Listing, Request, as_request
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
-from fila_cluster.client.requests.call import PendingCall
+from fila_cluster.client.protocol.ordering import Chunk
+from fila_cluster.client.protocol.partitions.sending import QueueSender
+from fila_cluster.client.requests.call import Pending, PendingCall
+from fila_cluster.client.views import QueueInfo, queue_infos
+from fila_proto_zmq import commands
 from fila_proto_zmq.commands import Command
+from fila_proto_zmq.errors import PartitionedError
+from fila_proto_zmq.names import PARTITION_MARK, check_routing_key
 from fila_proto_zmq.record import FIXED_BYTES
 
 
@@ -46,17 +53,58 @@ def let_lapse(delivery: Delivery) -> None:
         owner.forgotten(delivery._lease)
 
 
+def partitions_of(client: Client, queue: str) -> list[str]:
+    """Return the names of the partitions of a queue, once the client has asked anything of it; empty: it has none."""
+    plan = client._session.plans.get(queue)
+    return [] if plan is None else plan.names(queue)
+
+
+def held_queues(client: Client, prefix: str = "") -> list[QueueInfo]:
+    """Return the queues as shards hold them, by name: each partition of a queue has a row of its own, ``orders@3``.
+
+    For readers that ask each partition for its messages. ``list_queues`` has one row for the whole queue.
+    """
+    listing: Listing[commands.QueueInfo] = Listing(
+        lambda last, _: commands.ListQueues(prefix, after=last.name if last else ""), attrgetter("queues")
+    )
+    while (request := listing.next_request()) is not None:
+        listing.answered(client.request(request))
+    return queue_infos(listing.result)
+
+
 class CommandsAhead:
-    """Sends commands of a client, and waits for each reply later."""
+    """Sends commands of a client, and waits for each reply later.
+
+    Enqueues to a queue with several partitions go to those of their messages. Any other command names a partition.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._senders: dict[str, QueueSender] = {}
+        """The senders of queues with several partitions, once the broker has told of them."""
 
-    def start(self, command: Command | Request) -> PendingCall:
+    def start(self, command: Command | Request) -> Pending[Any]:
         """Send a command as :meth:`Client.request` does."""
-        return self._client._start(*as_request(command))
+        if isinstance(command, Request) and PARTITION_MARK in command.queue:
+            queue, asked = check_routing_key(command.queue), command.command
+        else:
+            queue, asked = as_request(command)
+        if isinstance(asked, commands.Enqueue) and queue in self._senders:
+            return self._spread(queue, asked)
+        return self._client._start(queue, asked)
 
-    def outcome(self, call: PendingCall) -> Any:
+    def outcome(self, call: Pending[Any]) -> Any:
         """Wait for the reply to a command that :meth:`start` sent, and return it, or raise its error."""
         self._client._io.wait(call)
+        refused = call if isinstance(call, PendingCall) and isinstance(call.error, PartitionedError) else None
+        if refused is not None and isinstance(refused.command, commands.Enqueue):
+            call = self._spread(refused.key, refused.command)
+            self._client._io.wait(call)
         return call.outcome()
+
+    def _spread(self, queue: str, command: commands.Enqueue) -> Pending[Any]:
+        session = self._client._session
+        sender = self._senders.get(queue)
+        if sender is None:
+            sender = self._senders[queue] = session.sender(queue)
+        return self._client._io.ask(lambda now: session.send(sender, Chunk(command), now))

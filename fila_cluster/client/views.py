@@ -7,6 +7,7 @@ from typing import Any
 from fila_cluster.client.message import utc
 from fila_cluster.figures import quantile
 from fila_proto_zmq import commands
+from fila_proto_zmq.names import whole_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +310,13 @@ def acts(reply: commands.ActList) -> list[AuditEntry]:
 
 def connections(found: list[commands.ConnectionView]) -> list[ConnectionInfo]:
     """Return clients, by name."""
-    return [ConnectionInfo(**_dated(each, since="since_ms", heard_at="heard_ms")) for each in found]
+    return [
+        ConnectionInfo(
+            **_dated(each, since="since_ms", heard_at="heard_ms")
+            | {"consumes": list(dict.fromkeys(map(whole_queue, each.consumes)))}
+        )
+        for each in found
+    ]
 
 
 def config_edits(edits: list[commands.ConfigEdit]) -> list[ConfigVersion]:

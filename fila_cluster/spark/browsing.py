@@ -22,6 +22,7 @@ from fila_cluster.spark.options import BrokerAccess, queue_of
 from fila_cluster.spark.pushdown import PushedFilters, Selection, is_asked_for, meant
 from fila_proto_zmq.commands import MessageView, ViewedQueue
 from fila_proto_zmq.errors import OverloadedError
+from fila_proto_zmq.names import whole_queue
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -64,7 +65,7 @@ class BrowseReader(DataSourceReader):
     def _queues_by_shard(self, client: Client) -> list[list[str]]:
         shards: dict[int, list[str]] = {}
         for info in meant(client, self._selection, to_drain=False):
-            if self._wanted.wants("queue", info.name):
+            if self._wanted.wants("queue", whole_queue(info.name)):
                 shards.setdefault(info.shard, []).append(info.name)
         return list(shards.values())
 
@@ -90,7 +91,7 @@ class BrowseReader(DataSourceReader):
                 for page in ShardViews(CommandsAhead(client)).pages(
                     partition.view, stretch, fairness_keys=keys, states=states
                 ):
-                    batch = _as_batch(stretch.queue, page)
+                    batch = _as_batch(whole_queue(stretch.queue), page)
                     yield with_dead_lettered_at(batch, [each.record for each in page]) if more else batch
 
 

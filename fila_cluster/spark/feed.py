@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from random import Random
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from fila_cluster.client import Request
 from fila_cluster.client.calls.request import AsksAhead
 from fila_cluster.client.forwarding import CommandsAhead
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY
-from fila_cluster.client.requests.call import PendingCall
+from fila_cluster.client.requests.call import Pending
 from fila_cluster.spark import options as reading
 from fila_cluster.spark.columns import NAMEABLE
 from fila_cluster.spark.frames import Frame, Framing, RowIds, Values, WriteJob, in_row
@@ -43,7 +43,7 @@ class Feed:
         self._now = now
         self._sleep = sleep
         self._random = random or Random()
-        self._in_flight: deque[tuple[Frame, PendingCall]] = deque()
+        self._in_flight: deque[tuple[Frame, Pending[Any]]] = deque()
         self._refusals = 0
         """Refusals in a row without an accepted row."""
         self._refused_since = 0.0
@@ -67,7 +67,7 @@ class Feed:
             self._pause(error)
             call = self._commands.start(Request(frame.queue, frame.command))
 
-    def _judge(self, frame: Frame, call: PendingCall) -> tuple[Frame, FilaError | None]:
+    def _judge(self, frame: Frame, call: Pending[Any]) -> tuple[Frame, FilaError | None]:
         """Return the part of a frame to send again, and the error; no error if all of it is in."""
         try:
             enqueued: Enqueued = self._commands.outcome(call)

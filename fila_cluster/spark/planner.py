@@ -17,6 +17,7 @@ from fila_cluster.spark.options import RETRY_FOR_S, BrokerAccess
 from fila_cluster.spark.pushdown import Selection, meant
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
+from fila_proto_zmq.names import whole_queue
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -63,7 +64,7 @@ class Offset:
     endpoint: str = ""
     """The broker's endpoint, as the driver reaches it."""
     queues: Mapping[str, int] = field(default_factory=dict)
-    """The number of messages of each queue in it."""
+    """The number of messages of each queue in it; a partition of a queue counts as a queue."""
 
     @classmethod
     def of(cls, offset: Mapping[str, Any]) -> Self:
@@ -205,7 +206,7 @@ class Planner:
             infos = self._infos()
             self._lag = {name: sum(getattr(info, name) for info in infos) for name in ("pending", "delayed", "in_flight")}
             busy = sorted((info for info in infos if info.pending), key=lambda info: -info.pending)[:AGES_MAX]
-            ages = [self._client.queue_stats(info.name).oldest_pending_age for info in busy]
+            ages = [self._client.queue_stats(name).oldest_pending_age for name in {whole_queue(info.name) for info in busy}]
             self._lag["oldest_pending_s"] = round(max((age for age in ages if age is not None), default=0.0), 3)
             self._lag_at = monotonic()
         return self._lag

@@ -18,8 +18,10 @@ from typing import Any, Final, Self
 from pyspark.sql.datasource import DataSourceReader
 
 from fila_cluster.client import Client, QueueInfo, checks
+from fila_cluster.client.forwarding import held_queues
 from fila_cluster.spark.options import text_of
 from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
+from fila_proto_zmq.names import whole_queue
 
 COLUMNS: Final = ("queue", "fairness_key", "state")
 STATES: Final = ("pending", "delayed", "leased")
@@ -147,11 +149,14 @@ class Selection:
 
 
 def meant(client: Client, selection: Selection, *, to_drain: bool) -> list[QueueInfo]:
-    """Return the selected queues, in the order of their names; ``to_drain``: for a reader that takes messages out of them.
-    :class:`QueueNotFoundError` if a named one does not exist; a pattern may match none."""
+    """Return the selected queues, in the order of their names, each partition of a queue as one.
+
+    ``to_drain``: for a reader that takes messages out of them. :class:`QueueNotFoundError` if a named one does not exist; a
+    pattern may match none.
+    """
     is_meant = selection.is_drained if to_drain else selection.__contains__
-    infos = [info for info in client.list_queues(selection.prefix) if is_meant(info.name)]
-    missing = set(selection.names) - {info.name for info in infos}
+    infos = [info for info in held_queues(client, selection.prefix) if is_meant(whole_queue(info.name))]
+    missing = set(selection.names) - {whole_queue(info.name) for info in infos}
     if missing:
         name = min(missing)
         raise QueueNotFoundError(

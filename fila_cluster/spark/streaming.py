@@ -19,6 +19,7 @@ from fila_cluster.spark.options import RETRY_FOR_S, BrokerAccess
 from fila_cluster.spark.planner import Offset, Planner, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow, rows_of
 from fila_cluster.spark.pushdown import Selection
 from fila_proto_zmq.commands import LeaseBatch
+from fila_proto_zmq.names import whole_queue
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -194,7 +195,7 @@ class ReservationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, parts in partition.pieces:
                 for batch in joined(Reservations(CommandsAhead(client)).fetch(partition.reservation, queue, parts)):
                     yield record_batch(
-                        queue, "leased", batch.fairness_key, batch.weight, batch.throttle_keys, 0, batch.records
+                        whole_queue(queue), "leased", batch.fairness_key, batch.weight, batch.throttle_keys, 0, batch.records
                     )
 
 

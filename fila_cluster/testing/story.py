@@ -6,9 +6,10 @@ from typing import Any, Final, NamedTuple
 
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body, decode_command
-from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.errors import FilaError, PartitionedError
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_proto_zmq.ids import client_name, format_id
+from fila_proto_zmq.names import whole_queue
 from fila_proto_zmq.record import open_envelope, record_id, unpack_fixed
 
 EVENTS_MAX: Final = 10_000
@@ -74,13 +75,13 @@ class Story:
             command = decode_command(opened, body)
         except FilaError:
             return  # the worker refuses it
-        _remember(self._asked, (client, opened.request), (key.decode(errors="replace"), command), QUESTIONS_MAX)
+        _remember(self._asked, (client, opened.request), (whole_queue(key.decode(errors="replace")), command), QUESTIONS_MAX)
 
     def answered(self, client: bytes, header: bytes, key: bytes, body: bytes) -> None:
         """Observe an answer or a delivery."""
         opened = unpack_header(header)
         if opened.opcode == wire.DELIVERY and not opened.flags & REPLY:
-            self._delivered(key.decode(), decode_body(wire.Delivered, body), client)
+            self._delivered(whole_queue(key.decode()), decode_body(wire.Delivered, body), client)
             return
         if opened.opcode not in _WATCHED:
             return
@@ -89,7 +90,9 @@ class Story:
             return
         if opened.flags & ERROR:
             fault = decode_body(wire.Fault, body)
-            if not isinstance(command, wire.Receive):
+            if (
+                not isinstance(command, wire.Receive) and fault.code != PartitionedError.code
+            ):  # the client asks the partitions
                 self._note(queue, "", f"{type(command).__name__} was refused: {fault.code}: {fault.text}")
             return
         self._done(queue, command, decode_body(command.reply, body), client)

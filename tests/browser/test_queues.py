@@ -227,3 +227,25 @@ def test_the_shares_say_what_else_limits_a_key(page: Page, dashboard: str, clien
         )
 
     eventually(said, "what limits the key")
+
+
+def test_a_queue_with_partitions_is_one_and_shows_them(page: Page, dashboard: str, client: Client, queue: str) -> None:
+    name = f"{queue}-whole"
+    page.goto(f"{dashboard}/queues")
+    page.get_by_test_id("create-queue").click()
+    page.get_by_test_id("new-name").fill(name)
+    page.get_by_test_id("option-partitions").fill("3")
+    page.get_by_test_id("options-submit").click()
+    expect(page.get_by_text("Partitions", exact=True)).to_be_visible()
+    client.enqueue_many(name, [Message(b"x", fairness_key=f"k{number}") for number in range(30)])
+    expect(page.get_by_test_id("queue-pending")).to_have_text("30")
+    partitions = page.get_by_test_id("partitions").locator("tbody tr")
+    expect(partitions).to_have_count(3)
+    expect(page.get_by_test_id("partition-count")).to_have_text("3 partitions")
+    held = [partitions.nth(number).locator("td").nth(3) for number in range(3)]
+    eventually(lambda: sum(int(each.inner_text()) for each in held) == 30, "each shows its messages")
+    page.goto(f"{dashboard}/queues")
+    page.get_by_test_id("queues-search").fill(name)
+    found = page.get_by_test_id("queues").locator("tbody tr")
+    expect(found).to_have_count(1)
+    expect(found).to_contain_text("30")

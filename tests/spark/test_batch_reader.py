@@ -87,6 +87,19 @@ def test_the_columns_and_their_types(spark: SparkSession, shared_cluster: Cluste
     assert read(spark, shared_cluster, queue).collect() == []
 
 
+def test_a_queue_with_partitions_is_one(shared_cluster: Cluster, client: Client, queue: str) -> None:
+    whole = f"{queue}-whole"
+    client.create_queue(whole, partitions=4)
+    client.enqueue_many(whole, [Message(b"%d" % number, fairness_key=f"k{number % 7}") for number in range(300)])
+    there = reader(shared_cluster, f"{queue}*")
+    rows = rows_of(there, parts_of(there))
+    assert {row["queue"] for row in rows} == {whole}
+    assert sorted(int(row["payload"]) for row in rows) == list(range(300))
+    by_key = FilteringReader({"endpoint": shared_cluster.endpoint, "queue": whole}, READ_SCHEMA)
+    assert list(by_key.pushFilters([EqualTo(("fairness_key",), "k3"), EqualTo(("queue",), whole)])) == []
+    assert len(rows_of(by_key, parts_of(by_key))) == len(range(3, 300, 7))
+
+
 def test_states_dead_letters_and_patterns_and_nothing_is_touched(
     spark: SparkSession, shared_cluster: Cluster, client: Client, queue: str
 ) -> None:

@@ -10,6 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from fila_cluster import Client
+from fila_cluster.client.forwarding import held_queues
 from fila_cluster.errors import InvalidArgumentError, OverloadedError, QueueNotFoundError
 from fila_cluster.spark import enqueue_partition
 from fila_cluster.spark.columns import Columns
@@ -59,6 +60,16 @@ def test_the_same_sink_stores_the_same_rows_once_and_another_one_stores_them_aga
     sink(job="nightly")(rows)
     sink(job="nightly")(rows)
     assert payloads(client, queue) == {b"a": 6, b"b": 3}
+
+
+def test_a_queue_with_partitions(shared_cluster: Cluster, client: Client, queue: str):
+    whole = f"{queue}-whole"
+    client.create_queue(whole, partitions=4)
+    sink = enqueue_partition(endpoint=shared_cluster.endpoint, queue=whole, fairness_key="key")
+    for _ in range(2):
+        sink([{"payload": b"%d" % number, "key": f"k{number % 7}"} for number in range(1000)])
+    assert client.queue_stats(whole).pending == 1000
+    assert sum(info.pending > 0 for info in held_queues(client, f"{whole}@")) > 1
 
 
 def test_a_dedup_id_of_its_own(shared_cluster: Cluster, client: Client, queue: str):

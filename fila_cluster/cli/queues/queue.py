@@ -1,6 +1,7 @@
 """``fila-cluster queue …`` and ``template …``."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,12 @@ from fila_cluster.cli.shared.jsonl import view_fields
 from fila_cluster.cli.shared.parameters import given, queue_options
 from fila_cluster.cli.shared.tables import cut, flagged, table, throttle_table
 from fila_cluster.client.calls.queues import ListingQueues
+from fila_cluster.client.forwarding import held_queues, partitions_of
 from fila_cluster.client.views import queue_infos
 from fila_cluster.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_cluster.figures import aged, counted, ranged
 from fila_proto_zmq.commands import QUEUE_OPTIONS
+from fila_proto_zmq.names import PARTITION_MARK, partition_name
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -123,15 +126,21 @@ KEYS_SHOWN = 30
 @click.argument("name")
 @click.pass_obj
 def inspect(invocation: Invocation, name: str) -> None:
-    """Show the queue NAME, its fairness keys and the token buckets that its messages draw on."""
+    """Show the queue NAME, its partitions, its fairness keys and the token buckets that its messages draw on."""
     with invocation.connect() as client:
         stats = client.queue_stats(name)
+        partitions = partitions_of(client, name)
+        held = held_queues(client, partition_name(name, 0)[:-1]) if partitions else []
     title = flagged(f"{stats.name} is paused", good=False) if stats.paused else stats.name
+    if partitions:
+        title = f"{title}, {counted(len(partitions), 'partition')}"
     throttles = ("", throttle_table(stats.throttles)) if stats.throttles else ()
     keys = ("", _keys(stats)) if stats.keys else ()
     hidden = len(stats.keys) - KEYS_SHOWN
     more = [f"… and {hidden:,} more keys; --json shows all"] if hidden > 0 else []
-    invocation.show(stats, title, _summary(stats), *throttles, *keys, *more)
+    parts = ("", _partitions(held)) if held else ()
+    told = asdict(stats) | {"partitions": [asdict(each) for each in held]} if partitions else stats
+    invocation.show(told, title, _summary(stats), *parts, *throttles, *keys, *more)
 
 
 def _summary(stats: "QueueStats") -> "Table":
@@ -155,6 +164,14 @@ def _summary(stats: "QueueStats") -> "Table":
     }
     for (name, text), (counter, number) in zip(now.items(), since.items(), strict=True):
         rows.add_row(name, text, counter, counted(number))
+    return rows
+
+
+def _partitions(held: "list[QueueInfo]") -> "Table":
+    rows = table("partition", "#shard", "#pending", "#in flight", "#delayed", "#consumers")
+    for each in sorted(held, key=lambda each: int(each.name.rpartition(PARTITION_MARK)[2])):
+        counts = (each.pending, each.in_flight, each.delayed, each.consumers)
+        rows.add_row(each.name.rpartition(PARTITION_MARK)[2], str(each.shard), *map(counted, counts))
     return rows
 
 

@@ -74,7 +74,7 @@ def _is_file(text: str) -> bool:
 SCRIPT = Script()
 
 
-class Count(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only
+class NumberOrWord(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only
     """A whole number, or one of some words that stand for one."""
 
     name = "count"
@@ -107,7 +107,7 @@ def flag(option: Option, default: Any = None) -> Callable[[F], F]:
     """Return the flag of an option, for a command."""
     kind = _KINDS.get(option.kind) or {"type": click.Choice(option.choices)}
     if option.kind == "count" and option.choices:
-        kind = {"type": Count(option.choices), "metavar": "|".join(("N", *option.choices))}
+        kind = {"type": NumberOrWord(option.choices), "metavar": "|".join(("N", *option.choices))}
     text = option.meaning + _HINTS.get(option.kind, "")
     return click.option(f"--{option.flag}", option.name, **kind, default=default, help=text)
 

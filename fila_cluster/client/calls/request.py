@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fila_cluster.client import checks
-from fila_cluster.client.requests.call import PendingCall
+from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.names import check_routing_key
@@ -45,10 +45,10 @@ class AsksLater(Protocol):
 class AsksAhead(Protocol):
     """The part of a blocking client that readers with several commands under way need."""
 
-    def start(self, command: Request) -> PendingCall:
+    def start(self, command: Request) -> Pending[Any]:
         """Send a command."""
 
-    def outcome(self, call: PendingCall) -> Any:
+    def outcome(self, call: Pending[Any]) -> Any:
         """Return the reply, once it is there."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fila_cluster.client.calls.request import AsksAhead, Request
-from fila_cluster.client.requests.call import PendingCall
+from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_proto_zmq.limits import BROWSE_MESSAGES_MAX, DELIVERY_MESSAGES_MAX
@@ -51,7 +51,7 @@ class Reservations:
 
         Raises :class:`LeaseExpiredError` if the reservation is over.
         """
-        under_way: deque[PendingCall] = deque()
+        under_way: deque[Pending[Any]] = deque()
         for part in parts:
             under_way.append(self._client.start(Request(queue, commands.FetchReserved(name, part))))
             if len(under_way) > PARTS_AHEAD:
@@ -88,7 +88,7 @@ class Reservations:
             answers += [self._answer_unless_gone(call) for call in started]
         return answers
 
-    def _answer_unless_gone(self, call: PendingCall) -> Any:
+    def _answer_unless_gone(self, call: Pending[Any]) -> Any:
         try:
             return self._client.outcome(call)
         except QueueNotFoundError:
@@ -132,7 +132,7 @@ class ShardViews:
             None if fairness_keys is None else list(fairness_keys),
             None if states is None else list(states),
         )
-        under_way: PendingCall | None = self._client.start(Request(stretch.queue, command))
+        under_way: Pending[Any] | None = self._client.start(Request(stretch.queue, command))
         while under_way is not None:
             page: commands.ViewBrowsed = self._client.outcome(under_way)
             under_way = None

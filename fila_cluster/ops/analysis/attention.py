@@ -5,12 +5,13 @@ still. Left out: anything that needs a threshold (too deep, too old, too slow), 
 router that does not answer, because then there is no snapshot.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from fila_cluster.figures import aged, counted
 from fila_cluster.ops.analysis.hosts import hosts_in, obstacles, risks
+from fila_cluster.ops.analysis.partitions import WholeQueue, partition_number, partitions_in
 from fila_cluster.ops.analysis.rates import all_queues
 from fila_proto_zmq.commands import Metrics, QueueMetrics
 from fila_proto_zmq.names import DEAD_LETTER_SUFFIX, dead_letter_name
@@ -24,6 +25,12 @@ LOOK_BACK_S: Final = 30.0
 
 UNSERVED_MS: Final = 5_000
 """A message that waits for longer did not come just before its consumer."""
+
+BEHIND_MIN: Final = 1000
+"""A partition with fewer messages than this catches up by itself."""
+
+NEARLY_EMPTY: Final = 0.05
+"""The other partitions have at most this part of the fullest one's messages each, in the mean."""
 
 PLACES_HELD_MS: Final = 300_000
 """Places that are all in use are what a limit is for. With a lease that lasts for so long, a consumer may hang."""
@@ -92,6 +99,11 @@ KINDS: Final = {
         "All places of a throttle key have been in use for five minutes while messages waited for them, and one lease has "
         "lasted for all of this time.",
     ),
+    "partition_behind": ConcernKind(
+        ("warning",),
+        "One partition of a queue has a thousand messages or more, one of them waits for longer than 5 s, and the other "
+        "partitions are all but empty.",
+    ),
     "dead_letters_growing": ConcernKind(("warning",), "Messages failed for good within half a minute."),
     "leases_expiring": ConcernKind(("warning",), "Leases expired within half a minute."),
     "paused": ConcernKind(("info",), "A paused queue has messages."),
@@ -116,9 +128,19 @@ def attention(now: Metrics, before: Metrics | None) -> list[Concern]:
     found += [*_stalled_stores(now), *_silent_workers(now), *_restarted(now, before), *_held_places(now)]
     deepest_first = sorted(all_queues(now), key=lambda queue: (-queue.info.depth, queue.info.name))
     for look in _QUEUE_LOOKS:
-        found += (concern for queue in deepest_first if (concern := look(queue, earlier.get(queue.info.name))))
+        found += (concern for queue in deepest_first if (concern := look(queue, _comparable(queue, earlier))))
     found += _left_out(now)
     return sorted(found, key=lambda concern: SEVERITIES.index(concern.severity))
+
+
+def _comparable(now: QueueMetrics, earlier: Mapping[str, QueueMetrics]) -> QueueMetrics | None:
+    """Return a queue as it was; None if it was not there, or other partitions of it answered: their sums are others."""
+    before = earlier.get(now.info.name)
+    return before if before is not None and _names_in(now) == _names_in(before) else None
+
+
+def _names_in(queue: QueueMetrics) -> list[str]:
+    return [each.info.name for each in partitions_in(queue)]
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------------
@@ -256,6 +278,33 @@ def _standing_still(now: QueueMetrics, before: QueueMetrics | None) -> Concern |
     return Concern("warning", "standing_still", text, f"`fila-cluster why {name}` says what they wait for", name)
 
 
+def _partition_behind(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
+    """Look for a partition whose shard has all the work while the others wait: a hot key."""
+    if not isinstance(now, WholeQueue) or len(now.partitions) < 2 or not _waits(now):
+        return None
+    most = max(now.partitions, key=lambda each: each.info.pending)
+    others = (now.info.pending - most.info.pending) / (len(now.partitions) - 1)
+    if most.info.pending < BEHIND_MIN or others > most.info.pending * NEARLY_EMPTY:
+        return None
+    if not (now.info.consumers or _delivered_since(now, before)):
+        return None  # that is told already
+    name, number = now.info.name, partition_number(most.info.name)
+    key = max(most.keys, key=lambda each: each.pending, default=None)
+    text = (
+        f"{name}: {counted(most.info.pending, 'message')} waiting in its partition {number} on shard {most.info.shard}, "
+        f"{others:,.0f} in each of the others"
+    )
+    if key is None or key.pending < most.info.pending / 2:
+        action = f"`fila-cluster why {name}` says what they wait for; more fairness keys spread better, or spread=message"
+    else:
+        text += f"; {key.pending:,} of them have the key {key.fairness_key!r}"
+        action = (
+            "a fairness key has one partition: give it more weight if its messages may come before others, split it into "
+            "several keys, or move the messages to a queue with spread=message"
+        )
+    return Concern("warning", "partition_behind", text, action, name, most.info.shard)
+
+
 def _dead_letters_grow(now: QueueMetrics, before: QueueMetrics | None) -> Concern | None:
     grown = now.dead_lettered - before.dead_lettered if before else 0
     if grown <= 0:
@@ -298,6 +347,7 @@ _QUEUE_LOOKS: Final[tuple[Callable[[QueueMetrics, QueueMetrics | None], Concern 
     _breaker_open,
     _unserved,
     _standing_still,
+    _partition_behind,
     _dead_letters_grow,
     _leases_expire,
     _paused,

@@ -1,10 +1,12 @@
 """Changes between two snapshots of a cluster: rates per second, and durations."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
-from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, ShardMetrics, WorkerMetrics
+from fila_cluster.ops.analysis.partitions import WholeQueue, partitions_in, summed
+from fila_proto_zmq.commands import Histogram, Metrics, QueueMetrics, WorkerMetrics
 
 
 def mean(histogram: Histogram) -> float | None:
@@ -19,19 +21,6 @@ def difference(now: Histogram, before: Histogram) -> Histogram | None:
         return None
     counts = [new - old for new, old in zip(now.counts, before.counts, strict=True)]
     return Histogram(now.bounds, counts, now.total - before.total)
-
-
-def merged(histograms: Iterable[Histogram]) -> Histogram | None:
-    """Return all observations of histograms with the same bounds; None: there are no histograms."""
-    whole: Histogram | None = None
-    for each in histograms:
-        if whole is None:
-            whole = Histogram(each.bounds, list(each.counts), each.total)
-            continue
-        assert each.bounds == whole.bounds
-        whole.counts = [left + right for left, right in zip(whole.counts, each.counts, strict=True)]
-        whole.total += each.total
-    return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +55,7 @@ class WorkerLoad:
 @dataclass(frozen=True, slots=True)
 class ClusterRates:
     """The rates between two snapshots. Missing ones are unknown. ``total``: of all queues but those of dead letters; None if
-    a worker that answers now was started in between."""
+    a worker that answers now was started in between. ``queues`` has also each partition, by its name."""
 
     total: Rates | None
     queues: Mapping[str, Rates]
@@ -79,7 +68,7 @@ def rates(now: Metrics, before: Metrics | None, seconds: float) -> ClusterRates:
         return ClusterRates(None, {}, {})
     earlier = {worker.name: worker for worker in before.workers}
     pairs = [(worker, _same_run(worker, earlier.get(worker.name))) for worker in now.workers]
-    queues = {name: rates for new, old in pairs if old for name, rates in _queue_rates(new, old, seconds)}
+    queues = _queue_rates(now, before, pairs, seconds)
     loads = {new.name: load for new, old in pairs if old and (load := _load(new, old, seconds))}
     total = _total(now, queues) if all(old for _, old in pairs) else None
     return ClusterRates(total, queues, loads)
@@ -91,26 +80,53 @@ def per_second(now: Mapping[str, int], before: Mapping[str, int], seconds: float
     return {name: grown / seconds for name, grown in known if grown >= 0} if seconds > 0 else {}
 
 
+_Pair: TypeAlias = tuple[WorkerMetrics, WorkerMetrics | None]
+"""A worker now, and before, if it has run since then."""
+
+
 def _same_run(now: WorkerMetrics, before: WorkerMetrics | None) -> WorkerMetrics | None:
     return before if before is not None and before.started_ms == now.started_ms else None
 
 
-def _queue_rates(now: WorkerMetrics, before: WorkerMetrics, seconds: float) -> Iterator[tuple[str, Rates]]:
-    earlier = {shard.shard: shard for shard in before.shards}
-    for shard in now.shards:
-        if (old_shard := earlier.get(shard.shard)) is not None:
-            yield from _shard_rates(shard, old_shard, seconds)
+def _queue_rates(now: Metrics, before: Metrics, pairs: "list[_Pair]", seconds: float) -> dict[str, Rates]:
+    """Return the rates of queues and partitions. That of a whole queue is known if those of all its partitions are."""
+    shown, earlier = _by_shard(now), _by_shard(before)
+    found: dict[str, Rates] = {}
+    for new, old in pairs:
+        left_out = {shard.shard: shard.queues_left_out for shard in old.shards} if old else {}
+        for shard in new.shards:
+            if shard.shard in left_out:
+                known = earlier.get(shard.shard, {})
+                found |= _shard_rates(shown.get(shard.shard, {}), known, seconds, left_out[shard.shard])
+    for whole in (each for each in all_queues(now) if isinstance(each, WholeQueue)):
+        names = [each.info.name for each in whole.partitions]
+        if all(name in found for name in names):
+            found[whole.info.name] = sum((found[name] for name in names), Rates())
+    return found
 
 
-def _shard_rates(now: ShardMetrics, before: ShardMetrics, seconds: float) -> Iterator[tuple[str, Rates]]:
-    earlier = {queue.info.name: queue for queue in before.queues}
-    for queue in now.queues:
-        old = earlier.get(queue.info.name)
-        if old is None and before.queues_left_out:
+def _by_shard(metrics: Metrics) -> dict[int, dict[str, QueueMetrics]]:
+    """Return the queues and the partitions of each shard, by name."""
+    shards: dict[int, dict[str, QueueMetrics]] = defaultdict(dict)
+    for shard in (shard for worker in metrics.workers for shard in worker.shards):
+        for queue in shard.queues:
+            for each in partitions_in(queue):
+                shards[shard.shard if each is queue else each.info.shard][each.info.name] = each
+    return shards
+
+
+def _shard_rates(
+    now: Mapping[str, QueueMetrics], before: Mapping[str, QueueMetrics], seconds: float, left_out: int
+) -> dict[str, Rates]:
+    found = {}
+    for name, queue in now.items():
+        old = before.get(name)
+        if old is None and left_out:
             continue  # it was there, and was not shown
-        grown = [getattr(queue, name) - (getattr(old, name) if old else 0) for name in COUNTERS]
+        grown = [getattr(queue, counter) - (getattr(old, counter) if old else 0) for counter in COUNTERS]
         if min(grown) >= 0:  # otherwise it was deleted, and created again
-            yield queue.info.name, Rates(*(count / seconds for count in grown))
+            found[name] = Rates(*(count / seconds for count in grown))
+    return found
 
 
 def _load(now: WorkerMetrics, before: WorkerMetrics, seconds: float) -> WorkerLoad | None:
@@ -120,9 +136,7 @@ def _load(now: WorkerMetrics, before: WorkerMetrics, seconds: float) -> WorkerLo
     earlier = {shard.shard: shard.store.commit_ns for shard in before.shards}
     pairs = ((shard.store.commit_ns, earlier.get(shard.shard)) for shard in now.shards)
     commits = (difference(new, old) for new, old in pairs if old is not None)
-    return WorkerLoad(
-        (now.cpu_ms - before.cpu_ms) / 1000 / seconds, turns, merged(each for each in commits if each is not None)
-    )
+    return WorkerLoad((now.cpu_ms - before.cpu_ms) / 1000 / seconds, turns, summed(commits))
 
 
 def _total(now: Metrics, queue_rates: Mapping[str, Rates]) -> Rates:
@@ -134,7 +148,7 @@ def _total(now: Metrics, queue_rates: Mapping[str, Rates]) -> Rates:
 
 
 def all_queues(metrics: Metrics) -> Iterator[QueueMetrics]:
-    """Yield the queues that shards show, dead letter queues included."""
+    """Yield the queues that shards show, dead letter queues included. One with several partitions comes once."""
     for worker in metrics.workers:
         for shard in worker.shards:
             yield from shard.queues

@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
 from fila_cluster.figures import quantile
 from fila_cluster.ops.analysis.hosts import shards_served
+from fila_cluster.ops.analysis.partitions import WholeQueue, competing_weight, partition_number
 from fila_cluster.ops.analysis.rates import ClusterRates, Rates, WorkerLoad, all_queues, per_second
 from fila_proto_zmq.commands import Metrics, QueueMetrics, WorkerStatus
 from fila_proto_zmq.commands import QueueInfo as WireQueueInfo
-from fila_proto_zmq.names import dead_letter_name
+from fila_proto_zmq.names import dead_letter_name, is_dead_letter
 
 DEPTHS_KEPT: Final = 60
 
@@ -75,6 +76,23 @@ class QueueRow:
     acked_per_s: float | None = None
     dead_letters: int | None = None
     depths: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """A partition of a queue. ``share_due``: the part of the queue's deliveries that the weights of its keys entitle it to,
+    None without anything to deliver."""
+
+    partition: int
+    shard: int
+    worker: str
+    pending: int
+    in_flight: int
+    delayed: int
+    oldest_pending_age: float | None
+    delivered_per_s: float | None
+    share_due: float | None
+    share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +199,37 @@ def _listed(info: QueueInfo, depths: Mapping[str, int], known: KnownQueues) -> Q
 def _unknown(missing: Iterable[tuple[str, int]], served: Collection[int]) -> Iterator[QueueRow]:
     """Yield the rows of queues whose shards do not answer: their names, and no old numbers."""
     for name, shard in missing:
-        yield QueueRow(name, "silent" if shard in served else "down", shard, name.endswith(".dlq"))
+        yield QueueRow(name, "silent" if shard in served else "down", shard, is_dead_letter(name))
+
+
+def partition_rows(now: Metrics, name: str, cluster_rates: ClusterRates) -> list[PartitionRow]:
+    """Return a row for each partition of a queue whose shard answered, by number; empty if it has no partitions."""
+    whole = next((each for each in all_queues(now) if each.info.name == name), None)
+    if not isinstance(whole, WholeQueue):
+        return []
+    workers = {shard.shard: worker.name for worker in now.workers for shard in worker.shards}
+    weights = sum(map(competing_weight, whole.partitions))
+    delivered = sum(rates.delivered for each in whole.partitions if (rates := cluster_rates.queues.get(each.info.name)))
+    return [
+        _partition(each, workers.get(each.info.shard, ""), cluster_rates.queues.get(each.info.name), weights, delivered)
+        for each in whole.partitions
+    ]
+
+
+def _partition(partition: QueueMetrics, worker: str, rates: Rates | None, weights: float, delivered: float) -> PartitionRow:
+    info, weight = partition.info, competing_weight(partition)
+    return PartitionRow(
+        partition=int(partition_number(info.name)),
+        shard=info.shard,
+        worker=worker,
+        pending=info.pending,
+        in_flight=info.in_flight,
+        delayed=info.delayed,
+        oldest_pending_age=partition.oldest_pending_ms / 1000 if info.pending else None,
+        delivered_per_s=rates.delivered if rates else None,
+        share_due=weight / weights if weight else None,
+        share=rates.delivered / delivered if rates and delivered else None,
+    )
 
 
 # --- workers ----------------------------------------------------------------------------------------------------------

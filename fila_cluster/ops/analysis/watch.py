@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from fila_cluster.ops.analysis.history import TICK_S, History
 from fila_cluster.ops.analysis.hosts import Obstacle, obstacles, silences, warnings
+from fila_cluster.ops.analysis.partitions import with_whole_queues
 from fila_proto_zmq.commands import Metrics
 from fila_proto_zmq.errors import FilaError
 
@@ -50,7 +51,7 @@ class Watch:
     async def look(self) -> None:
         """Ask once."""
         try:
-            self.latest = await self._ask()
+            self.latest = with_whole_queues(await self._ask())
             self.heard_s = time.time()
         except FilaError as error:
             self.latest, self.why_not = None, str(error)

@@ -4,11 +4,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from fila_cluster.ops.analysis.hosts import shards_served
-from fila_proto_zmq.commands import OTHER_KEYS, Metrics, QueueMetrics, ShardMetrics
+from fila_cluster.ops.analysis.partitions import partition_number, partitions_in
+from fila_cluster.ops.analysis.rates import all_queues
+from fila_proto_zmq.commands import OTHER_KEYS, Metrics, QueueMetrics
 
 
 class Source(NamedTuple):
-    """A source of numbers: its labels' values, and the start of its counting, Unix ms (0: not known)."""
+    """A source of numbers: its labels' values, and the start of its counting, Unix ms (0: not known).
+
+    The last label, ``partition``, is missing from queues that have no partitions.
+    """
 
     labels: tuple[str, ...]
     counts: Any
@@ -117,23 +122,49 @@ def placed_keys(metrics: Metrics) -> Iterator[Source]:
 
 
 def queues(metrics: Metrics) -> Iterator[Source]:
-    """Yield the queues that shards show."""
-    for _, shard, since_ms in shards(metrics):
-        assert isinstance(shard, ShardMetrics)
+    """Yield the queues that shards show, each once. Their numbers of now can be added up, unlike counters."""
+    for queue in all_queues(metrics):
+        yield Source((queue.info.name,), queue)
+
+
+def counted_queues(metrics: Metrics) -> Iterator[Source]:
+    """Yield the queues and the partitions that shards show: each counts since its own worker started.
+
+    Their sum would fall when one worker is restarted, or does not answer, and monitors would take that for a new start of all.
+    """
+    since = {shard.shard: worker.started_ms for worker in metrics.workers for shard in worker.shards}
+    for shard in (shard for worker in metrics.workers for shard in worker.shards):
         for queue in shard.queues:
-            yield Source((queue.info.name,), queue, since_ms)
+            for each in partitions_in(queue):
+                if each is queue:
+                    yield Source((queue.info.name,), queue, since[shard.shard])
+                else:
+                    labels = queue.info.name, partition_number(each.info.name)
+                    yield Source(labels, each, since.get(each.info.shard, 0))
+
+
+def queue_partitions(metrics: Metrics) -> Iterator[Source]:
+    """Yield the partitions of queues that have several."""
+    return (source for source in counted_queues(metrics) if len(source.labels) > 1)
 
 
 def rejections(metrics: Metrics) -> Iterator[Source]:
     """Yield the messages that queues refused, by code."""
-    for labels, queue, since_ms in queues(metrics):
+    for (name, *partition), queue, since_ms in counted_queues(metrics):
         for code, count in queue.rejected.items():
-            yield Source((*labels, code), count, since_ms)
+            yield Source((name, code, *partition), count, since_ms)
 
 
 def hooks(metrics: Metrics) -> Iterator[Source]:
     """Yield the queues that have hooks."""
-    for labels, queue, since_ms in queues(metrics):
+    for labels, queue, _ in queues(metrics):
+        if queue.hooks is not None:
+            yield Source(labels, queue.hooks)
+
+
+def counted_hooks(metrics: Metrics) -> Iterator[Source]:
+    """Yield the hooks of queues and partitions."""
+    for labels, queue, since_ms in counted_queues(metrics):
         if queue.hooks is not None:
             yield Source(labels, queue.hooks, since_ms)
 
@@ -147,9 +178,9 @@ def keys(metrics: Metrics) -> Iterator[Source]:
 
 def keys_and_others(metrics: Metrics) -> Iterator[Source]:
     """Yield the deliveries of each of these keys, and of all others."""
-    for labels, queue, since_ms in queues(metrics):
+    for (name, *partition), queue, since_ms in counted_queues(metrics):
         assert isinstance(queue, QueueMetrics)
         for key in queue.keys:
-            yield Source((*labels, key.fairness_key), key.delivered, since_ms)
+            yield Source((name, key.fairness_key, *partition), key.delivered, since_ms)
         if queue.known_keys > len(queue.keys) or queue.other_delivered:
-            yield Source((*labels, OTHER_KEYS), queue.other_delivered, since_ms)
+            yield Source((name, OTHER_KEYS, *partition), queue.other_delivered, since_ms)

@@ -12,6 +12,7 @@ from fila_cluster.client.calls.cluster import ask_metrics
 from fila_cluster.client.views import QueueInfo, QueueStats, ThrottleStats
 from fila_cluster.ops.analysis.attention import LOOK_BACK_S, Concern, attention
 from fila_cluster.ops.analysis.hosts import shards_served
+from fila_cluster.ops.analysis.partitions import with_whole_queues
 from fila_cluster.ops.analysis.rates import ClusterRates, Rates, all_queues, rates
 from fila_cluster.ops.analysis.rows import KeyRow, KnownQueues, QueueRow, WorkerRow, key_rows, queue_rows, worker_rows
 from fila_proto_zmq.commands import Metrics
@@ -110,7 +111,7 @@ class Poller:
     async def look(self, queue: str | None = None) -> None:
         """Ask for the cluster, and for one queue in detail. Errors become ``why_not``."""
         try:
-            metrics = await ask_metrics(self._client)
+            metrics = with_whole_queues(await ask_metrics(self._client))
         except FilaError as error:
             self.picture, self.close, self.why_not = None, None, str(error)
             self._last = self._stats = None

@@ -17,6 +17,7 @@ from kombu.asynchronous import Hub
 import fila_cluster.celery  # noqa: F401  # registers the transport
 from fila_cluster import Client
 from fila_cluster.celery.exchanges import Binding, Exchanges, Names
+from fila_cluster.client.forwarding import held_queues
 from fila_cluster.errors import PermissionDeniedError, UnauthenticatedError
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.cluster.guarded import guarded_cluster
@@ -98,6 +99,25 @@ def test_max_attempts_ends_what_is_requeued_for_ever(shared_cluster: Cluster, cl
         publish(connection, "x", Queue(name))
         assert len(take(connection, [Queue(name)], 3, settle="requeue")) == 3
     eventually(lambda: client.queue_stats(f"{name}.dlq").pending == 1, "the message is a dead letter")
+
+
+def test_queues_with_partitions(shared_cluster: Cluster, client: Client, name: str) -> None:
+    with Connection(url(shared_cluster), transport_options={"partitions": 4, "spread": "message"}) as connection:
+        queue = Queue(name)
+        for number in range(20):
+            publish(connection, number, queue)
+        with connection.channel() as channel:
+            assert channel.queue_declare(name).message_count == 20
+        assert sum(info.pending > 0 for info in held_queues(client, f"{name}@")) == 4
+        assert sorted(message.payload for message in take(connection, [queue], 20)) == list(range(20))
+        publish(connection, "again", queue)
+        with connection.channel() as channel:
+            message = channel.basic_get(name)
+            channel.basic_reject(message.delivery_tag, requeue=False)
+            eventually(lambda: client.queue_stats(f"{name}.dlq").pending == 1, "the message is a dead letter")
+            client.purge_queue(f"{name}.dlq")
+            channel.queue_delete(name)
+    assert held_queues(client, name) == []
 
 
 def test_urgent_messages_come_first(connection: Connection, name: str) -> None:

@@ -8,8 +8,11 @@ import psutil
 import pytest
 
 from fila_cluster import Client, Message
+from fila_cluster.client import Request
 from fila_cluster.client.calls.reservations import Reservations, WantedPart
-from fila_cluster.client.forwarding import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead, held_queues
+from fila_cluster.client.protocol.encoding import seal_message, seal_rows
+from fila_cluster.client.protocol.producing import ids_of
 from fila_cluster.errors import InvalidArgumentError, LeaseExpiredError, QueueNotFoundError, RequestTimeoutError
 from fila_cluster.spark.data_source import acknowledge
 from fila_cluster.spark.options import BrokerAccess
@@ -212,3 +215,38 @@ def test_a_batch_outlives_a_worker(cluster: Cluster, client: Client) -> None:
         assert fetched(client, batch) == ids
         driver.complete(batch)
     assert client.queue_stats("q").depth == 0
+
+
+def test_a_queue_with_partitions_is_read_part_by_part(cluster: Cluster, client: Client) -> None:
+    client.create_queue("big", partitions=4, max_attempts=1)
+    ids = client.enqueue_many("big", [Message(b"%d" % number, fairness_key=f"k{number}") for number in range(40)])
+    with planner(cluster, "big") as driver:
+        assert driver.pending() == 40
+        batch = driver.plan(Offset(), 1000, patient=True)
+        assert batch is not None
+        assert set(batch.queues) == {f"big@{number}" for number in range(4)}
+        assert sorted(fetched(client, batch)) == sorted(ids)
+        assert driver.lag()["in_flight"] == 40
+        driver.complete(batch)
+    assert client.queue_stats("big").depth == 0
+    with pytest.raises(InvalidArgumentError):
+        Selection.of("big@1")
+
+
+def test_frames_for_a_queue_with_partitions_go_to_the_partitions_of_their_keys(client: Client) -> None:
+    client.create_queue("big", partitions=4)
+    commands = CommandsAhead(client)
+    rows = [
+        seal_message(Message(b"%d" % number, fairness_key=f"k{number % 10}", dedup_id=f"{number}")) for number in range(60)
+    ]
+    calls = [commands.start(Request("big", seal_rows(rows[start : start + 20]))) for start in (0, 20, 40)]
+    ids = [each for call in calls for each in ids_of(commands.outcome(call), 20)]
+    again = ids_of(commands.outcome(commands.start(Request("big", seal_rows(rows)))), 60)
+    assert again == ids
+    assert len(set(ids)) == 60
+    held = {info.name: info.pending for info in held_queues(client, "big@")}
+    assert sum(held.values()) == 60
+    assert sum(map(bool, held.values())) > 1
+    assert client.queue_stats("big").pending == 60
+    got = {key: [m.payload for m in client.browse("big", fairness_key=key)] for key in ("k3", "k7")}
+    assert got == {f"k{key}": [b"%d" % number for number in range(key, 60, 10)] for key in (3, 7)}

@@ -93,6 +93,28 @@ def test_status(shell: Shell):
     assert (worker["name"], worker["state"], worker["shards"]) == ("worker-0", "up", [0, 1])
 
 
+@pytest.mark.parametrize(("flags", "partitions"), [(["4", "--spread", "message"], 4), (["auto"], 2)])
+def test_a_queue_with_partitions_is_one(shell: Shell, client: Client, flags: list[str], partitions: int):
+    name = f"life/{uuid4().hex[:8]}"
+    assert shell.out("queue", "create", name, "--partitions", *flags) == f"created {name}\n"
+    client.enqueue_many(name, [Message(b"%d" % number, fairness_key=f"k{number}") for number in range(20)])
+    listed = shell.json("queue", "list", "--prefix", name)
+    assert [(queue["name"], queue["pending"]) for queue in listed] == [(name, 20), (f"{name}.dlq", 0)]
+    assert f"{name}, {partitions} partitions" in shell.out("queue", "inspect", name)
+    told = shell.json("queue", "inspect", name)
+    assert [each["name"] for each in told["partitions"]] == [f"{name}@{number}" for number in range(partitions)]
+    assert sum(each["pending"] for each in told["partitions"]) == told["pending"] == 20
+    assert len(shell.out("queue", "browse", name).splitlines()) > 20
+    with client.consume(name, prefetch=5) as consumer:
+        next(consumer).ack()
+        (row,) = [each for each in shell.json("connections", "list") if each["consumes"]]
+        assert row["consumes"] == [name]
+    assert "keeps its number of partitions" in shell.error("queue", "update", name, "--partitions", 3)
+    shell.out("queue", "update", name, "--max-attempts", 7)
+    shell.out("queue", "delete", name)
+    assert shell.json("queue", "list", "--prefix", name) == []
+
+
 def test_queues_are_created_listed_inspected_and_deleted(shell: Shell):
     name = f"life/{uuid4().hex[:8]}"
     assert shell.out("queue", "create", name, "--visibility-timeout", "5m", "--max-attempts", 3) == f"created {name}\n"

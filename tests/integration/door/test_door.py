@@ -472,3 +472,27 @@ def test_a_settlement_may_say_what_the_work_cost(url: str, client: Client, queue
     assert settle(url, queue, {"token": third["token"], "action": "ack", "cost": -1}).status == 400
     assert settle(url, queue, {"token": third["token"], "action": "extend", "seconds": 9, "cost": 1}).status == 400
     assert settle(url, queue, {"token": third["token"], "action": "ack"}).status == 200
+
+
+def test_a_queue_with_partitions_is_one(url: str, client: Client) -> None:
+    name = f"door/{next(_numbers)}"
+    client.create_queue(name, partitions=4)
+    several = [{"payload": str(number), "fairness_key": f"k{number}"} for number in range(12)]
+    assert len(ask(url, f"/queues/{name}/messages", {"messages": several}).body["ids"]) == 12
+    assert ask(url, f"/queues/{name}/messages", {"payload": "12", "fairness_key": "alone"}).status == 200
+    taken: list[dict[str, Any]] = []
+    while len(taken) < 13:
+        some_more = take(url, name, max_messages=5, wait=10)
+        assert some_more
+        taken += some_more
+    assert sorted(int(each["payload"]) for each in taken) == list(range(13))
+    assert {each.get("queue", name) for each in taken} == {name}
+    assert settle(url, name, {"token": taken[0]["token"], "action": "extend", "seconds": 60}).status == 200
+    assert settle(url, name, {"token": taken[0]["token"], "action": "nack", "error": "again"}).status == 200
+    assert settle(url, name, *({"token": each["token"], "action": "ack"} for each in taken[1:])).status == 200
+    (again,) = take(url, name, wait=10)
+    assert (again["payload"], again["attempts"]) == (taken[0]["payload"], 1)
+    assert settle(url, name, {"token": again["token"], "action": "fail", "error": "no"}).status == 200
+    (dead,) = take(url, f"{name}.dlq", wait=10)
+    assert settle(url, f"{name}.dlq", {"token": dead["token"], "action": "ack"}).status == 200
+    assert client.queue_stats(name).depth == 0

@@ -18,6 +18,7 @@ from fila_proto_zmq.commands import (
     WorkerMetrics,
     WorkerStatus,
 )
+from fila_proto_zmq.names import is_dead_letter
 
 STARTED_MS = 1_700_000_000_000
 
@@ -33,7 +34,7 @@ def queue(
     oldest_ms: int = 0,
     **counters: object,
 ) -> QueueMetrics:
-    info = QueueInfo(name, pending, in_flight, delayed, consumers, paused, name.endswith(".dlq"), 0)
+    info = QueueInfo(name, pending, in_flight, delayed, consumers, paused, is_dead_letter(name), 0)
     told = QueueMetrics(info, oldest_ms, 0, 0, 0, 0, 0, 0, 0, {}, 1, 1, 0, 0, [], 0)
     for field, value in counters.items():
         setattr(told, field, value)

@@ -5,7 +5,8 @@ import pytest
 
 from fila_cluster.ops.analysis.attention import KINDS, PLACES_HELD_MS, SEVERITIES, UNSERVED_MS, Concern, attention
 from fila_cluster.ops.analysis.hosts import CODES
-from fila_proto_zmq.commands import Metrics, PlaceMetrics, QueueMetrics
+from fila_cluster.ops.analysis.partitions import with_whole_queues
+from fila_proto_zmq.commands import KeyMetrics, Metrics, PlaceMetrics, QueueMetrics
 from tests.unit.analysis.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
 
 
@@ -132,6 +133,34 @@ def test_dead_letters_that_come_and_those_that_are_there():
     assert (there.severity, there.code, there.queue) == ("info", "dead_letters", "orders.dlq")
     assert "orders has 4 dead letters" in there.text
     assert codes(now, now) == codes(now) == ["dead_letters"]
+
+
+def partitions(*pending: int, **more: object) -> Metrics:
+    """A queue with these messages in its partitions, each on its shard."""
+    more = {"oldest_ms": OLD, "delivered": 5} | more
+    queues = [queue(f"orders@{number}", pending=count, **more) for number, count in enumerate(pending)]
+    for number, each in enumerate(queues):
+        each.info.shard = number
+    return with_whole_queues(look(worker("worker-0", *(shard(number, each) for number, each in enumerate(queues)))))
+
+
+def test_a_partition_that_has_nearly_all_messages():
+    found = only(partitions(50, 0, 4000, 10, keys=[KeyMetrics("acme", 1, 3000, 0, 1.0)]))
+    assert (found.code, found.queue, found.shard) == ("partition_behind", "orders", 2)
+    assert "4,000 messages waiting in its partition 2 on shard 2, 20 in each of the others" in found.text
+    assert "'acme'" in found.text
+    assert "spread=message" in found.action
+    assert "acme" not in only(partitions(0, 4000, keys=[KeyMetrics("acme", 1, 300, 0, 1.0)])).text
+    assert codes(partitions(3000, 1000, 4000, 2000)) == []
+    assert codes(partitions(0, 0, 900, 0)) == []
+    assert codes(partitions(4000)) == []
+
+
+def test_partitions_that_were_silent_are_no_growth():
+    before = partitions(0, 0, dead_lettered=5)
+    some = partitions(0, dead_lettered=5)
+    assert codes(before, some) == []
+    assert codes(partitions(0, 0, dead_lettered=6), before) == ["dead_letters_growing"]
 
 
 def test_leases_that_run_out():

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fila_cluster.figures import quantile
-from fila_cluster.ops.analysis.rates import ClusterRates, Rates, difference, mean, merged, per_second, rates
-from fila_proto_zmq.commands import Histogram
+from fila_cluster.ops.analysis.partitions import summed, with_whole_queues
+from fila_cluster.ops.analysis.rates import ClusterRates, Rates, difference, mean, per_second, rates
+from fila_proto_zmq.commands import Histogram, Metrics
 from tests.unit.analysis.looks import STARTED_MS, look, of_queues, queue, shard, worker
 
 
@@ -49,6 +50,35 @@ def test_a_worker_that_is_down_spoils_no_total():
     before = look(worker("worker-0", shard(0, queue("a"))), worker("worker-1", shard(1, queue("b"))))
     now = look(worker("worker-0", shard(0, queue("a", acked=2))), down=("worker-1",))
     assert rates(now, before, 1.0).total == Rates(acked=2)
+
+
+def partitioned(*acked: int, started_ms: int = STARTED_MS) -> Metrics:
+    """A queue with a partition on each of two workers; the second may be silent."""
+    workers = []
+    for number, count in enumerate(acked):
+        partition = queue(f"big@{number}", acked=count)
+        partition.info.shard = number
+        workers.append(worker(f"worker-{number}", shard(number, partition), started_ms=started_ms if number else STARTED_MS))
+    return with_whole_queues(look(*workers, down=("worker-1",) if len(acked) == 1 else ()))
+
+
+def test_a_queue_with_partitions_has_their_sum():
+    pace = rates(partitioned(12, 26), partitioned(10, 20), 2.0)
+    assert pace.queues == {"big@0": Rates(acked=1), "big@1": Rates(acked=3), "big": Rates(acked=4)}
+    assert pace.total == Rates(acked=4)
+
+
+@pytest.mark.parametrize(
+    "now", [partitioned(12, 5, started_ms=STARTED_MS + 1), partitioned(12, 26, started_ms=STARTED_MS + 1)]
+)
+def test_a_queue_with_a_partition_that_counts_anew_has_no_rate(now: Metrics):
+    pace = rates(now, partitioned(10, 20), 2.0)
+    assert (pace.queues, pace.total) == ({"big@0": Rates(acked=1)}, None)
+
+
+def test_a_partition_that_is_silent_takes_its_part_and_comes_back_without_a_jump():
+    assert rates(partitioned(12), partitioned(10, 20), 2.0).queues["big"] == Rates(acked=1)
+    assert "big" not in rates(partitioned(14, 26), partitioned(12), 2.0).queues
 
 
 def test_a_new_queue_has_counted_from_nothing():
@@ -111,9 +141,9 @@ def test_there_is_no_difference_to_a_count_that_started_over():
 
 def test_histograms_are_merged_and_left_as_they_were():
     one, other = Histogram([10], [1, 2], 30), Histogram([10], [3, 4], 50)
-    assert merged([one, other]) == Histogram([10], [4, 6], 80)
+    assert summed([one, other]) == Histogram([10], [4, 6], 80)
     assert one == Histogram([10], [1, 2], 30)
-    assert merged([]) is None
+    assert summed([]) is None
 
 
 @given(st.lists(st.integers(0, 400), min_size=1), st.floats(0, 1))

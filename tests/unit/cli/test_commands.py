@@ -121,12 +121,22 @@ def test_a_queue_s_options(asked, tmp_path: Path):
         idle_expiry_ms=1500,
         lua_timeout_ms=20,
         lua_memory_limit_bytes=2_000_000,
+        partitions=1,
+        spread="key",
     )
     line = [str(part) for flag in flags.items() for part in flag]
     assert asked("queue", "create", "orders", *line) == [("orders", CreateQueue(options))]
     ((key, update),) = asked("queue", "update", "orders", *line)
     assert (key, update.options) == ("orders", options)
     assert len(update.given) == len(flags)
+
+
+@pytest.mark.parametrize(("given", "sent"), [("8", 8), ("auto", 0)])
+def test_a_queue_with_several_partitions(asked, given: str, sent: int):
+    missing = {"DescribeQueue": QueueNotFoundError("no queue")}
+    line = ["queue", "create", "orders", "--partitions", given, "--spread", "message"]
+    _, (key, create), _ = asked(*line, CreatePartitioned=ConfigChange(1, {}, False), **missing)
+    assert (key, create.queue, create.options.partitions, create.options.spread) == ("", "orders", sent, "message")
 
 
 def test_an_update_says_what_changes_and_what_goes_back(asked):

@@ -8,7 +8,7 @@ from opentelemetry.sdk.resources import Resource
 from fila_cluster.ops.observer.catalogue import SCOPES, UP, families
 from fila_cluster.ops.observer.http_api.receivers import DOOR_SCOPES, Receivers, RequestCounts
 from fila_cluster.ops.observer.otlp import metrics_data, metrics_endpoint
-from tests.unit.observer.told import STARTED_MS, hosted
+from tests.unit.observer.told import STARTED_MS, hosted, queue
 
 NOW_NS = 1_800_000_000_000_000_000
 
@@ -17,7 +17,8 @@ NOW_NS = 1_800_000_000_000_000_000
 def exported() -> dict[str, Metric]:
     counts = RequestCounts(Receivers())
     counts.requests["receive", 200] += 1
-    data = metrics_data([*families(hosted()), *counts.families()], Resource.create({"service.name": "broker"}), NOW_NS)
+    told = hosted(queue("big@0", enqueued=20))
+    data = metrics_data([*families(told), *counts.families()], Resource.create({"service.name": "broker"}), NOW_NS)
     request = encode_metrics(data)
     (resource,) = request.resource_metrics
     assert {each.key: each.value.string_value for each in resource.resource.attributes}["service.name"] == "broker"
@@ -34,7 +35,8 @@ def test_a_counter_is_a_cumulative_sum_since_its_process_started(exported: dict[
     enqueued = exported["fila.messages.enqueued"].sum
     assert enqueued.is_monotonic
     assert enqueued.aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
-    (point,) = enqueued.data_points
+    point, other = enqueued.data_points
+    assert {each.key: each.value.string_value for each in other.attributes} == {"queue": "big", "partition": "0"}
     assert {each.key: each.value.string_value for each in point.attributes} == {"queue": "orders"}
     assert (point.as_double, point.start_time_unix_nano, point.time_unix_nano) == (10, STARTED_MS * 1_000_000, NOW_NS)
 
@@ -46,7 +48,7 @@ def test_a_gauge_has_the_value_of_now(exported: dict[str, Metric]):
 
 def test_a_histogram_has_its_buckets_one_by_one(exported: dict[str, Metric]):
     metric = exported["fila.messages.dwell_seconds"]
-    (point,) = metric.histogram.data_points
+    point, _ = metric.histogram.data_points
     assert (metric.unit, point.count, point.sum) == ("s", 7, 9)
     assert (list(point.explicit_bounds), list(point.bucket_counts)) == ([0.01, 1.0], [1, 2, 4])
     assert not point.HasField("min")

@@ -3,6 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from fila_cluster.ops.analysis.partitions import with_whole_queues
 from fila_cluster.ops.observer.catalogue import SCOPES, UP, families
 from fila_cluster.ops.observer.prometheus import exposition
 from fila_proto_zmq.commands import KeyMetrics, Metrics
@@ -39,9 +40,22 @@ def test_without_a_replicated_log_there_are_no_copies():
 
 
 def test_every_metric_of_the_catalogue_is_exported():
-    page = exposition(families(hosted())).decode()
+    page = exposition(families(hosted(queue("big@0")))).decode()
     names = {UP.prometheus_name} | {metric.prometheus_name for scope in SCOPES for metric in scope.metrics}
     assert {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")} == names
+
+
+def test_a_queue_with_partitions_is_one_and_each_counts_for_itself():
+    told = read(with_whole_queues(cluster(queue("big@0", oldest_pending_ms=2000), queue("big@10"), queue())))
+    assert (told["fila_queue_pending", "big"], told["fila_queue_pending", "orders"]) == (6, 3)
+    assert (told["fila_queue_oldest_age_seconds", "big"], told["fila_lua_breaker_open", "big"]) == (2, 1)
+    assert [told["fila_messages_acked_total", *labels] for labels in (("0", "big"), ("10", "big"), ("orders",))] == [4, 4, 4]
+    assert told["fila_messages_rejected_total", "OVERLOADED", "10", "big"] == 6
+    assert told["fila_messages_settle_seconds_count", "10", "big"] == 4
+    assert told["fila_key_delivered_total", "acme", "0", "big"] == 6
+    assert told["fila_key_pending", "acme", "big"] == 6
+    assert (told["fila_partition_pending", "10", "big"], told["fila_partition_oldest_age_seconds", "0", "big"]) == (3, 2)
+    assert ("fila_messages_acked_total", "big") not in told, "it would fall when one of the workers is started anew"
 
 
 def test_the_cluster_s_numbers():

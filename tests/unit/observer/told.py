@@ -1,5 +1,6 @@
 """What a small cluster might answer."""
 
+from fila_cluster.ops.analysis.partitions import with_whole_queues
 from fila_proto_zmq.commands import (
     ClusterStatus,
     Histogram,
@@ -77,9 +78,9 @@ def cluster(*queues: QueueMetrics) -> Metrics:
     return Metrics([worker], status, router)
 
 
-def hosted() -> Metrics:
+def hosted(*queues: QueueMetrics) -> Metrics:
     """A cluster on a replicated log: its host leads shard 0, and follows shards 1 and 2."""
-    told = cluster(queue())
+    told = with_whole_queues(cluster(queue(), *queues))
     took = Histogram([1_000_000, 10_000_000], [3, 1, 0], 9_000_000)
     copies = [
         HostCopy(0, "leads", 5, 90, -1, 0, 4096, confirm_ns=took, log=LogReplicas(2, 3, 2)),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fila_cluster import Message
 from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
 from fila_cluster.testing import Fila, broker
 from fila_cluster.testing.story import shown_payload
@@ -55,6 +56,19 @@ def test_a_story_has_what_happened_and_how_it_is_now(fila: Fila) -> None:
 def test_the_lines_of_a_story(fila: Fila, prepare: Any, line: str) -> None:
     prepare(fila)
     assert line in [each.strip() for each in fila.story("q").splitlines()]
+
+
+def test_a_queue_with_partitions_has_one_story(fila: Fila) -> None:
+    fila.create_queue("big", partitions=4)
+    fila.enqueue_many("big", [Message(b"%d" % number, fairness_key=f"k{number}") for number in range(8)])
+    for delivery in fila.receive("big", 8):
+        delivery.fail("no")
+    story = fila.story("big")
+    assert story.count("enqueued ") == 8
+    assert story.count("dead letter: ") == 8
+    assert "refused" not in story
+    assert "@" not in story
+    assert len(fila.queue("big").dead) == 8
 
 
 def test_a_refusal_is_part_of_the_story(fila: Fila) -> None:

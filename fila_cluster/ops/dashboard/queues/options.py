@@ -33,7 +33,7 @@ def _fact(option: Option, value: Any) -> str:
         case "script":
             return f"{sized(len(value.encode()))} of Lua"
         case "count":
-            return counted(value)
+            return counted(value) if value else _word(option)
     return str(value)
 
 
@@ -50,7 +50,14 @@ def texts_of(options: commands.QueueOptions) -> dict[str, str]:
 def _text(field: Option, value: Any) -> str:
     if value is None:
         return field.choices[0] if field.kind == "choice" else ""
+    if field.kind == "count" and not value:
+        return _word(field)
     return written_ms(value) if field.kind == "duration" else str(value)
+
+
+def _word(option: Option) -> str:
+    """Return the word that stands for a number that only the broker knows: 0 on the wire."""
+    return option.choices[0] if option.choices else "0"
 
 
 def changed_options(before: Mapping[str, str], texts: Mapping[str, str]) -> QueueOptions:
@@ -67,9 +74,10 @@ def _value(field: Option, text: str) -> Any:
     try:
         if field.kind == "duration":
             return duration_s(text)
-        return int(text) if field.bounds is not None else text
+        return text if field.bounds is None or text in field.choices else int(text)
     except ValueError as error:
-        reason = str(error) if field.kind == "duration" else f"{text!r} is not a whole number"
+        words = "".join(f", nor {word}" for word in field.choices)
+        reason = str(error) if field.kind == "duration" else f"{text!r} is not a whole number{words}"
         raise ValueError(f"{title_of(field)}: {reason}") from None
 
 

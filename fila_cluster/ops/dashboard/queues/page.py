@@ -11,9 +11,9 @@ from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.errors import DeadLetterQueueNotEmptyError, FilaError
 from fila_cluster.figures import aged, counted, paced
 from fila_cluster.ops.analysis.history import short_of_weight
-from fila_cluster.ops.analysis.rows import QueueRow, plain_state
+from fila_cluster.ops.analysis.rows import QueueRow, partition_rows, plain_state
 from fila_cluster.ops.dashboard.queues.options import change_dialog, create_dialog
-from fila_cluster.ops.dashboard.queues.tables import FairnessKeyTable, QueueDescriptionCards
+from fila_cluster.ops.dashboard.queues.tables import FairnessKeyTable, PartitionTable, QueueDescriptionCards
 from fila_cluster.ops.dashboard.shell.context import ADMIN, CONSUME, EVERYTHING, PRODUCE, Context, Visits
 from fila_cluster.ops.dashboard.shell.frame import frame, lacks, link, queue_page
 from fila_cluster.ops.dashboard.shell.live import (
@@ -255,6 +255,7 @@ class _Queue:
             self._flows = TimeChart("Messages a second", FLOWS)
             self._shares = ShareChart()
         self._gauges = Gauges()
+        self._partitions = PartitionTable()
         self._keys = FairnessKeyTable(context, name, self._look_again)
         may_change = context.may(ADMIN, name) and not is_dead_letter(name)
         self._description = QueueDescriptionCards(self._change if may_change else None)
@@ -310,6 +311,9 @@ class _Queue:
         self._limits = {key: why for key in short_of_weight(shares, LIMITS_SHOWN) if (why := await self._limit_of(key))}
         self._shares.show(shares, self._limits)
         self._gauges.show(stats.throttles)
+        latest = self._context.latest
+        rows = partition_rows(latest, self._name, self._context.rates()) if latest else []
+        self._partitions.show(rows, self._context.coverage)
         self._keys.show(stats, time.monotonic())
         description = await describe_queue(self._context.client, self._name)
         self._options = description.options

@@ -1,15 +1,15 @@
 """The tables of one queue: its fairness keys with their shares, its consumers, and its options."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from fila_cluster import QueueStats
-from fila_cluster.figures import counted, paced, shared, sized
-from fila_cluster.ops.analysis.rows import KeyRow, key_rows
+from fila_cluster.figures import aged, counted, paced, shared, sized
+from fila_cluster.ops.analysis.rows import KeyRow, PartitionRow, key_rows
 from fila_cluster.ops.dashboard.queues.options import facts
 from fila_cluster.ops.dashboard.shell.context import ADMIN, Context
 from fila_cluster.ops.dashboard.shell.frame import link
@@ -110,6 +110,45 @@ class FairnessKeyTable:
             if count is not None:
                 notify(f"{counted(count, 'message')} deleted")
                 await self._changed()
+
+
+_PARTITION_COLUMNS: Final = (
+    TableColumn("partition", "Partition", is_number=True),
+    TableColumn("shard", "Shard", is_number=True),
+    TableColumn("worker", "Worker"),
+    TableColumn("pending", "Pending", counted, is_number=True),
+    TableColumn("in_flight", "In flight", counted, is_number=True),
+    TableColumn("delayed", "Delayed", counted, is_number=True),
+    TableColumn("oldest_pending_age", "Oldest waits", aged, is_number=True),
+    TableColumn("delivered_per_s", "Delivered / s", paced, is_number=True),
+    TableColumn("share_due", "Entitled to", shared, is_number=True),
+    TableColumn("share", "Gets", shared, is_number=True),
+)
+
+
+class PartitionTable:
+    """The partitions of a queue that has several; nothing for other queues."""
+
+    def __init__(self) -> None:
+        with ui.column().classes("w-full gap-2") as self._box:
+            with ui.row().classes("items-baseline gap-3"):
+                ui.label("Partitions").classes("text-lg font-semibold")
+                self._count = ui.label().classes("fila-quiet").props("data-testid=partition-count")
+            self._table = PagedTable(
+                _PARTITION_COLUMNS,
+                key="partition",
+                sort_by="partition",
+                mark="partitions",
+                empty="No partition has answered.",
+                page_size=10,
+            )
+        self._box.set_visibility(False)
+
+    def show(self, rows: Sequence[PartitionRow], part: str) -> None:
+        """Change the rows; ``part``: the part of the shards that answered, empty: all."""
+        self._box.set_visibility(bool(rows))
+        self._count.text = counted(len(rows), "partition") + (f", {part}" if part else "")
+        self._table.show(rows)
 
 
 _CONSUMER_COLUMNS: Final = (

@@ -53,7 +53,7 @@ def test_every_option_has_its_place_on_the_wire():
 @pytest.mark.parametrize("client", [Client, AsyncClient])
 def test_the_signature_has_the_options_of_the_table(client):
     parameters = list(inspect.signature(client.create_queue).parameters.values())[2:]
-    defaults = {name: option.choices[0] if option.choices else None for name, option in commands.QUEUE_OPTIONS.items()}
+    defaults = {name: option.usual for name, option in commands.QUEUE_OPTIONS.items()}
     assert {each.name: each.default for each in parameters} == defaults
     assert list(QueueOptions.__annotations__) == list(commands.QUEUE_OPTIONS)
 
