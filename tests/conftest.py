@@ -16,6 +16,7 @@ from fila_cluster import Client
 from fila_process.parent import ENDINGS
 from tests.support import machine
 from tests.support.cluster.cluster import Cluster, running
+from tests.support.partitioned import spread_queues, without_those_that_differ
 
 TOGETHER = ("tests/browser/", "tests/spark/", "tests/field_reports/restarts/")
 """Folders whose tests share a browser, a Java, or a cluster of their own."""
@@ -36,6 +37,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--partitions N``: each queue that a test creates has so many, unless the test names their number."""
+    parser.addoption("--partitions", type=int, default=1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Create queues with the number of partitions that is asked for."""
+    spread_queues(config.getoption("--partitions"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Two for each core: many tests wait for something."""
@@ -43,8 +54,10 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what only ``make test-all`` runs. Begin with the folders that one process works off: they take longest."""
+    if config.getoption("--partitions") > 1:
+        items[:] = without_those_that_differ(items)
     for item in items:
         if item.nodeid.startswith(WHOLE):
             item.add_marker(pytest.mark.whole)

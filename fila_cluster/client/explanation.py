@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from fila_cluster.client.message import moment_or_none
 from fila_proto_zmq import commands
+from fila_proto_zmq.names import PARTITION_MARK, whole_queue
+
+_NAMES: Final = frozenset({"queue", "source_queue", "dead_letter_queue"})
+"""The details of reasons that name queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,20 @@ class Explanation:
 
 def explanation(reply: commands.Explained) -> Explanation:
     """Return the broker's explanation."""
-    reasons = [Reason(each.code, each.text, moment_or_none(each.until_ms), each.details) for each in reply.reasons]
+    reasons = [
+        Reason(each.code, each.text, moment_or_none(each.until_ms), each.details) for each in map(_whole, reply.reasons)
+    ]
     return Explanation(reply.state, reasons, reply.position, moment_or_none(reply.estimated_ms))
+
+
+def _whole(reason: commands.Reason) -> commands.Reason:
+    """Return a reason with the names of queues in place of those of their partitions."""
+    for key in _NAMES & reason.details.keys():
+        name = reason.details[key]
+        if isinstance(name, str) and PARTITION_MARK in name:
+            reason.details[key] = whole_queue(name)
+            reason.text = reason.text.replace(name, whole_queue(name))
+    return reason
 
 
 def _place(position: int) -> str:

@@ -16,7 +16,7 @@ from fila_proto_zmq import commands as wire
 from fila_proto_zmq.codec import decode_body
 from fila_proto_zmq.errors import InvalidArgumentError
 from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX, VIEW_QUEUES_MAX
-from fila_proto_zmq.names import matches
+from fila_proto_zmq.names import matches, whole_queue
 
 PRODUCE: Final = "produce"
 CONSUME: Final = "consume"
@@ -52,8 +52,8 @@ class Permission(NamedTuple):
         return cls(kind, pattern)
 
     def allows(self, queue: str) -> bool:
-        """Return whether the pattern matches a queue's name."""
-        return matches(self.pattern, queue)
+        """Return whether the pattern matches the name of a queue, also of one of its partitions."""
+        return matches(self.pattern, whole_queue(queue))
 
     def covers(self, other: str) -> bool:
         """Return whether all names that match the pattern ``other`` match this one, too."""

@@ -18,6 +18,8 @@ from fila_proto_zmq.limits import PARTITIONS_MAX, QUEUE_NAME_BYTES_MAX
 
 DEAD_LETTER_SUFFIX = ".dlq"
 PARTITION_MARK: Final = "@"
+ROUTING_KEY_BYTES_MAX: Final = QUEUE_NAME_BYTES_MAX + len(f"{DEAD_LETTER_SUFFIX}{PARTITION_MARK}{PARTITIONS_MAX - 1}")
+"""Of the name of a queue, a dead letter queue, or a partition of one."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]+", re.ASCII)
@@ -121,10 +123,10 @@ def batch_id(queue: str, token: bytes) -> str:
 
 
 def parse_batch_id(text: str) -> tuple[str, bytes]:
-    """Return the callback's queue and the token of a batch id. Raise :class:`InvalidArgumentError` for another text."""
+    """Return the callback's queue, or its partition, and the token of a batch id. Raise :class:`InvalidArgumentError` for another text."""
     queue, mark, token = text.rpartition("#")
     if mark and len(token) == 2 * BATCH_TOKEN_BYTES and _HEX.fullmatch(token):
-        return check_queue_name(queue), bytes.fromhex(token)
+        return check_routing_key(queue), bytes.fromhex(token)
     raise InvalidArgumentError(f"bad batch id {text[:300]!r}: use the id that opening the batch gave")
 
 

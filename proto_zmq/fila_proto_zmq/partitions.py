@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fila_proto_zmq.commands import QueueOptions
-from fila_proto_zmq.names import PARTITION_MARK, partition_name, root_name
+from fila_proto_zmq.errors import PartitionedError
+from fila_proto_zmq.names import PARTITION_MARK, partition_name, root_name, whole_queue
 from fila_proto_zmq.runtime_config import PARTITIONED
 from fila_proto_zmq.templates import Fields
 
@@ -61,6 +62,14 @@ class Definition(NamedTuple):
         """How it is spread."""
         return Plan(self.options.partitions or 1, self.options.spread or BY_KEY)
 
+    def refusal(self, name: str) -> PartitionedError:
+        """Return the error for a command on the whole queue, or on a partition that it has no longer."""
+        partitions, spread = self.plan
+        return PartitionedError(
+            f"queue {whole_queue(name)!r} has {partitions} partitions, which this client does not know: upgrade it",
+            details={"partitions": partitions, "spread": spread},
+        )
+
 
 _Stored = msgspec.defstruct("_Stored", [("created", int), ("options", Fields)])
 _encode = msgspec.json.Encoder().encode
@@ -87,8 +96,9 @@ class Definitions:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Definition] = {}
-        self.changes = 0
-        """How many changes there were."""
+        self._unreadable: set[str] = set()
+        self.changed: set[str] = set()
+        """The queues whose definitions have changed since the owner of the shard last emptied the set."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -100,16 +110,25 @@ class Definitions:
         """Follow a change of the config."""
         for key, value in changes.items():
             if key.startswith(PARTITIONED):
-                self.changes += 1
+                name = key[len(PARTITIONED) :]
+                self.changed.add(name)
                 definition = None if value is None else decode_definition(value)
                 if definition is None:
-                    self._by_name.pop(key[len(PARTITIONED) :], None)
+                    self._by_name.pop(name, None)
                 else:
-                    self._by_name[key[len(PARTITIONED) :]] = definition
+                    self._by_name[name] = definition
+                if value is not None and definition is None:
+                    self._unreadable.add(name)
+                else:
+                    self._unreadable.discard(name)
 
     def find(self, name: str) -> Definition | None:
         """Return the definition of a queue, of its dead letter queue, or of a partition of one of them."""
         return self._by_name.get(root_name(name).partition(PARTITION_MARK)[0]) if self._by_name else None
+
+    def is_unreadable(self, name: str) -> bool:
+        """Return whether a later version wrote the definition of a queue so that this one can't read it."""
+        return root_name(name).partition(PARTITION_MARK)[0] in self._unreadable
 
     def partition_for(self, name: str, fairness_key: str) -> str:
         """Return the queue that takes a message in: its partition, or the queue itself if it has no partitions."""

@@ -72,14 +72,24 @@ class AsyncAdministration:
             spread=spread,
         )
         *asked, create = queues.creation(name, options)
-        for request in asked:
-            with suppress(QueueNotFoundError):
-                await self.request(request)
-                raise QueueExistsError(f"queue {name!r} exists already")
+        if not asked:
+            await self.request(create)
+            return
+        with suppress(QueueNotFoundError):
+            await self.request(asked[0])
+            raise QueueExistsError(f"queue {name!r} exists already")
+        await self._check_dead_letters(options)
         await self.request(create)
-        if asked:  # each partition is made when it is named
-            with suppress(FilaError):
-                await self.request(asked[0])
+        with suppress(FilaError):  # each partition is made when it is named
+            await self.request(asked[0])
+
+    async def _check_dead_letters(self, options: queues.QueueOptions) -> None:
+        """Raise :class:`InvalidArgumentError` if the queue does not exist that is to take the dead letters."""
+        if (question := queues.dead_letters_of(options)) is not None:
+            try:
+                await self.request(question)
+            except QueueNotFoundError:
+                raise queues.no_dead_letters(options) from None
 
     async def update_queue(self, name: str, **options: Unpack[queues.QueueOptions]) -> None:
         """Change some of the options of :meth:`create_queue`, for all that happens from now on. The others stay.

@@ -33,7 +33,8 @@ from fila_cluster.client.protocol.short_calls import SHORT_BYTES_MAX
 from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
 from fila_proto_zmq.commands import Command, CreateByTemplate, DeleteQueue, Enqueue
-from fila_proto_zmq.errors import FilaError, PartitionedError, QueueExistsError, QueueNotFoundError
+from fila_proto_zmq.errors import FilaError, PartitionedError, QueueExistsError, QueueNotFoundError, ShardUnavailableError
+from fila_proto_zmq.names import PARTITION_MARK
 
 
 class AsyncClient(AsyncConsuming, AsyncScheduling):
@@ -245,24 +246,29 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
                 ``docs/protocol.md`` describes each.
         """
         key, asked = as_request(command)
-        plan = self._session.plans.get(key) if key else None
-        while plan is None:
-            call = self._start(key, asked)
-            await self._io.wait(call)
-            if not isinstance(call.error, PartitionedError) or (plan := self._session.plans.learn(key, call.error)) is None:
-                return call.outcome()
-        return await self._ask_partitions(ask_partitions(key, plan, asked))
+        call = self._start(key, asked)
+        await self._io.wait(call)
+        if isinstance(call.error, PartitionedError):
+            plan = self._session.plans.learn(key, call.error)
+        else:  # the first partition may be down, and the others not
+            plan = self._session.plans.get(key) if isinstance(call.error, ShardUnavailableError) else None
+        if plan is None or PARTITION_MARK in key:
+            return call.outcome()
+        fan = ask_partitions(key, plan, asked)
+        await self._ask_partitions(fan)
+        return fan.result
 
-    async def _ask_partitions(self, fan: Fan) -> Any:
-        """Ask the partitions of a queue that a command concerns, and return the reply for all of it."""
+    async def _ask_partitions(self, fan: Fan) -> bool:
+        """Ask the partitions of a queue that a command concerns. Return False if they are other ones now."""
         while (request := fan.next_request()) is not None:
             call = self._start(*request)
             await self._io.wait(call)
             if call.error is None:
                 fan.answered(call.outcome())
-            elif isinstance(call.error, (PartitionedError, QueueNotFoundError)) and not fan.replies:
+            elif isinstance(call.error, (PartitionedError, QueueNotFoundError)) and not fan.may_lack:
                 self._session.plans.forget(fan.queue)
-                return await self.request(Request(fan.queue, fan.command))
+                fan.lose(call.error)
+                return False
             else:
                 try:
                     fan.refused(call.error)
@@ -270,7 +276,7 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
                     call.error = None
         if isinstance(fan.command, DeleteQueue):
             self._session.plans.forget(fan.queue)
-        return fan.result
+        return True
 
     def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> Reactor:
         return Reactor(self._session, rounds, server_keys)
@@ -311,7 +317,8 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
 
     async def _enqueue_many(self, name: str, batch: Iterable[Message], batch_id: str) -> list[str]:
         in_flight = deque[Chunk]()
-        bulk, sender, send = Bulk(name, batch, batch_id), self._session.sender(name), self._session.send
+        bulk = Bulk(name, batch, batch_id, self._session.plans.get)
+        sender, send = self._session.sender(name), self._session.send
         for chunk in bulk.chunks():
             in_flight.append(self._io.ask(lambda now, chunk=chunk: send(sender, chunk, now)))  # type: ignore[misc]
             if len(in_flight) == CHUNKS_UNDER_WAY:

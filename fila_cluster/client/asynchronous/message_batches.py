@@ -82,6 +82,7 @@ class AsyncMessageBatch:
 
     async def __aenter__(self) -> Self:
         await self._client.request(self._terms.open())
+        self._terms.opened(self._client._session.plans.entrance(self._terms.queue))
         self._stage = ""
         return self
 

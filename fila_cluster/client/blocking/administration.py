@@ -74,14 +74,24 @@ class Administration:
             spread=spread,
         )
         *asked, create = queues.creation(name, options)
-        for request in asked:
-            with suppress(QueueNotFoundError):
-                self.request(request)
-                raise QueueExistsError(f"queue {name!r} exists already")
+        if not asked:
+            self.request(create)
+            return
+        with suppress(QueueNotFoundError):
+            self.request(asked[0])
+            raise QueueExistsError(f"queue {name!r} exists already")
+        self._check_dead_letters(options)
         self.request(create)
-        if asked:  # each partition is made when it is named
-            with suppress(FilaError):
-                self.request(asked[0])
+        with suppress(FilaError):  # each partition is made when it is named
+            self.request(asked[0])
+
+    def _check_dead_letters(self, options: queues.QueueOptions) -> None:
+        """Raise :class:`InvalidArgumentError` if the queue does not exist that is to take the dead letters."""
+        if (question := queues.dead_letters_of(options)) is not None:
+            try:
+                self.request(question)
+            except QueueNotFoundError:
+                raise queues.no_dead_letters(options) from None
 
     def update_queue(self, name: str, **options: Unpack[queues.QueueOptions]) -> None:
         """Change some of the options of :meth:`create_queue`, for all that happens from now on. The others stay.

@@ -84,6 +84,7 @@ class MessageBatch:
 
     def __enter__(self) -> Self:
         self._client.request(self._terms.open())
+        self._terms.opened(self._client._session.plans.entrance(self._terms.queue))
         self._stage = ""
         return self
 

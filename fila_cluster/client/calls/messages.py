@@ -175,6 +175,10 @@ class BatchTerms:
         self._token = secrets.token_bytes(BATCH_TOKEN_BYTES)
         self._callback = seal_rows([seal_message(callback)])
 
+    def opened(self, queue: str) -> None:
+        """Note the queue that has it: the callback's queue, or a partition of that."""
+        self.queue = queue
+
     @property
     def id(self) -> str:
         """The id of the batch."""

@@ -5,6 +5,7 @@ found. All others go to each partition, one after the other: they cost a frame f
 keep the others from being asked. What is read is then what the others have; what should be done raises its error at the end.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -17,12 +18,16 @@ from fila_proto_zmq.errors import (
     FilaError,
     InvalidArgumentError,
     MessageNotFoundError,
+    NotADeadLetterQueueError,
     QueueNotFoundError,
 )
-from fila_proto_zmq.names import dead_letter_name, is_dead_letter, partition_name, whole_queue
+from fila_proto_zmq.names import dead_letter_name, is_dead_letter, partition_name, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_KEY, Plan, partition_of
 
 Replies: TypeAlias = list[Any]
+
+EMPTY: Final = "empty"
+"""The state of a queue without messages, and the code of the reason for that."""
 
 
 def ask_partitions(queue: str, plan: Plan, command: commands.Command) -> "Fan":
@@ -41,6 +46,8 @@ class Fan:
 
     reads = False
     """Whether it is answered by the partitions that are up."""
+    may_lack = False
+    """Whether the queue that is asked now may be missing."""
 
     def __init__(self, queue: str, plan: Plan, command: Any) -> None:
         self.queue = queue
@@ -48,6 +55,8 @@ class Fan:
         self.command = command
         self.replies: Replies = []
         self.error: FilaError | None = None
+        self.lost: FilaError | None = None
+        """Why the partitions are other ones now, if they are."""
         self.names = self.concerned()
         self._asked = 0
 
@@ -83,9 +92,15 @@ class Fan:
             raise _shown(error, self.queue)
         self.error = self.error or error
 
+    def lose(self, error: FilaError) -> None:
+        """Note that the partitions are other ones now."""
+        self.lost = _shown(error, self.queue)
+
     @property
     def result(self) -> Any:
         """The reply for the whole queue. Raise the error of a partition that should have done something."""
+        if self.lost is not None:
+            raise self.lost
         if self.error is not None and not (self.reads and self.replies):
             raise _shown(self.error, self.queue)
         return self.merged(self.replies)
@@ -106,6 +121,11 @@ class _Summed(Fan):
     def is_over(self) -> bool:
         count = getattr(self.command, "count", 0)
         return bool(count) and self._done >= count
+
+    def refused(self, error: FilaError) -> None:
+        if isinstance(error, NotADeadLetterQueueError) and (self.replies or self._asked < len(self.names)):
+            return  # no dead letter has come to this partition
+        super().refused(error)
 
     @property
     def _done(self) -> int:
@@ -188,7 +208,8 @@ class _Explaining(_Searching):
         return not self._all and super().is_over()
 
     def merged(self, replies: list[commands.Explained]) -> commands.Explained:
-        some = [reply for reply in replies if reply.state != "empty"] or replies
+        some = [reply for reply in replies if reply.state != EMPTY] or replies
+        some = [reply for reply in some if any(each.code != EMPTY for each in reply.reasons)] or some
         reasons: dict[str, commands.Reason] = {}
         for reason in [each for reply in some for each in reply.reasons]:
             reason.text = _whole(reason.text, self.queue)
@@ -346,8 +367,12 @@ class _Deleting(Fan):
             raise _shown(self.error, self.queue)
         return commands.DeletePartitioned(self.queue)
 
+    @property
+    def may_lack(self) -> bool:  # type: ignore[override]
+        return self._asked < len(self.names)  # it may have no dead letter queue
+
     def refused(self, error: FilaError) -> None:
-        if not (isinstance(error, QueueNotFoundError) and self._asked < len(self.names)):  # it has no dead letter queue
+        if not (isinstance(error, QueueNotFoundError) and self.may_lack):
             super().refused(error)
 
     def merged(self, replies: Replies) -> commands.Done:
@@ -380,10 +405,13 @@ _KINDS: Final[dict[type[commands.Command], Callable[[str, Plan, Any], Fan]]] = {
 
 
 def _whole(text: str, queue: str) -> str:
-    return text.replace(f"{queue}@", f"{queue} partition ")
+    """Return a text with the name of the queue in place of those of its partitions."""
+    root = re.escape(root_name(queue))
+    return re.sub(rf"({root}(?:\.dlq)?)@[0-9]+", r"\1", text)
 
 
 def _shown(error: FilaError, queue: str) -> FilaError:
     error.message = _whole(error.message, queue)
+    error.details = {key: _whole(each, queue) if isinstance(each, str) else each for key, each in error.details.items()}
     error.args = (error.message,)
     return error

@@ -110,6 +110,21 @@ def creation(name: Any, options: Mapping[str, Any]) -> list[Request]:
     return [Request(queue, commands.DescribeQueue()), Request("", commands.CreatePartitioned(queue, given))]
 
 
+def dead_letters_of(options: Mapping[str, Any]) -> Request | None:
+    """Return the question whether the queue exists that is to take dead letters; None: it is the queue's own."""
+    target = options.get("dead_letter")
+    if target is None or target in commands.QUEUE_OPTIONS["dead_letter"].choices:
+        return None
+    return Request(target, commands.DescribeQueue())
+
+
+def no_dead_letters(options: Mapping[str, Any]) -> InvalidArgumentError:
+    """Return the error for a queue that is not there to take dead letters."""
+    return InvalidArgumentError(
+        f"dead_letter={options.get('dead_letter')!r}: no such queue; create it first, or use 'dlq' or 'discard'"
+    )
+
+
 def listed_templates(prefix: Any) -> Listing[commands.Template]:
     """Return the steps of ``list_templates``."""
     text = checks.plain_text("prefix", prefix, "the first characters of the patterns to list")

@@ -8,6 +8,7 @@ from fila_cluster.client import checks
 from fila_cluster.client.requests.call import Pending
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.names import check_routing_key
 
 COUNT_MAX = 2**31 - 1
 
@@ -24,10 +25,14 @@ def as_request(command: Any) -> Request:
     if isinstance(command, commands.Command):
         return Request("", command)
     if isinstance(command, Request) and isinstance(command.command, commands.Command):
-        return command if command.queue == "" else Request(checks.queue_name(command.queue), command.command)
+        return command if command.queue == "" else Request(_routing_key(command.queue), command.command)
     raise InvalidArgumentError(
         f"command={checks.shown(command)}: pass a command of fila_proto_zmq.commands, or Request(queue, command) for a queue"
     )
+
+
+def _routing_key(name: Any) -> str:
+    return check_routing_key(name) if isinstance(name, str) else checks.queue_name(name)
 
 
 class AsksLater(Protocol):

@@ -112,7 +112,9 @@ class Consumption:
         return subscription
 
     def _feed(self, subscription: ClientSubscription, plan: Plan) -> None:
-        self._feeds[subscription.id] = PartitionFeed(self, self._send, self._timers, subscription, plan, self._random)
+        feed = PartitionFeed(self, self._send, self._timers, subscription, plan, self._random)
+        self._feeds[subscription.id] = feed
+        feed.open()
 
     def set_prefetch(self, subscription: ClientSubscription, prefetch: int) -> None:
         """Give a subscription another credit: its next heartbeat, which is due now, says so."""
@@ -199,12 +201,13 @@ class Consumption:
 
     # --- queues with several partitions -------------------------------------------------------------------------------
 
-    def open_member(self, subscription: ClientSubscription, queue: str) -> ClientSubscription:
+    def open_member(self, subscription: ClientSubscription, queue: str, partitions: int) -> ClientSubscription:
         """Open the subscription for one partition: see :class:`PartitionFeed`."""
         self._opened += 1
         member = ClientSubscription(
             self._opened, queue, 0, math.inf, auto_extend=subscription.auto_extend, feeds=subscription
         )
+        member.partitions = partitions
         member.ready, member.waiting = subscription.ready, subscription.waiting
         self.subscriptions[member.id] = member
         self._roots.add(root_name(queue))
@@ -383,7 +386,8 @@ class Consumption:
         renew, holds = list(subscription.leases), list(subscription.lapsing)
         if not subscription.auto_extend:
             renew, holds = [], renew + holds
-        return commands.Subscribe(subscription.id, subscription.prefetch, renew, subscription.incarnation, holds)
+        partitions = subscription.partitions
+        return commands.Subscribe(subscription.id, subscription.prefetch, renew, subscription.incarnation, holds, partitions)
 
     def _beaten(self, subscription: ClientSubscription, call: PendingCall) -> None:
         subscription.beating = False

@@ -48,12 +48,16 @@ class Chunk(Pending[Enqueued]):
     an attempt may have been carried out.
     """
 
-    __slots__ = ("call", "command", "doubtful", "number", "ready_at", "sent_at", "then")
+    __slots__ = ("call", "command", "doubtful", "number", "part", "ready_at", "sent_at", "then")
 
-    def __init__(self, command: Enqueue, then: "Callable[[Any], object] | None" = None) -> None:
+    def __init__(
+        self, command: Enqueue, then: "Callable[[Any], object] | None" = None, part: tuple[int, int] | None = None
+    ) -> None:
         super().__init__()
         self.command = command
         self.then = then
+        self.part = part
+        """The partition that takes all of it, of how many; None: not known."""
         self.call: PendingCall | None = None
         self.ready_at = 0.0
         self.sent_at: float | None = None

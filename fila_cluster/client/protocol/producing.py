@@ -21,11 +21,15 @@ from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.errors import BatchError, FilaError, InvalidFrameError, PayloadTooLargeError
 from fila_proto_zmq.ids import format_id, format_run
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
+from fila_proto_zmq.partitions import BY_KEY, Plan, partition_of
 
 MESSAGES_PER_FRAME = 500
 _FIRST_FRAME_MESSAGES = 16
 """A batch starts small: the size of its messages is not known yet, and the broker begins sooner."""
 _UNSENT = FilaError("not sent")
+FRAMES_TOGETHER_MAX = 16
+"""Frames whose messages are gathered together, to be sorted by partition."""
+DEFAULT_KEY = "default"
 
 
 def ids_of(enqueued: Enqueued, asked: int) -> list[str | FilaError]:
@@ -142,9 +146,12 @@ class Bulk:
     frames after it would fail in the same way, and are not sent.
     """
 
-    def __init__(self, queue: str, messages: Iterable[Any], batch: str = "") -> None:
-        """``batch``: the id of the batch that they are members of; empty: none."""
+    def __init__(
+        self, queue: str, messages: Iterable[Any], batch: str = "", plan: Callable[[str], Plan | None] = lambda queue: None
+    ) -> None:
+        """``batch``: the id of the batch that they are members of; empty: none. ``plan``: returns the plan of the queue."""
         self._queue = queue
+        self._plan = plan
         self._batch = batch
         self._messages = iter(messages)
         self._results: list[str | FilaError] = []
@@ -155,12 +162,14 @@ class Bulk:
         """Yield the chunks to send, in order."""
         count = _FIRST_FRAME_MESSAGES
         while self._failure is None and (messages := list(islice(self._messages, count))):
-            size = 0
-            for each in self._chunks_of(messages):
+            size, plan = 0, self._plan(self._queue)
+            by_partition = plan is not None and plan.spread == BY_KEY
+            for each in self._chunks_by_partition(messages, plan) if by_partition and plan else self._chunks_of(messages):
                 size += sum(map(len, each.command.envelopes))
                 yield each
             fitting = FRAME_BYTES_MAX * len(messages) // max(1, size)
-            count = max(1, min(MESSAGES_PER_FRAME, count * 8, fitting))
+            frames = min(plan.partitions, FRAMES_TOGETHER_MAX) if by_partition and plan else 1
+            count = max(1, min(MESSAGES_PER_FRAME * frames, count * 8, fitting * frames))
 
     def ids(self) -> list[str]:
         """Return the ids, in request order; :class:`BatchError` if a message was not accepted."""
@@ -175,23 +184,42 @@ class Bulk:
             self._results,
         )
 
+    def _chunks_by_partition(self, messages: Sequence[Any], plan: Plan) -> Iterator[Chunk]:
+        """Yield the chunks of a queue whose partitions are known: each is for one of them."""
+        start, partitions = len(self._results), plan.partitions
+        self._results += [_UNSENT] * len(messages)
+        places: defaultdict[int, list[int]] = defaultdict(list)
+        for place, message in enumerate(messages, start):
+            key = getattr(message, "fairness_key", None)
+            places[partition_of(key if isinstance(key, str) else DEFAULT_KEY, partitions)].append(place)
+        for partition, some in places.items():
+            for begin in range(0, len(some), MESSAGES_PER_FRAME):
+                piece = some[begin : begin + MESSAGES_PER_FRAME]
+                yield from self._chunks_at([messages[place - start] for place in piece], piece, (partition, partitions))
+
     def _chunks_of(self, messages: Sequence[Any]) -> Iterator[Chunk]:
+        start, count = len(self._results), len(messages)
+        self._results += [_UNSENT] * count
+        yield from self._chunks_at(messages, range(start, start + count))
+
+    def _chunks_at(
+        self, messages: Sequence[Any], places: Sequence[int], part: tuple[int, int] | None = None
+    ) -> Iterator[Chunk]:
+        """Yield the chunks of some messages, whose results have these places."""
         command, faults = seal_batch(messages)
         if command is not None and len(messages) > 1 and sum(map(len, command.envelopes)) > FRAME_BYTES_MAX:
             half = len(messages) // 2
-            yield from self._chunks_of(messages[:half])
-            yield from self._chunks_of(messages[half:])
+            yield from self._chunks_at(messages[:half], places[:half], part)
+            yield from self._chunks_at(messages[half:], places[half:], part)
             return
-        start, count = len(self._results), len(messages)
-        self._results += [_UNSENT] * count
         for index, fault in faults.items():
-            self._results[start + index] = fault
+            self._results[places[index]] = fault
             self._all_accepted = False
         if command is not None:
-            every = range(start, start + count)
             command.batch = self._batch
-            places = [place for place in every if place - start not in faults] if faults else every
-            yield Chunk(command, partial(self._answered, places))
+            if faults:
+                places = [place for index, place in enumerate(places) if index not in faults]
+            yield Chunk(command, partial(self._answered, places), part)
 
     def _answered(self, places: Sequence[int], chunk: Chunk) -> None:
         asked = len(places)

@@ -55,6 +55,7 @@ class ReceiveSession(Protocol):
         *,
         timeout: float,
         persistent: bool = True,
+        partitions: int = 0,
     ) -> PendingCall:
         """Ask a queue for messages. ``then`` finds a list of deliveries, or an error."""
 

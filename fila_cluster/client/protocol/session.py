@@ -353,10 +353,12 @@ class ClientSession:
         *,
         timeout: float,
         persistent: bool = True,
+        partitions: int = 0,
     ) -> PendingCall:
         """Ask a queue once for messages."""
         received = partial(self._received, then)
-        call = self._start(queue, commands.Receive(count, wait_ms), received, timeout=timeout, persistent=persistent)
+        command = commands.Receive(count, wait_ms, partitions=partitions)
+        call = self._start(queue, command, received, timeout=timeout, persistent=persistent)
         self._consumption.expect(call)
         return call
 

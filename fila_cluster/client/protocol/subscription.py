@@ -44,6 +44,8 @@ class ClientSubscription:
     error: FilaError | None = None
     feeds: "ClientSubscription | None" = None
     """Of a member, which is for one partition: the subscription of the queue."""
+    partitions: int = 0
+    """Of a member: how many there are."""
 
     def wake(self) -> None:
         """Wake all waiting callers."""

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from fila_proto_zmq import commands
 from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.errors import FilaError
@@ -156,7 +158,7 @@ class PendingCall(Pending[Any]):
         self.place = -1
         if type(self.command) is commands.Receive and self.command.wait_ms:
             wait_ms = round(1000 * max(0.0, self.wait_until - now))
-            self._encode(commands.Receive(self.command.count, wait_ms, self.command.leased))
+            self._encode(replace(self.command, wait_ms=wait_ms))
 
     @property
     def may_be_done(self) -> bool:

@@ -133,6 +133,8 @@ class Receive(Command):
     wait_ms: int = 0
     leased: bool = False
     """Whether messages that are delivered at most once are leased, too: their client acks each as the application has it."""
+    partitions: int = 0
+    """How many partitions the client asks; refused if the queue has another number. 0: it asks for no other."""
 
 
 class CancelReceive(Command):
@@ -172,6 +174,8 @@ class Subscribe(Command):
     what it holds, and nothing is taken back."""
     holds: list[int] = []
     """The leases of this subscription that the client holds and does not renew."""
+    partitions: int = 0
+    """How many partitions the client consumes from; refused if the queue has another number. 0: from no other."""
 
 
 class Unsubscribe(Command):

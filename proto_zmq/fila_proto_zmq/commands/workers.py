@@ -212,8 +212,9 @@ class Transfer(Struct):
     """A new message instead: the enqueue of one message, for the normal enqueue path. ``record`` is empty then."""
     due_ms: int | None = None
     """Of a message that was moved: until when it is delayed, Unix ms; 0: it is not. None: it was not moved."""
-    forwarded: bool = False
-    """Whether it is on its way to its partition of the same queue: it stays as it is, and no hook runs."""
+    forwarded: int = 0
+    """Of a message on its way to its partition of the same queue: the version of the runtime config that created that queue.
+    It stays as it is, and no hook runs. 0: of no such message."""
 
 
 class EnqueueOutcome(Struct):

@@ -12,8 +12,12 @@ from fila_proto_zmq.codec import encode_body
 from fila_proto_zmq.commands import (
     COMMANDS,
     ApiKey,
+    ChangesConfig,
+    ChangesPartitioned,
     Command,
+    CreatePartitioned,
     CreateQueue,
+    DeletePartitioned,
     Enqueue,
     Hello,
     MoveMessages,
@@ -22,6 +26,7 @@ from fila_proto_zmq.commands import (
     PutSchedule,
     PutTemplate,
     QueueOptions,
+    UpdatePartitioned,
     UpdateQueue,
 )
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, PermissionDeniedError
@@ -36,7 +41,8 @@ from tests.unit.worker.transport.socket_peers import DOOR, QUEUE, SECRET, Socket
 NAMES_NO_QUEUE = {
     "after", "allow", "by", "catch_up", "client", "cron", "dedup_id", "delivery", "error", "fairness_key", "fairness_keys", "from_key", "name",
     "on_enqueue", "on_failure", "given", "pattern", "prefix", "reservation", "start", "state", "states", "throttle_keys", "timezone", "to_key",
-    "view", "within",
+    "spread", "view", "within",
+    "queue",  # of PutSchedule it says what it needs; of commands for queues with partitions it is the routing key, like ``pattern``
     "batch",  # it has the callback's queue, and a token that only who opened the batch was given
 }  # fmt: skip
 """Fields with texts that are no queue's name. ``pattern`` is the routing key of its command, see ``in_flight.py``."""
@@ -47,6 +53,8 @@ FOREIGN: list[Command] = [
     CreateQueue(QueueOptions(dead_letter="secret")),
     UpdateQueue(QueueOptions(dead_letter="secret"), ["dead_letter"]),
     PutTemplate(QUEUE, QueueOptions(dead_letter="secret")),
+    CreatePartitioned(QUEUE, QueueOptions(dead_letter="secret")),
+    UpdatePartitioned(QUEUE, QueueOptions(dead_letter="secret"), ["dead_letter"]),
     PutSchedule("secret", Enqueue([seal_envelope(b"")]), every_ms=3_600_000),
     OpenView("v", [QUEUE, "secret"], 10, 60_000),
     MoveMessages("secret", 0),
@@ -87,6 +95,8 @@ def test_the_fields_that_name_queues() -> None:
         ("CreateQueue", "options", "dead_letter", "admin"),
         ("UpdateQueue", "options", "dead_letter", "admin"),
         ("PutTemplate", "options", "dead_letter", "admin"),
+        ("CreatePartitioned", "options", "dead_letter", "admin"),
+        ("UpdatePartitioned", "options", "dead_letter", "admin"),
         ("PutSchedule", "queue", "produce"),
         ("MoveMessages", "target", "produce"),
         ("OpenView", "queues", "consume"),
@@ -132,8 +142,8 @@ def worker_refuses(command: Command) -> FilaError | None:
 @pytest.mark.parametrize("command", FOREIGN, ids=lambda command: type(command).__name__)
 def test_a_queue_in_the_body_needs_its_permission_at_both_doors(command: Command) -> None:
     doors = (
-        [router_refuses] if isinstance(command, PutTemplate) else [router_refuses, worker_refuses]
-    )  # templates are the router's
+        [router_refuses] if isinstance(command, ChangesConfig) else [router_refuses, worker_refuses]
+    )  # what is kept in the config is the router's
     for refuses in doors:
         error = refuses(command)
         assert isinstance(error, PermissionDeniedError), (refuses, command)
@@ -151,6 +161,18 @@ def test_with_the_permission_it_is_let_in(command: Command) -> None:
 
 def test_each_command_that_names_queues_is_tried() -> None:
     assert {command.opcode for command in FOREIGN} == NAMING.keys()
+
+
+def test_options_that_are_left_to_the_template_name_no_queue() -> None:
+    assert list(named_queues(CreatePartitioned.opcode, encode_body(CreatePartitioned(QUEUE, None)))) == []
+
+
+@pytest.mark.parametrize("kind", [CreatePartitioned, UpdatePartitioned, DeletePartitioned])
+def test_a_queue_with_partitions_is_changed_by_who_governs_it(kind: type[ChangesPartitioned]) -> None:
+    rest = {CreatePartitioned: (None,), UpdatePartitioned: (QueueOptions(), [])}.get(kind, ())
+    assert router_refuses(kind(QUEUE, *rest)) is None
+    for name in "secret", QUEUE + "s":
+        assert isinstance(router_refuses(kind(name, *rest)), PermissionDeniedError)
 
 
 def test_words_that_stand_for_no_queue_are_none() -> None:

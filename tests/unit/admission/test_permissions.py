@@ -55,6 +55,16 @@ def test_no_kind_implies_another_one() -> None:
     assert not permissions.govern_all(["produce:c", "consume:b"])
 
 
+def test_what_is_allowed_on_a_queue_is_allowed_on_its_partitions() -> None:
+    permissions = Permissions(["produce:orders", "consume:pay*"])
+    for name in "orders@0", "orders@255":
+        assert permissions.allow("produce", name)
+        assert permissions.know(name)
+        assert not permissions.allow("consume", name)
+    assert permissions.allow("consume", "payments@3")
+    assert not any(permissions.know(name) for name in ("order@1", "orders2@1", "orders.dlq@1", "@orders"))
+
+
 def test_every_request_for_a_queue_has_a_kind_but_questions_about_it() -> None:
     without = {each for each in COMMANDS if pack_header(each.opcode)[:6] in OF_A_QUEUE and kind_of(each.opcode) is None}
     assert without == {GetQueueStats, DescribeQueue, Explain}

@@ -20,6 +20,7 @@ from fila_proto_zmq.codec import (
 from fila_proto_zmq.commands import (
     BY_OPCODE,
     COMMANDS,
+    CreatePartitioned,
     CreateQueue,
     Delivered,
     Done,
@@ -72,6 +73,8 @@ def test_every_command_and_reply_has_golden_bytes() -> None:
         ([], Receive(1, 0)),
         ([7, 10], Subscribe(7, 10, [])),
         ([[]], CreateQueue(QueueOptions(None, None))),
+        ([1, [], 5], Delivered(1, [], 5)),
+        (["orders", None], CreatePartitioned("orders", None)),
         (["INTERNAL", "?"], Fault("INTERNAL", "?", 0, {})),
         ([1, "0.1.0", 4, 15_000], Welcome(1, "0.1.0", 4, 15_000, 0)),
     ],
@@ -142,7 +145,7 @@ def test_an_error_frame() -> None:
 def test_a_push_is_no_reply_and_answers_no_request() -> None:
     header, key, body = encode_delivery("jobs", Delivered(1, []))
     assert header.hex() == "4643" "01" "21" "0000" "00000000" "0000000000000000"  # fmt: skip
-    assert (key, msgpack.unpackb(body)) == (b"jobs", [1, [], 0])
+    assert (key, msgpack.unpackb(body)) == (b"jobs", [1, [], 0, 0])
 
 
 # --- hostile bytes ----------------------------------------------------------------------------------------------------

@@ -35,8 +35,10 @@ from fila_proto_zmq.commands import (
     ConsumerView,
     CostCharge,
     CreateKey,
+    CreatePartitioned,
     CreateQueue,
     CutBackup,
+    DeletePartitioned,
     DeleteQueue,
     DeleteSchedule,
     DeleteTemplate,
@@ -180,6 +182,7 @@ from fila_proto_zmq.commands import (
     TransferMessages,
     UndoConfig,
     Unsubscribe,
+    UpdatePartitioned,
     UpdateQueue,
     Verb,
     ViewBrowsed,
@@ -301,17 +304,33 @@ BODIES = [
         "9701a5302e312e3004cd3a98ce01000000c420" + SESSION.hex() + "91" + DOOR_HEX,
     ),
     Body(
-        CreateQueue(QueueOptions(30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536, 100)),
-        [[30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536, 100]],
-        "919ccd753005a3783d31a3793d32a764697363617264ac61745f6d6f73745f6f6e636501cdea60ce0036ee8014ce0001000064",
+        CreateQueue(
+            QueueOptions(
+                30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536, 100, 4, "message"
+            )
+        ),
+        [[30_000, 5, "x=1", "y=2", "discard", "at_most_once", 1, 60_000, 3_600_000, 20, 65_536, 100, 4, "message"]],
+        "919ecd753005a3783d31a3793d32a764697363617264ac61745f6d6f73745f6f6e636501cdea60ce0036ee8014ce000100006404a76d657373616765",
     ),
-    Body(CreateQueue(QueueOptions()), [[None] * 12], "919cc0c0c0c0c0c0c0c0c0c0c0c0"),
+    Body(CreateQueue(QueueOptions()), [[None] * 14], "919ec0c0c0c0c0c0c0c0c0c0c0c0c0c0"),
     Body(
         UpdateQueue(QueueOptions(max_attempts=3), ["max_attempts", "on_failure"]),
-        [[None, 3, *[None] * 10], ["max_attempts", "on_failure"]],
-        "929cc003c0c0c0c0c0c0c0c0c0c092ac6d61785f617474656d707473aa6f6e5f6661696c757265",
+        [[None, 3, *[None] * 12], ["max_attempts", "on_failure"]],
+        "929ec003c0c0c0c0c0c0c0c0c0c0c0c092ac6d61785f617474656d707473aa6f6e5f6661696c757265",
     ),
     Body(DeleteQueue(True), [True], "91c3"),
+    Body(
+        CreatePartitioned("orders", QueueOptions(partitions=0), "shop"),
+        ["orders", [*[None] * 12, 0, None], "shop"],
+        "93a66f72646572739ec0c0c0c0c0c0c0c0c0c0c0c000c0a473686f70",
+    ),
+    Body(CreatePartitioned("orders", None), ["orders", None, ""], "93a66f7264657273c0a0"),
+    Body(
+        UpdatePartitioned("orders", QueueOptions(max_attempts=3), ["max_attempts"], "shop"),
+        ["orders", [None, 3, *[None] * 12], ["max_attempts"], "shop"],
+        "94a66f72646572739ec003c0c0c0c0c0c0c0c0c0c0c0c091ac6d61785f617474656d707473a473686f70",
+    ),
+    Body(DeletePartitioned("orders", "shop"), ["orders", "shop"], "92a66f7264657273a473686f70"),
     Body(PurgeQueue("acme"), ["acme"], "91a461636d65"),
     Body(Purged(1_000, 7), [1_000, 7], "92cd03e807"),
     Body(Pause(True, "acme"), [True, "acme"], "92c3a461636d65"),
@@ -377,7 +396,7 @@ BODIES = [
         ),
         [
             ["orders", 3, 2, 1, 1, False, False, 3],
-            [None, 3, *[None] * 10],
+            [None, 3, *[None] * 12],
             1_730_000_000_000,
             4096,
             False,
@@ -386,8 +405,8 @@ BODIES = [
             [4, 2, 1, 2, 3, 1_730_000_010_000, "boom"],
         ],
         (
-            "9898a66f726465727303020101c2c2039cc003c0c0c0c0c0c0c0c0c0c0cf00000192cc091400cd1000c29197a430313032a470757368"
-            "646202cf00000192cc0915f4cf00000192cc09893007970402010203cf00000192cc093b10a4626f6f6d"
+            "9898a66f726465727303020101c2c2039ec003c0c0c0c0c0c0c0c0c0c0c0c0cf00000192cc091400cd1000c29197a430313032a47075"
+            "7368646202cf00000192cc0915f4cf00000192cc09893007970402010203cf00000192cc093b10a4626f6f6d"
         ),
     ),
     Body(
@@ -502,11 +521,12 @@ BODIES = [
             1,
             [LeaseBatch(LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"], [["api"]], True)],
             LEASE - 1,
+            7,
         ),
-        [1, [[LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"], [["api"]], True]], LEASE - 1],
+        [1, [[LEASE, 1_730_000_000_000, 1_730_000_030_000, ["a", "b"], 1, [b"\1", b"\2"], [["api"]], True]], LEASE - 1, 7],
         (
-            "93019198cf0000000100000001cf00000192cc091400cf00000192cc09893092a161a1620192c40101c401029191a3617069c3"
-            "cf0000000100000000"
+            "94019198cf0000000100000001cf00000192cc091400cf00000192cc09893092a161a1620192c40101c401029191a3617069c3"
+            "cf000000010000000007"
         ),
     ),
     Body(
@@ -648,16 +668,16 @@ BODIES = [
     Body(UndoConfig(8, True, "shop"), [8, True, "shop"], "9308c3a473686f70"),
     Body(
         PutTemplate("tenant-*", QueueOptions(max_attempts=3), "shop"),
-        ["tenant-*", [None, 3, *[None] * 10], "shop"],
-        "93a874656e616e742d2a9cc003c0c0c0c0c0c0c0c0c0c0a473686f70",
+        ["tenant-*", [None, 3, *[None] * 12], "shop"],
+        "93a874656e616e742d2a9ec003c0c0c0c0c0c0c0c0c0c0c0c0a473686f70",
     ),
     Body(GetTemplate("tenant-*"), ["tenant-*"], "91a874656e616e742d2a"),
     Body(ListTemplates("ten", "tenant-*"), ["ten", "tenant-*"], "92a374656ea874656e616e742d2a"),
     Body(DeleteTemplate("tenant-*", "shop"), ["tenant-*", "shop"], "92a874656e616e742d2aa473686f70"),
     Body(
         TemplateList([Template("tenant-*", QueueOptions(max_attempts=3))], True),
-        [[["tenant-*", [None, 3, *[None] * 10]]], True],
-        "929192a874656e616e742d2a9cc003c0c0c0c0c0c0c0c0c0c0c3",
+        [[["tenant-*", [None, 3, *[None] * 12]]], True],
+        "929192a874656e616e742d2a9ec003c0c0c0c0c0c0c0c0c0c0c0c0c3",
     ),
     Body(MoveMessages("aside", 100, "acme"), ["aside", 100, "acme"], "93a5617369646564a461636d65"),
     Body(Moved(3, 40), [3, 40], "920328"),
@@ -762,6 +782,7 @@ BODIES = [
                 Transfer("dead", "acme", 2, ["api"], False, b"\1"),
                 Transfer("q", "", 0, [], False, b"", Enqueue([b"\3"])),
                 Transfer("q", "acme", 1, [], True, b"\2", due_ms=9),
+                Transfer("q@3", "acme", 1, [], True, b"\2", due_ms=0, forwarded=300),
             ],
             b"\5",
             b"\4",
@@ -771,7 +792,7 @@ BODIES = [
             1,
             7,
             [
-                ["dead", "acme", 2, ["api"], False, b"\x01", None, None],
+                ["dead", "acme", 2, ["api"], False, b"\x01", None, None, 0],
                 [
                     "q",
                     "",
@@ -781,14 +802,16 @@ BODIES = [
                     b"",
                     [[b"\x03"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, 0, False, ""],
                     None,
+                    0,
                 ],
-                ["q", "acme", 1, [], True, b"\x02", None, 9],
+                ["q", "acme", 1, [], True, b"\x02", None, 9, 0],
+                ["q@3", "acme", 1, [], True, b"\x02", None, 0, 300],
             ],
             b"\x05",
             b"\x04",
         ],
-        "960201079398a464656164a461636d650291a3617069c2c40101c0c098a171a00090c2c400dc001091c40103a76465666175"
-        "6c74000000000090cd03e800a000c000c2a0c098a171a461636d650190c3c40102c009c40105c40104",
+        "960201079499a464656164a461636d650291a3617069c2c40101c0c00099a171a00090c2c400dc001091c40103a764656661"
+        "756c74000000000090cd03e800a000c000c2a0c00099a171a461636d650190c3c40102c0090099a3714033a461636d650190c3c40102c000cd012cc40105c40104",
     ),
     Body(
         MessagesTransferred(

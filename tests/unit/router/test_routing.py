@@ -27,7 +27,16 @@ def test_a_queue_and_its_dead_letters_share_the_shard_that_the_protocol_says():
         assert table.shard_of(f"{name}.dlq".encode()) == shard_of(name, 7)
 
 
-@pytest.mark.parametrize("key", [b"", b"a b", b"\xff\xfe", b"a/b/c", b"x" * 201, b"-" * 100_000])
+def test_the_partitions_of_a_queue_follow_its_shard():
+    table = RoutingTable(7)
+    for number in (0, 3, 255):
+        assert table.shard_of(f"ns/orders@{number}".encode()) == (shard_of("ns/orders", 7) + number) % 7
+        assert table.shard_of(f"ns/orders.dlq@{number}".encode()) == (shard_of("ns/orders", 7) + number) % 7
+
+
+@pytest.mark.parametrize(
+    "key", [b"", b"a b", b"\xff\xfe", b"a/b/c", b"x" * 201, b"-" * 100_000, b"a@", b"a@256", b"a@01", b"a@1@1", b"@1"]
+)
 def test_a_routing_key_that_names_no_queue_is_refused(key: bytes):
     table = RoutingTable(2)
     for _ in range(2):  # what is wrong is not remembered as right

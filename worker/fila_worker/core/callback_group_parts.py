@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import msgspec
 
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedError, ShardUnavailableError
-from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
-from fila_proto_zmq.names import BATCH_TOKEN_BYTES, batch_id, parse_batch_id
+from fila_proto_zmq.names import BATCH_TOKEN_BYTES, ROUTING_KEY_BYTES_MAX, batch_id, parse_batch_id
 from fila_worker.core.due_time import AT_ONCE, NEVER, DueTime
 from fila_worker.core.keys import range_of
 
@@ -303,6 +302,6 @@ def part_key(place: PartPlace) -> bytes:
 def parse_place(key: bytes) -> PartPlace:
     """Return the part of a key. Raise :class:`ValueError` for another key."""
     name, token = key[len(PART) : -BATCH_TOKEN_BYTES - 1], key[-BATCH_TOKEN_BYTES:]
-    if not 0 < len(name) <= QUEUE_NAME_BYTES_MAX or key[-BATCH_TOKEN_BYTES - 1 : -BATCH_TOKEN_BYTES] != b"#":
+    if not 0 < len(name) <= ROUTING_KEY_BYTES_MAX or key[-BATCH_TOKEN_BYTES - 1 : -BATCH_TOKEN_BYTES] != b"#":
         raise ValueError(f"{key.hex()} is not a key of a part of a batch")
     return PartPlace(name.decode(), token)

@@ -16,6 +16,7 @@ from fila_proto_zmq.commands import (
     joined_schedules,
     joined_throttles,
 )
+from fila_proto_zmq.names import whole_queue
 from fila_worker.core.effects import ClientCall
 from fila_worker.core.manage.queue_commands import list_queues
 from fila_worker.core.manage.throttles import list_throttles
@@ -85,7 +86,7 @@ def work_of(clients: list[bytes], shards: Collection[Shard], last_frame_ms: Call
             continue
         leases = list(islice(_leases(consumers), left))
         left -= len(leases)
-        queues = sorted({demand.queue.name for demand in islice(_demands(consumers), DEMANDS_LOOKED_AT_MAX)})
+        queues = sorted({whole_queue(demand.queue.name) for demand in islice(_demands(consumers), DEMANDS_LOOKED_AT_MAX)})
         demands = sum(len(consumer.subscriptions) + len(consumer.waiters) for consumer in consumers)
         unsettled = sum(lease.open for lease in leases)
         work.append(ClientWork(client, heard_ms, queues[:QUEUES_SHOWN_MAX], demands, unsettled))

@@ -18,8 +18,8 @@ from fila_process.files import SOCKET_PATH_BYTES_MAX
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import DoorNotOpened
 from fila_proto_zmq.frames import HEADER_BYTES
-from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX, QUEUE_NAME_BYTES_MAX
-from fila_proto_zmq.names import DEAD_LETTER_SUFFIX
+from fila_proto_zmq.limits import ENVELOPE_OVERHEAD_BYTES, FRAME_BYTES_MAX
+from fila_proto_zmq.names import ROUTING_KEY_BYTES_MAX
 from fila_proto_zmq.stream import FrameReader, FrameWriter
 from fila_worker.core.effects import Effect
 from fila_worker.process.shard_process import ShardProcess
@@ -32,7 +32,7 @@ SLICE_FRAMES: Final = 32
 """Frames taken from one connection before the next one has its turn."""
 ACCEPTED_MAX: Final = 64
 """New connections taken in one turn."""
-NOT_BODY_BYTES_MAX: Final = HEADER_BYTES + 2 + QUEUE_NAME_BYTES_MAX + len(DEAD_LETTER_SUFFIX)
+NOT_BODY_BYTES_MAX: Final = HEADER_BYTES + 2 + ROUTING_KEY_BYTES_MAX
 """The bytes in a frame's length beside its body. A larger body is cut off at the router, too."""
 
 _IPC: Final = "ipc://"

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 WATCH_S: Final = 20.0
 """How long a watch waits before it begins anew."""
+FIRST_LOOK_S: Final = 0.05
+"""How long the first messages wait until all partitions have answered."""
 ANSWER_S: Final = 5.0
 """How long its answer may take beyond that."""
 PAUSE_S: Final = 0.25
 """How long a partition that answered with an error, or had nothing after all, is left alone."""
-CHUNK_SHARE: Final = 4
+CHUNK_SHARE: Final = 2
 """A part of the prefetch: so much is asked for together, unless nothing else is there."""
 
 
@@ -44,7 +46,7 @@ class FeedConsumption(Protocol):
     now: float
     due_at: float
 
-    def open_member(self, subscription: ClientSubscription, queue: str) -> ClientSubscription:
+    def open_member(self, subscription: ClientSubscription, queue: str, partitions: int) -> ClientSubscription:
         """Open the subscription for a partition."""
 
     def close_member(self, member: ClientSubscription) -> PendingCall | None:
@@ -81,9 +83,18 @@ class PartitionFeed:
         self._watched: set[int] = set()
         self._going_on = False
         self.closed = False
-        self.members = [consumption.open_member(subscription, name) for name in plan.names(subscription.queue)]
-        for partition in range(plan.partitions):
-            self._watch(partition)
+        self.members: list[ClientSubscription] = []
+        self._unknown = set(range(plan.partitions))
+        """Partitions that were not looked at yet. Until then, or a moment, none is asked: the first one would get it all."""
+
+    def open(self) -> None:
+        """Open the members, and look at each partition. A client that has taken leave ends it at once."""
+        for name in self.plan.names(self.subscription.queue):
+            if not self.closed:
+                self.members.append(self._consumption.open_member(self.subscription, name, self.plan.partitions))
+        self._timers.at(self._consumption.now + FIRST_LOOK_S, self._know)
+        for partition in range(self.plan.partitions):
+            self._watch(partition, 0.0)
 
     def freed(self, count: int) -> None:
         """Take back credit: messages are settled, or their leases have ended."""
@@ -93,14 +104,15 @@ class PartitionFeed:
 
     def go_on(self) -> None:
         """Ask for as many messages as the consumer may still hold."""
-        if self._going_on or self.closed:
+        if self._going_on or self.closed or self._unknown:
             return
         self._going_on = True
         try:
             free = self._room
             if free >= self._few or (free > 0 and not self._asked and not self.subscription.ready):
                 for partition, count in self._shares.deal(free).items():
-                    self._ask(partition, min(count, DELIVERY_MESSAGES_MAX))
+                    for start in range(0, count, DELIVERY_MESSAGES_MAX):
+                        self._ask(partition, min(count - start, DELIVERY_MESSAGES_MAX))
         finally:
             self._going_on = False
 
@@ -124,14 +136,25 @@ class PartitionFeed:
 
     def _ask(self, partition: int, count: int) -> None:
         self._asked += count
-        self._receive(partition, commands.Receive(count, 0, leased=True), partial(self._answered, partition, count), ANSWER_S)
+        self._receive(
+            partition,
+            commands.Receive(count, 0, leased=True, partitions=self.plan.partitions),
+            partial(self._answered, partition, count),
+            ANSWER_S,
+        )
 
-    def _watch(self, partition: int) -> None:
+    def _watch(self, partition: int, wait_s: float = WATCH_S) -> None:
         if self.closed or partition in self._watched:
             return
         self._watched.add(partition)
-        look = commands.Receive(0, round(WATCH_S * 1000))
-        self._receive(partition, look, partial(self._looked, partition), WATCH_S + ANSWER_S)
+        look = commands.Receive(0, round(wait_s * 1000), partitions=self.plan.partitions)
+        self._receive(partition, look, partial(self._looked, partition), wait_s + ANSWER_S)
+
+    def _know(self) -> None:
+        """Begin to ask."""
+        if self._unknown:
+            self._unknown.clear()
+            self.go_on()
 
     def _receive(
         self, partition: int, command: commands.Receive, then: Callable[[PendingCall], None], timeout_s: float
@@ -143,18 +166,18 @@ class PartitionFeed:
     def _looked(self, partition: int, call: PendingCall) -> None:
         self._calls.pop(call, None)
         self._watched.discard(partition)
+        self._unknown.discard(partition)
         if self.closed:
             return
         if call.error is not None:
             if call.may_be_done:
                 self._consumption.take_no_answer(call)
             self._later(partition)
-            return
-        self._shares.note(partition, call.value.weight)
-        if partition in self._shares.ready:
-            self.go_on()
         else:
-            self._watch(partition)
+            self._shares.note(partition, call.value.weight)
+            if partition not in self._shares.ready:
+                self._watch(partition)
+        self.go_on()
 
     def _answered(self, partition: int, count: int, call: PendingCall) -> None:
         self._calls.pop(call, None)

@@ -65,6 +65,10 @@ class Plans:
             shares = self._shares[queue] = Shares(plan.partitions, self._random)
         return shares
 
+    def entrance(self, queue: str) -> str:
+        """Return the queue that takes in what concerns all of it: its first partition, or the queue itself."""
+        return queue if self.get(queue) is None else partition_name(queue, 0)
+
     def place(self, queue: str, row: Row) -> str:
         """Return the queue or the partition that a message goes to."""
         if not self._plans:

@@ -1,7 +1,8 @@
 """One queue with several partitions in a ``receive``: asks its partitions one after the other.
 
 They are asked for messages that are ready now, each for its share of what is wanted, the one that is furthest behind first, until
-there are enough or none has more. If none had any, all of them are watched until one has, or the time is up. A partition that
+there are enough or none has more. If many messages are wanted, all partitions are first looked at, at the same time, and then
+asked at the same time. If none had any, all of them are watched until one has, or the time is up. A partition that
 does not answer is left out; its error counts only if nothing comes of the others.
 """
 
@@ -51,10 +52,38 @@ class PartitionedAsk:
         self._over = False
         self._starting = False
         self._again = False
+        self._looking = 0
+        """Looks under way whose answers are waited for."""
 
     def start(self) -> None:
-        """Ask the first partition."""
-        self._go_on()
+        """Ask the first partition, or look at all."""
+        if self._count >= len(self._names):
+            self._looking = len(self._names)
+            for partition in range(len(self._names)):
+                self._ask(partition, 0, 0, partial(self._seen, partition))
+        else:
+            self._go_on()
+
+    def _seen(self, partition: int, call: PendingCall) -> None:
+        """Take in a look; after the last one ask all that have something."""
+        self._calls.pop(partition, None)
+        self._looking -= 1
+        if self._over:
+            return
+        if call.error is not None:
+            self._fail(partition, call.error)
+        else:
+            self._shares.note(partition, call.weight)
+        if self._over or self._looking:
+            return
+        self._candidates &= self._shares.ready
+        self._starting = True  # until all are asked
+        for each, count in self._shares.deal(self._count).items():
+            if each in self._candidates:
+                self._ask(each, count, 0, partial(self._answered, each, count))
+        self._starting = False
+        if not self._calls:
+            self._go_on()
 
     def hurry(self, within_s: float) -> None:
         """Wait no longer than this for what is asked."""
@@ -79,7 +108,7 @@ class PartitionedAsk:
             self._again = False
             left = self._count - len(self._got)
             if left > 0 and self._candidates:
-                partition, share = self._shares.first(self._candidates, left)
+                partition, share = self._shares.first(self._candidates, left, self._asking.now)
                 share = min(share, DELIVERY_MESSAGES_MAX)
                 self._ask(partition, share, 0, partial(self._answered, partition, share))
             elif self._got or self._hurried or self._asking.now >= self._wait_until:
@@ -91,7 +120,13 @@ class PartitionedAsk:
     def _ask(self, partition: int, count: int, wait_ms: int, then: Callable[[PendingCall], None]) -> None:
         timeout_s = self._deadline - self._asking.now
         call = self._asking.ask_for(
-            self._names[partition], count, wait_ms, then, timeout=timeout_s, persistent=self._watching
+            self._names[partition],
+            count,
+            wait_ms,
+            then,
+            timeout=timeout_s,
+            persistent=self._watching,
+            partitions=len(self._names),
         )
         if not call.done:
             self._calls[partition] = call
@@ -101,18 +136,21 @@ class PartitionedAsk:
         if self._over:
             return
         if call.error is not None:
-            self._error = call.error
-            self._candidates.discard(partition)
-            if not call.error.retryable:
-                self._finish()
-                return
+            self._fail(partition, call.error)
         else:
             self._got += call.value
             self._shares.take_back(partition, count - len(call.value))
             self._shares.note(partition, call.weight)
             if not call.value or not call.weight:
                 self._candidates.discard(partition)
-        self._go_on()
+        if not self._calls:
+            self._go_on()
+
+    def _fail(self, partition: int, error: FilaError) -> None:
+        self._error = error
+        self._candidates.discard(partition)
+        if not error.retryable:
+            self._finish()
 
     def _watch(self) -> None:
         self._watching = True
@@ -130,7 +168,6 @@ class PartitionedAsk:
         elif call.weight:
             self._watching = False
             for other in list(self._calls.values()):
-                self._asking.hurry(other, 0.0)
                 self._asking.let_go(other)
             self._calls.clear()
             self._candidates = {partition}

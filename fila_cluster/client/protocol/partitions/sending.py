@@ -54,6 +54,8 @@ class QueueSender:
             self._held.append(chunk)
         elif plan is None or self._is_part:
             self._whole.send(Chunk(chunk.command, partial(self._answered, chunk)))
+        elif chunk.part is not None and chunk.part[1] == plan.partitions:
+            self.part(chunk.part[0]).send(Chunk(chunk.command, partial(self._answered, chunk)))
         else:
             _Split(self, chunk, plan).send()
 

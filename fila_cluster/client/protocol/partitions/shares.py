@@ -11,7 +11,12 @@ all consumers would begin with the same partition.
 """
 
 from heapq import heapify, heappop, heappush
+from math import inf
 from random import Random
+from typing import Final
+
+LOOK_AGAIN_S: Final = 0.02
+"""How long a receive passes over a partition that had nothing, if others have something."""
 
 
 class Shares:
@@ -24,6 +29,8 @@ class Shares:
         self._tags = [random.random() for _ in range(partitions)]
         self._now = 1.0
         """The tag of the last turn."""
+        self._looked = [-inf] * partitions
+        """When each partition was asked last by a receive, monotonic seconds."""
 
     def weight(self, partition: int) -> int:
         """Return the sum of the weights that is known of a partition."""
@@ -56,11 +63,18 @@ class Shares:
             heappush(heap, (self._tags[partition], partition))
         return counts
 
-    def first(self, candidates: set[int], count: int) -> tuple[int, int]:
-        """Return which of some partitions to ask first, and for how many of ``count`` messages."""
-        partition = min(candidates, key=self._tags.__getitem__)
+    def first(self, candidates: set[int], count: int, now: float) -> tuple[int, int]:
+        """Return which of some partitions to ask first, and for how many of ``count`` messages.
+
+        One that had nothing is asked again after a moment, before the others: else it would never be, while they have enough.
+        """
+        ready = candidates & self.ready
+        stale = [each for each in candidates - ready if now - self._looked[each] >= LOOK_AGAIN_S]
+        partition = stale[0] if stale else min(ready or candidates, key=self._tags.__getitem__)
+        self._looked[partition] = now
         known = sum(self._weights[each] for each in candidates)
         share = max(1, -(-count * self._weights[partition] // known))
-        self._now = max(self._now, self._tags[partition])
+        if partition in ready:
+            self._now = max(self._now, self._tags[partition])
         self._tags[partition] += share / self._weights[partition]
         return partition, share

@@ -105,7 +105,6 @@ def test_a_client_that_waits_for_long_has_to_send_heartbeats(shard: ShardHarness
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        (Receive(0, 0), "receive of 0"),
         (Receive(-1, 0), "receive of -1"),
         (Receive(PREFETCH_MAX + 1, 0), "receive of 100001"),
         (Receive(1, -1), "wait of -1 ms"),

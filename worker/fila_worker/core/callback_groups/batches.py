@@ -136,7 +136,7 @@ END_COST = 20
 
 def open_batch(state: "State", call: "ClientCall", command: OpenBatch) -> BatchOpened:
     """Open a batch. If it is open already, the command is a repeated one."""
-    queue = known_queue(state, call.queue)
+    queue = known_queue(state, call.queue, call.now_ms)
     if len(command.token) != BATCH_TOKEN_BYTES:
         raise InvalidArgumentError(f"a batch's token of {len(command.token)} bytes: use {BATCH_TOKEN_BYTES} random ones")
     name, owned = BatchName(call.queue, command.token), state.part(OwnedBatches)

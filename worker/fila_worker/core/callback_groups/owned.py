@@ -15,8 +15,7 @@ import msgspec
 
 from fila_proto_zmq.commands import Enqueue, PartReport
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError
-from fila_proto_zmq.limits import QUEUE_NAME_BYTES_MAX
-from fila_proto_zmq.names import BATCH_TOKEN_BYTES, batch_id
+from fila_proto_zmq.names import BATCH_TOKEN_BYTES, ROUTING_KEY_BYTES_MAX, batch_id
 from fila_worker.core.callback_group_parts import PART, RETRY_S, decode_part, parse_place, sealed_error
 from fila_worker.core.due_time import AT_ONCE, NEVER, DueTime
 from fila_worker.core.keys import range_of
@@ -320,7 +319,7 @@ def parse_batch_key(key: bytes) -> tuple[BatchName, str | None]:
     """Return the batch and the part of a key; None: the batch itself. Raise :class:`ValueError` for another key."""
     prefix = CALLBACK if key.startswith(CALLBACK) else BATCH
     queue, mark, rest = key[len(prefix) :].partition(_MARK)
-    if not mark or not 0 < len(queue) <= QUEUE_NAME_BYTES_MAX or len(rest) < BATCH_TOKEN_BYTES:
+    if not mark or not 0 < len(queue) <= ROUTING_KEY_BYTES_MAX or len(rest) < BATCH_TOKEN_BYTES:
         raise ValueError(f"{key.hex()} is not a key of a batch")
     part = rest[BATCH_TOKEN_BYTES:].decode()
     return BatchName(queue.decode(), rest[:BATCH_TOKEN_BYTES]), part or None

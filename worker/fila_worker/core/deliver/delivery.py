@@ -27,7 +27,7 @@ from fila_worker.core.model.due_index import too_old
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry, tokens_of
 from fila_worker.core.model.leases import Lease
-from fila_worker.core.places.taking import take
+from fila_worker.core.places.taking import may_take, take
 from fila_worker.core.settings import Limits
 from fila_worker.core.settle import dead_letters
 
@@ -107,8 +107,10 @@ def _serve(state: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
         left_of_round -= 1
         demand = queue.next_demand()
         if isinstance(demand, Waiter) and demand.looks:
-            demand.finish()
-            state.effects.append(demand.answer_nothing())
+            if ready(state, queue, now_ms):
+                demand.finish()
+                state.effects.append(demand.answer_nothing())
+            queue.want(demand)
             continue
         count = min(demand.credit, share, DELIVERY_MESSAGES_MAX, count_max - served)
         if count > (free := queue.max_in_flight - queue.in_flight):
@@ -301,6 +303,38 @@ def _pop_head(state: "State", lane: "Lane", kept: bytes | None) -> None:
     state.buffers.release(kept)
 
 
+def ready(state: "State", queue: "Queue", now_ms: int) -> bool:
+    """Return whether a message could be delivered now. Lanes that lack tokens or places wait for them, as after a pick."""
+    ring = queue.ring
+    while key := ring.current or ring.begin_turn():
+        if key.only_lane is not None or key.cold is not None or _has_ready(state, key, now_ms):
+            return True
+        ring.leave(key)
+    return False
+
+
+def _has_ready(state: "State", key: "FairnessKey", now_ms: int) -> bool:
+    while key.deliverable:
+        lane = key.only or key.first_lane(lambda lane: head(state, lane)[0])
+        assert lane is not None, f"{key.name!r} counts {key.ready} lanes that may deliver and has none"
+        message_key, kept = head(state, lane)
+        if (
+            key.queue.options.max_in_flight_per_key == 1
+            and key.blocked
+            and ((waiting := _first_blocked(state, key)) < message_key[8:])
+        ):
+            key.blocked_head = waiting
+            return False
+        cost = extension_of(kept or state.read((message_key,))[0]).cost_milli
+        if not lane.throttle or may_take(state, lane, lane.throttle, cost, now_ms):
+            return True
+        if key.only is not None:
+            key.only_is_blocked()
+        else:
+            key.first_is_blocked()
+    return False
+
+
 # --- handing over -----------------------------------------------------------------------------------------------------
 
 
@@ -399,7 +433,7 @@ def answer_again(state: "State", leases: list[Lease], now_ms: int) -> Delivered:
         state.leases.save(lease, state.batch)
         batch.lease, batch.leased_ms, batch.expires_ms = lease.id, lease.leased_ms, lease.expires_ms
         batches.append(batch)
-    return Delivered(0, batches)
+    return Delivered(0, batches, weight=leases[0].queue.weight)
 
 
 def _give_away(state: "State", queue: "Queue", parcel: PickedBatch, now_ms: int) -> LeaseBatch:

@@ -56,6 +56,7 @@ def receive(state: "State", call: "ClientCall", command: Receive) -> Delivered |
     Return the answer again for a repeated command whose answer was lost.
     """
     queue = state.queues.find(call.queue)
+    _check_partitions(state, queue, command.partitions)
     if not 0 <= command.count <= PREFETCH_MAX:
         raise InvalidArgumentError(f"receive of {command.count} messages: ask for 1 to {PREFETCH_MAX}, or for 0 to look")
     if not 0 <= command.wait_ms <= WAIT_MS_MAX:
@@ -70,6 +71,13 @@ def receive(state: "State", call: "ClientCall", command: Receive) -> Delivered |
         return answer_again(state, granted, call.now_ms)
     line_up(state, Waiter(call, consumer, queue, command.count, command.wait_ms, leases=command.leased))
     return None
+
+
+def _check_partitions(state: "State", queue: "Queue", partitions: int) -> None:
+    """Refuse a client that would leave out partitions, or ask for some that are not there."""
+    definition = state.runtime.definitions.find(queue.name) if partitions else None
+    if definition is not None and definition.plan.partitions != partitions:
+        raise definition.refusal(queue.name)
 
 
 def line_up(state: "State", waiter: Waiter) -> None:
@@ -118,6 +126,7 @@ def _may_get_something(state: "State", waiter: Waiter, now_ms: int) -> bool:
 def subscribe(state: "State", call: "ClientCall", command: Subscribe) -> "Subscribed | Work":
     """Open a subscription or keep it alive, renew the leases that its client names, and take back lost deliveries."""
     queue = state.queues.find(call.queue)
+    _check_partitions(state, queue, command.partitions)
     if not 0 <= command.prefetch <= PREFETCH_MAX:
         raise InvalidArgumentError(f"prefetch of {command.prefetch}: use 0 to {PREFETCH_MAX}")
     if command.subscription < 1:

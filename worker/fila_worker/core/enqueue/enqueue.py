@@ -26,7 +26,7 @@ from fila_proto_zmq.limits import (
     PRIORITY_MIN,
     WEIGHT_MAX,
 )
-from fila_proto_zmq.names import is_dead_letter
+from fila_proto_zmq.names import is_dead_letter, whole_queue
 from fila_proto_zmq.record import FIXED_BYTES, PLAIN, pack_fixed
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.enqueue.dedup import Dedup, check_window
@@ -121,7 +121,7 @@ def _take_in_usual(state: "State", call: "ClientCall", queue: "Queue", command: 
 
 
 def _enqueue_unusual(state: "State", call: "ClientCall", command: Enqueue) -> "Enqueued | Work | None":
-    queue = known_queue(state, call.queue)
+    queue = known_queue(state, call.queue, call.now_ms)
     if len(command.envelopes) > FRAME_MESSAGES_MAX:
         raise InvalidFrameError(
             f"{len(command.envelopes)} messages in one frame: send at most {FRAME_MESSAGES_MAX}, in several frames"
@@ -142,17 +142,17 @@ def queue_for(state: "State", name: str, now_ms: int) -> "Queue":
 
     Raise :class:`QueueNotFoundError`, or :class:`InvalidArgumentError` for a dead letter queue.
     """
-    return known_queue(state, name) or state.queue_by_template(name, now_ms)
+    return known_queue(state, name, now_ms) or state.queue_by_template(name, now_ms)
 
 
-def known_queue(state: "State", name: str) -> "Queue | None":
+def known_queue(state: "State", name: str, now_ms: int) -> "Queue | None":
     """Return the queue that new messages name; None: it is not there, and a template may make it.
 
     Raise :class:`QueueNotFoundError`, or :class:`InvalidArgumentError` for a dead letter queue.
     """
-    queue = state.queues.get(name) or state.entrance(name, 0)
+    queue = state.queues.get(name) or state.entrance(name, now_ms)
     if queue is None:
-        if is_dead_letter(name) or state.runtime.templates.find(name) is None:
+        if is_dead_letter(name) or state.runtime.templates.find(whole_queue(name)) is None:
             raise state.queues.not_found(name)
     elif queue.is_dead_letter:
         raise InvalidArgumentError(f"{queue.name!r} is a dead letter queue: only the broker puts messages there")
@@ -164,7 +164,7 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
 
     Raise the errors of an enqueue. It may commit before it stores the message, not after.
     """
-    known_queue(state, name)
+    known_queue(state, name, now_ms)
     if state.disk_is_full:
         raise quotas.disk_full(state)
     if "/" in name:
@@ -187,7 +187,8 @@ def enqueue_held(
 ) -> "Enqueued | Work":
     """Resume an enqueue that waited for its quota: store the first ``count`` messages, refuse the others."""
     refused = [] if error is None else [(index, to_fault(error)) for index in range(count, len(command.envelopes))]
-    if count == 0 and known_queue(state, call.queue) is None:  # nothing is admitted that a queue is to be made for
+    known = count > 0 or known_queue(state, call.queue, call.now_ms)
+    if not known:  # nothing is admitted that a queue is to be made for
         return Enqueued(id_high(state, call.now_ms), low_half(state.counters.sequence + 1), 0, refused)
     queue = queue_for(state, call.queue, call.now_ms)  # it may be deleted since
     outcome = _take_in(state, call, queue, command.only(0, count))

@@ -13,6 +13,7 @@ import msgspec
 from fila_proto_zmq.commands import Enqueue
 from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.events import BreakerClosed, BreakerOpened
+from fila_proto_zmq.names import whole_queue
 from fila_worker.core.hooks import NO_CHANGE, Breaker, EnqueueDecision, GuardedHooks, HookFailed
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def compile_hooks(state: "State", name: str, options: "QueueOptions") -> Guarded
         return None
     settings = state.settings
     hooks = state.compile_hooks(
-        name,
+        whole_queue(name),
         options.on_enqueue,
         options.on_failure,
         timeout_ms=options.lua_timeout_ms or settings.lua_timeout_ms,

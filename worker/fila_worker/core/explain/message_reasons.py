@@ -58,7 +58,9 @@ def _find(state: "State", queue: "Queue", high: int, low: int) -> "Generator[int
         found = (yield from locate(state, each, high, low)) if each is not None else None
         if found is not None:
             return found
-    elsewhere = policy not in {OWN, DISCARD} and shard_of(policy, state.shards) != state.index
+    elsewhere = policy not in {OWN, DISCARD} and (
+        shard_of(policy, state.shards) != state.index or state.runtime.definitions.find(policy) is not None
+    )
     where = f"; its dead letters go to queue {policy!r}: ask there" if elsewhere else ""
     gone = "; the queue discards its dead letters" if policy == DISCARD else ""
     raise MessageNotFoundError(

@@ -70,7 +70,7 @@ def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
     assert dead_letter is not None
     if shard_of(dead_letter, state.shards) != state.index:
         return False
-    if dead_letter not in state.queues:
+    if dead_letter not in state.queues and state.runtime.definitions.find(dead_letter) is None:
         raise _missing(dead_letter)
     return True
 
@@ -90,7 +90,8 @@ def answer_appoint(state: "State", command: Appoint, now_ms: int) -> None:
     queue = state.queues.get(command.queue)
     if queue is not None:
         state.appoint(queue)
-    state.effects.append(Post(Appointed(command.from_shard, state.index, command.ticket, queue is not None)))
+    exists = queue is not None or state.runtime.definitions.find(command.queue) is not None
+    state.effects.append(Post(Appointed(command.from_shard, state.index, command.ticket, exists)))
 
 
 def resume(state: "State", command: Appointed, now_ms: int) -> None:

@@ -15,7 +15,7 @@ from fila_proto_zmq.codec import from_fault
 from fila_proto_zmq.commands import Fault, Moved, MoveMessages, Transfer
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, ShardUnavailableError
 from fila_proto_zmq.events import QueueMoved
-from fila_proto_zmq.names import check_queue_name, is_dead_letter, shard_of
+from fila_proto_zmq.names import check_queue_name, is_dead_letter, shard_of, whole_queue
 from fila_proto_zmq.record import BATCHED
 from fila_worker.core.enqueue import insert, quotas
 from fila_worker.core.enqueue.enqueue import queue_for
@@ -66,8 +66,8 @@ def move(state: "State", call: "ClientCall", command: MoveMessages) -> "Work":
 
 def _check(queue: "Queue", command: MoveMessages) -> None:
     check_queue_name(command.target)
-    if command.target == queue.name:
-        raise InvalidArgumentError(f"a move from {queue.name!r} to itself: name another queue")
+    if command.target == whole_queue(queue.name):
+        raise InvalidArgumentError(f"a move from {command.target!r} to itself: name another queue")
     if is_dead_letter(command.target):
         raise InvalidArgumentError(f"{command.target!r} is a dead letter queue: only the broker puts messages there")
     if command.count < 0:

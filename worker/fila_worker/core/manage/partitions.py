@@ -21,18 +21,28 @@ from fila_proto_zmq.commands import (
     CreatePartitioned,
     CreateQueue,
     DeletePartitioned,
+    DeleteSchedule,
+    GetSchedule,
+    PutSchedule,
     QueueOptions,
     Transfer,
     UpdatePartitioned,
 )
 from fila_proto_zmq.errors import (
-    FilaError,
     InvalidArgumentError,
-    PartitionedError,
     QueueExistsError,
 )
-from fila_proto_zmq.names import PARTITION_MARK, check_new_queue_name, is_dead_letter, partition_name, root_name, shard_of
-from fila_proto_zmq.partitions import BY_MESSAGE, Definition, encode_definition
+from fila_proto_zmq.limits import PARTITIONS_MAX
+from fila_proto_zmq.names import (
+    PARTITION_MARK,
+    check_new_queue_name,
+    is_dead_letter,
+    partition_name,
+    root_name,
+    shard_of,
+    whole_queue,
+)
+from fila_proto_zmq.partitions import Definition, encode_definition
 from fila_proto_zmq.record import BATCHED
 from fila_worker.core.enqueue import insert
 from fila_worker.core.jobs import REST
@@ -44,24 +54,34 @@ from fila_worker.core.manage.queue_commands import change_options, check_options
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.due_index import lift
 from fila_worker.core.model.lanes import unpack_stored
+from fila_worker.core.model.queues import OWN
 from fila_worker.core.settle import transfers
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
     from fila_proto_zmq.commands import Command
+    from fila_proto_zmq.partitions import Definitions
     from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.due_index import Delayed
     from fila_worker.core.model.fairness_keys import FairnessKey
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.model.queues import Partition, Queue
+    from fila_worker.core.model.queues import Queue, QueuePartition
     from fila_worker.core.model.state import State
 
 COMPILE_COST: Final = 500
 FOLLOW_COST: Final = 5
 """Effort to compare a partition with its definition."""
 
+_OF_SCHEDULES: Final = (PutSchedule, GetSchedule, DeleteSchedule)
+"""Their routing key is a schedule's name."""
+
 FORWARD_MS: Final = 1000
-"""How long to wait before strays that could not go are tried again."""
+"""How long to wait for another shard, and before strays that could not go are tried again."""
+
+LAST_DIGIT: Final = ":"
+"""Sorts behind all names of partitions, after the mark."""
 
 
 # --- definitions, on shard 0 ------------------------------------------------------------------------------------------
@@ -85,7 +105,7 @@ def create_by_template(state: "State", command: CreateByTemplate, now_ms: int) -
 
 
 def _create(state: "State", name: str, options: QueueOptions, by: str, now_ms: int) -> ConfigChange:
-    if state.runtime.definitions.find(name) is not None:
+    if runtime_config.PARTITIONED + name in state.runtime.values:
         raise QueueExistsError(f"queue {name!r} exists already")
     options = _checked(state, name, options)
     return _put(state, name, Definition(options, state.runtime.version + 1), by, now_ms)
@@ -124,12 +144,12 @@ def _found(state: "State", name: str) -> Definition:
 
 def _checked(state: "State", name: str, options: QueueOptions) -> QueueOptions:
     if options.partitions == 0:
-        options = msgspec.structs.replace(options, partitions=state.shards)
+        options = msgspec.structs.replace(options, partitions=min(state.shards, PARTITIONS_MAX))
     check_options(name, options)
-    if options.spread == BY_MESSAGE and options.max_in_flight_per_key is not None:
+    if options.max_in_flight is not None and options.max_in_flight < (options.partitions or 1):
         raise InvalidArgumentError(
-            f"max_in_flight_per_key={options.max_in_flight_per_key} with spread='message': a fairness key's messages are in "
-            "all partitions; use spread='key', or leave the limit out"
+            f"max_in_flight={options.max_in_flight} with {options.partitions} partitions: each has a part of it, so use at "
+            f"least {options.partitions}"
         )
     hooks = compiled(state, name, options)
     if hooks is not None:
@@ -151,22 +171,15 @@ def meet(state: "State", call: "ClientCall", command: "Command") -> None:
     on the whole queue.
     """
     name = call.queue
-    definition = state.runtime.definitions.find(name)
-    if definition is None:
+    definition = None if isinstance(command, _OF_SCHEDULES) else state.runtime.definitions.find(name)
+    if definition is None or (is_dead_letter(name) and definition.options.dead_letter not in {None, OWN}):
         return
     if isinstance(command, CreateQueue):
         raise QueueExistsError(f"queue {name!r} exists already")
-    if PARTITION_MARK not in name or open_partition(state, name, call.now_ms) is None:
-        raise refusal(name, definition)
-
-
-def refusal(name: str, definition: Definition) -> FilaError:
-    """Return the error for a command on a whole queue, or on a partition that it has no longer."""
-    partitions, spread = definition.plan
-    return PartitionedError(
-        f"queue {name.partition(PARTITION_MARK)[0]!r} has {partitions} partitions, which this client does not know: upgrade it",
-        details={"partitions": partitions, "spread": spread},
-    )
+    number = name.partition(PARTITION_MARK)[2]
+    if not number or int(number) >= definition.plan.partitions:
+        raise definition.refusal(name)
+    open_partition(state, name, call.now_ms)
 
 
 def entrance(state: "State", name: str, now_ms: int) -> "Queue | None":
@@ -192,21 +205,24 @@ def open_partition(state: "State", name: str, now_ms: int) -> "Queue | None":
     return state.queues.get(name)
 
 
-def _partition(queue: "Queue") -> "Partition":
+def _partition(queue: "Queue") -> "QueuePartition":
     assert queue.partition is not None, f"{queue.name!r} is no partition"
     return queue.partition
 
 
-def _follow(state: "State", now_ms: int) -> "Work":
-    """Change or remove the partitions here whose definitions have changed."""
-    for queue in [each for each in state.queues.values() if PARTITION_MARK in each.name and each.source is None]:
+def _is_current(state: "State", queue: "Queue") -> bool:
+    """Return whether a partition belongs to the queue that has its name now."""
+    definition, partition = state.runtime.definitions.find(queue.name), _partition(queue)
+    return definition is not None and (
+        definition.created == partition.defined and partition.number < definition.plan.partitions
+    )
+
+
+def _change(state: "State", queues: "list[Queue]", now_ms: int) -> "Work":
+    """Give partitions the options of their definitions."""
+    for queue in queues:
         definition = state.runtime.definitions.find(queue.name)
-        partition = _partition(queue)
-        if queue.gone:
-            continue
-        if definition is None or definition.created != partition.defined or partition.number >= definition.plan.partitions:
-            remove(state, queue)
-        elif definition.options != queue.options:
+        if definition is not None and not queue.gone:
             names = QueueOptions.__struct_fields__
             given = {name for name in names if getattr(queue.options, name) != getattr(definition.options, name)}
             outcome = change_options(state, queue, definition.options, given, now_ms)
@@ -224,67 +240,94 @@ class _Forwarding(BacklogWalk):
 
     takes_delayed = True
 
-    def __init__(self, state: "State", key: "FairnessKey", now_ms: int) -> None:
+    def __init__(self, state: "State", key: "FairnessKey", target: str, now_ms: int) -> None:
         super().__init__(state, key.queue, now_ms)
-        self._target = state.runtime.definitions.partition_for(key.queue.name.partition(PARTITION_MARK)[0], key.name)
-        self._shard = shard_of(self._target, state.shards)
+        self._target, self._shard = target, shard_of(target, state.shards)
+        self.last = 0
+        """The number of its last transfer; 0: it has none."""
         self.stays = False
         """Whether a message can't go: its batch counts it here."""
 
     def may_go(self, record: bytes) -> bool:
-        """Return whether a message is no member of a batch."""
-        self.stays = self.stays or bool(record[1] & BATCHED)
-        return not record[1] & BATCHED
+        """Return whether a message is no member of a batch, and its queue still exists."""
+        self.over = self.over or self._queue.gone
+        batched = bool(record[1] & BATCHED)
+        self.stays = self.stays or batched
+        return not (batched or self.over)
 
     def take_pending(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
         """Send a message on."""
-        self._send(lane, message_key, record, 0)
-        self._state.buffers.remove(lane, {message_key})
-        self._state.delete_pending(lane, message_key, len(record))
+        if self._sent(lane, message_key, record, 0):
+            self._state.buffers.remove(lane, {message_key})
+            self._state.delete_pending(lane, message_key, len(record))
 
     def take_delayed(self, lane: "Lane", message_key: bytes, delayed: "Delayed") -> None:
         """Send a delayed message on."""
-        self._send(lane, message_key, delayed.record, delayed.due_ms)
-        lift(self._state, lane, message_key, delayed)
-        if delayed.retrying:
-            self._state.release_slot(lane.key)
+        if self._sent(lane, message_key, delayed.record, delayed.due_ms):
+            lift(self._state, lane, message_key, delayed)
+            if delayed.retrying:
+                self._state.release_slot(lane.key)
 
-    def _send(self, lane: "Lane", message_key: bytes, stored: bytes, due_ms: int) -> None:
+    def _sent(self, lane: "Lane", message_key: bytes, stored: bytes, due_ms: int) -> bool:
+        """Put a message into its partition, or on its way. If there is none, end the walk and return False."""
         state, key = self._state, lane.key
-        transfer = Transfer(
-            self._target, key.name, key.weight, list(lane.throttle_keys), True, stored, due_ms=due_ms, forwarded=True
-        )
-        if self._shard == state.index:
-            insert.forwarded(state, transfer, self._now_ms)
-        else:
+        keys, defined = list(lane.throttle_keys), _partition(self._queue).defined
+        transfer = Transfer(self._target, key.name, key.weight, keys, True, stored, due_ms=due_ms, forwarded=defined)
+        if self._shard != state.index:
             transfers.send(state, lane, own_place(message_key, unpack_stored(stored).priority), transfer)
+            self.last = state.outbox.last_number(self._shard)
+        elif not insert.forwarded(state, transfer, self._now_ms):
+            self.over = True
+            return False
         self.moved += 1
-
-    @property
-    def arrived(self) -> bool:
-        """Whether all that was sent to the other shard so far is there, or came back."""
-        outbox = self._state.outbox
-        return self._shard == self._state.index or outbox.has_arrived(self._shard, outbox.last_number(self._shard))
+        return True
 
 
 def _forward(state: "State", strays: "Strays", now_ms: int) -> "Work":
-    """Send the messages of all stray keys on, a bounded number at a time."""
-    for key in list(state.strays):
-        if key.queue.gone or not key.paused:
-            state.strays.pop(key, None)
-            continue
-        walk = _Forwarding(state, key, now_ms)
-        yield from walk.first_ones(state.settings.limits.redrive_messages_max, key.name)
-        while not walk.arrived:
-            now_ms = yield REST
-        if walk.stays:
-            _partition(key.queue).settled.add(key.name)
-            key.paused = key.name in key.queue.paused_keys
-            state.refresh_eligibility(key)
-        if walk.stays or not (key.pending or any(view.delayed for view in key.views)):
-            state.strays.pop(key, None)
-    strays.running = False
+    """Send the messages of all stray keys on, a bounded number at a time. A shard that has not answered yet gets no more."""
+    try:
+        for key in list(state.strays):
+            target = state.runtime.definitions.partition_for(whole_queue(key.queue.name), key.name)
+            is_over = key.queue.gone or not key.paused or key.queue.keys.get(key.name) is not key
+            if is_over or PARTITION_MARK not in target:
+                state.strays.pop(key, None)
+            elif strays.have_arrived(shard_of(target, state.shards)):
+                now_ms = yield from _forward_key(state, strays, key, target, now_ms)
+            now_ms = yield 1
+    finally:
+        strays.running = False
     return None
+
+
+def _forward_key(
+    state: "State", strays: "Strays", key: "FairnessKey", target: str, now_ms: int
+) -> "Generator[int, int, int]":
+    """Send the messages of a stray key on, as long as the other shard takes them in soon. Return the time."""
+    to_shard, left = shard_of(target, state.shards), _left(key)
+    most = state.settings.limits.redrive_messages_max
+    while True:
+        walk, until_ms = _Forwarding(state, key, target, now_ms), now_ms + FORWARD_MS
+        yield from walk.first_ones(most, key.name)
+        if walk.last:
+            strays.last[to_shard] = walk.last
+        while not strays.have_arrived(to_shard):
+            if now_ms >= until_ms:
+                return now_ms
+            now_ms = yield REST
+        before, left = left, _left(key)
+        if walk.moved < most or left >= before:
+            break  # all have gone, or the other shard sends them back
+    if walk.stays:
+        _partition(key.queue).settled.add(key.name)
+        key.paused = key.name in key.queue.paused_keys
+        state.refresh_eligibility(key)
+    if walk.stays or not left:
+        state.strays.pop(key, None)
+    return now_ms
+
+
+def _left(key: "FairnessKey") -> int:
+    return key.pending + sum(view.delayed for view in key.views)
 
 
 class Strays(Component):
@@ -292,25 +335,48 @@ class Strays(Component):
 
     def __init__(self, state: "State") -> None:
         super().__init__(state, state.stray_timer)
-        self._followed: object = None
+        self._followed: Definitions | None = None
         self.running = False
+        self.last: dict[int, int] = {}
+        """The numbers of the last transfers, by shard."""
+
+    def have_arrived(self, to_shard: int) -> bool:
+        """Return whether all strays that were sent to a shard are there, or came back."""
+        return to_shard not in self.last or self.state.outbox.has_arrived(to_shard, self.last[to_shard])
 
     def recover(self, now_ms: int) -> Steps:
         """Follow what has changed in the config since the partitions here were last written."""
-        self._look(now_ms)
+        self.on_config(now_ms)
         yield
 
     def on_config(self, now_ms: int) -> None:
-        """Follow a change of the definitions."""
-        definitions = self.state.runtime.definitions
-        if self._followed != (id(definitions), definitions.changes):
-            self._look(now_ms)
+        """Follow a change of the definitions.
 
-    def _look(self, now_ms: int) -> None:
-        definitions = self.state.runtime.definitions
-        self._followed = (id(definitions), definitions.changes)
-        if any(PARTITION_MARK in name for name in self.state.queues):
-            self.state.jobs.start_own(_follow(self.state, now_ms))
+        Partitions of a deleted queue go at once: from now on clients may put messages into another queue of its name.
+        """
+        state, definitions = self.state, self.state.runtime.definitions
+        if definitions is not self._followed:
+            self._followed = definitions
+            names = [name for name in state.queues if PARTITION_MARK in name]
+        else:
+            names = [name for each in definitions.changed for name in self._partitions_of(each)]
+        definitions.changed.clear()
+        changed: list[Queue] = []
+        for queue in [state.queues[name] for name in names]:
+            if queue.source is not None or definitions.is_unreadable(queue.name):
+                continue
+            state.jobs.charge(FOLLOW_COST)
+            definition = state.runtime.definitions.find(queue.name)
+            if definition is None or not _is_current(state, queue):
+                remove(state, queue)
+            elif definition.options != queue.options:
+                changed.append(queue)
+        if changed:
+            state.jobs.start_own(_change(state, changed, now_ms))
+
+    def _partitions_of(self, name: str) -> "Iterable[str]":
+        first = name + PARTITION_MARK
+        return self.state.queues.names.irange(first, first + LAST_DIGIT)
 
     def tick(self, now_ms: int) -> int | None:
         """Send the messages of stray keys on."""

@@ -30,6 +30,7 @@ from fila_proto_zmq.errors import (
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
 from fila_proto_zmq.limits import LIST_QUEUES_MAX, SCRIPT_BYTES_MAX
 from fila_proto_zmq.names import PARTITION_MARK, check_new_queue_name, matches, whole_queue
+from fila_proto_zmq.partitions import BY_MESSAGE
 from fila_worker.core.enqueue.insert import add_queue
 from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.explain.text import counted
@@ -56,6 +57,11 @@ def check_options(name: str, options: QueueOptions) -> None:
         value = getattr(options, option.field)
         if value is not None:
             _check(option, value)
+    if options.spread == BY_MESSAGE and options.partitions not in {None, 1} and options.max_in_flight_per_key is not None:
+        raise InvalidArgumentError(
+            f"max_in_flight_per_key={options.max_in_flight_per_key} with spread='message': a fairness key's messages are in "
+            "all partitions; use spread='key', or leave the limit out"
+        )
     _check_dead_letter(name, options.dead_letter)
 
 
@@ -177,8 +183,6 @@ def change_options(
 
 
 def _start_idling(state: "State", queue: Queue, now_ms: int) -> None:
-    if PARTITION_MARK in queue.name:
-        return  # the other partitions may be in use
     queue.saved_ms = 0
     state.touch(queue, now_ms)
     deletion.watch(state, queue, now_ms)
@@ -235,6 +239,7 @@ def pause(state: "State", call: "ClientCall", command: Pause) -> Done:
         key = queue.keys.get(command.fairness_key)
         if key is not None:
             key.paused = command.paused
+            state.hold_if_stray(key)
             state.refresh_eligibility(key)
     state.define_queue(queue)
     state.mark_runnable(queue)
@@ -313,7 +318,7 @@ def _key_stats(key: "FairnessKey", quantum: int) -> KeyStats:
         sum(lane.delayed for lane in lanes),
         key.deficit(quantum),
         key.delivered,
-        key.paused,
+        key.name in key.queue.paused_keys,
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fila_proto_zmq.commands import Redrive, Redriven
 from fila_proto_zmq.errors import InvalidArgumentError, NotADeadLetterQueueError
 from fila_proto_zmq.events import QueueRedriven
-from fila_proto_zmq.names import shard_of
+from fila_proto_zmq.names import dead_letter_name, shard_of
 from fila_worker.core.enqueue import insert
 from fila_worker.core.inspect.backlog import PENDING, find_browsed, locate
 from fila_worker.core.keys import own_place
@@ -32,7 +32,9 @@ def redrive(state: "State", call: "ClientCall", command: Redrive) -> "Work":
     """Move pending dead letters back to the queues they came from; their attempts are set to 0."""
     dead = state.queues.find(call.queue)
     if not (dead.is_dead_letter or dead.appointed):
-        raise NotADeadLetterQueueError(f"{dead.name!r} is not a dead letter queue: redrive {dead.name + '.dlq'!r} instead")
+        raise NotADeadLetterQueueError(
+            f"{dead.name!r} is not a dead letter queue: redrive {dead_letter_name(dead.name)!r} instead"
+        )
     redriving = _Redriving(state, dead, call.now_ms)
     if command.ids is None:
         if command.count < 0:
@@ -57,7 +59,8 @@ class _Redriving(BacklogWalk):
         source, state = unpack_stored(record).extension.source_queue, self._state
         if source is None:
             return False
-        source = state.runtime.definitions.partition_for(source, "")
+        if state.runtime.definitions.find(source) is not None:
+            return True  # its partitions are made when they are named
         return source in state.queues or shard_of(source, state.shards) != state.index
 
     def take_pending(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
@@ -110,7 +113,7 @@ def _send_back(state: "State", lane: "Lane", message_key: bytes, record: bytes, 
     assert source is not None, f"{lane.key.queue.name!r} has a message that is not a dead letter, and may go"
     state.delete_pending(lane, message_key, len(record))
     source = state.runtime.definitions.partition_for(source, lane.key.name)
-    target = state.queues.get(source)
+    target = state.queues.get(source) or state.entrance(source, now_ms)
     if target is None:
         place = own_place(message_key, letter.priority)
         transfers.send(state, lane, place, transfer_of(source, lane, letter, redriven=True))

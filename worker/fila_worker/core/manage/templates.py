@@ -12,7 +12,7 @@ import msgspec
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import DeleteTemplate, PutTemplate
 from fila_proto_zmq.errors import OverloadedError, PartitionedError, QueueNotFoundError
-from fila_proto_zmq.names import check_pattern, is_dead_letter
+from fila_proto_zmq.names import check_pattern, is_dead_letter, whole_queue
 from fila_proto_zmq.templates import encode_options
 from fila_worker.core.enqueue import quotas
 from fila_worker.core.manage.config import make_change, note_template
@@ -61,15 +61,19 @@ def queue_by_template(state: "State", name: str, now_ms: int) -> "Queue":
     It is as durable as the messages that it is made for: both survive a power cut or neither. If the target of its dead
     letters is missing, they go to the queue's own ``.dlq``.
     """
-    template = None if is_dead_letter(name) else state.runtime.templates.find(name)
+    whole = whole_queue(name)
+    template = None if is_dead_letter(name) else state.runtime.templates.find(whole)
     if template is None:
         return state.queues.find(name)
-    if template.options.partitions not in {None, 1}:
+    partitions = template.options.partitions
+    if partitions not in {None, 1}:
         raise PartitionedError(
-            f"queue {name!r} is made by the template {template.pattern!r} with {template.options.partitions} partitions, which this "
-            "client does not know: upgrade it",
+            f"queue {whole!r} is made by the template {template.pattern!r} with {partitions or 'as many'} partitions"
+            f"{'' if partitions else ' as there are shards'}, which this client does not know: upgrade it",
             details={"template": template.pattern},
         )
+    if whole != name:
+        return state.queues.find(name)  # no such partition: the whole queue has one now, if it is made again
     if state.disk_is_full:
         raise quotas.disk_full(state)
     if len(state.queues.by_id) >= state.settings.max_queues_per_shard:
@@ -86,7 +90,9 @@ def queue_by_template(state: "State", name: str, now_ms: int) -> "Queue":
 
 def with_hint(state: "State", name: str, error: QueueNotFoundError) -> QueueNotFoundError:
     """Return the error for a queue that does not exist, and say so if its first message would make it."""
-    template = None if is_dead_letter(name) or name in state.queues else state.runtime.templates.find(name)
+    gone = not (is_dead_letter(name) or name in state.queues)
+    name = whole_queue(name)
+    template = state.runtime.templates.find(name) if gone else None
     if template is None:
         return error
     return QueueNotFoundError(

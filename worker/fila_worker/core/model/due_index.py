@@ -179,6 +179,8 @@ def delay(
     state.due_index.add(due_ms, DueKind.RELEASE, key, state.batch)
     lane.put_off(len(record), retrying=retrying)
     state.ledger.touch_queue(lane.key.queue)
+    if lane.key.paused:
+        state.hold_if_stray(lane.key)
 
 
 def lift(state: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:

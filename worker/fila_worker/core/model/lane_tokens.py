@@ -165,6 +165,11 @@ class LaneTokens:
         """Return whether messages need no tokens, by the limits of this version, and nothing parks the keys."""
         return not self.limited and self.version == version and self.parked_until_ms <= now_ms
 
+    def may_spend(self, lane: "Lane", need: int, now_ms: int) -> bool:
+        """Return whether a lane has the tokens for its next message, or needs none, and nothing parks the keys."""
+        has_tokens = need <= lane.tokens and not self.burst < lane.tokens != need  # as in spend()
+        return self.parked_until_ms <= now_ms and (has_tokens or not self.limited)
+
     def spend(self, lane: "Lane", need: int) -> bool:
         """Pay for a lane's next message. Return False if the lane has too few tokens."""
         tokens = lane.tokens

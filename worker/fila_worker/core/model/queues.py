@@ -11,7 +11,7 @@ from sortedcontainers import SortedList
 
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_proto_zmq.errors import QueueNotFoundError
-from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter, root_name
+from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_MESSAGE, partition_of
 from fila_worker.core.measures import DeliveryRate, Meter
 from fila_worker.core.model.cold_lanes import WarmLanes
@@ -83,7 +83,7 @@ class RefusedLine:
     """The last measurement: its time, the number of messages that had left by then, and the number that leave in a ms."""
 
 
-class Partition:
+class QueuePartition:
     """What a partition of a queue has beside other queues. ``defined``: the version of the runtime config that created its
     queue. ``settled``: keys of other partitions whose messages are delivered here, because they can't go.
     """
@@ -96,6 +96,10 @@ class Partition:
         self.partitions = 1
         self.has_all_keys = True
         self.settled: set[str] = set()
+
+    def part_of(self, count: int) -> int:
+        """Return this partition's part of a limit on the whole queue."""
+        return count // self.partitions + (self.number < count % self.partitions)
 
     def is_stray(self, key: str) -> bool:
         """Return whether a fairness key belongs to another partition."""
@@ -163,7 +167,7 @@ class Queue:
     def __init__(
         self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS, warm: WarmLanes | None = None
     ) -> None:
-        self.id, self.name, self.partition = queue_id, name, Partition(name) if PARTITION_MARK in name else None
+        self.id, self.name, self.partition = queue_id, name, QueuePartition(name) if PARTITION_MARK in name else None
         self.set_options(options)
         self.dead_letters: Queue | None = None
         self.source: Queue | None = None
@@ -257,7 +261,10 @@ class Queue:
         if self.partition is not None:
             self.partition.has_all_keys = options.spread == BY_MESSAGE or is_dead_letter(self.name)
             self.partition.partitions = options.partitions or 1
-        self.max_in_flight: float = inf if self.at_most_once or options.max_in_flight is None else options.max_in_flight
+        most = options.max_in_flight
+        if most is not None and self.partition is not None:
+            most = self.partition.part_of(most)
+        self.max_in_flight: float = inf if self.at_most_once or most is None else most
         """The most messages that may be leased."""
 
     def visibility_timeout_ms(self, settings: "ShardSettings") -> int:
@@ -356,6 +363,8 @@ class Queue:
         """Drop a key that has no lanes."""
         self.keys.remove(key)
         self.forgotten_keys += 1
+        if self.partition is not None:
+            self.partition.settled.discard(key.name)
 
     def want(self, demand: "Demand") -> None:
         """Put a demand with credit in line."""
@@ -409,6 +418,7 @@ class QueueTable(dict[str, Queue]):
     @staticmethod
     def not_found(name: str) -> QueueNotFoundError:
         """Return the error for a queue that does not exist."""
+        name = whole_queue(name)
         return QueueNotFoundError(f"no queue {name!r}: {_how_to_get(name)}")
 
     def enter(self, queue: Queue) -> None:

@@ -181,13 +181,7 @@ class State:
         """Add and return a lane that is new, or recovered."""
         key = queue.keys.get(key_name)
         if key is None:
-            key = FairnessKey(key_name, queue)
-            queue.keys.add(key)
-            key.paused = key_name in queue.paused_keys
-            if queue.is_stray(key_name):
-                key.paused = True
-                self.strays[key] = None
-                self.stray_timer.by(AT_ONCE)
+            key = self.open_key(queue, key_name)
         lane = Lane(lane_id, key, throttle_keys)
         if throttle_keys and not queue.is_dead_letter:  # a reader of dead letters does not call the throttled service
             self.token_client.enter(lane)
@@ -195,6 +189,21 @@ class State:
         self.lanes.enter(lane)
         queue.lanes += 1
         return lane
+
+    def open_key(self, queue: Queue, name: str) -> FairnessKey:
+        """Add and return a fairness key without lanes."""
+        key = FairnessKey(name, queue)
+        queue.keys.add(key)
+        key.paused = name in queue.paused_keys
+        self.hold_if_stray(key)
+        return key
+
+    def hold_if_stray(self, key: FairnessKey) -> None:
+        """If a key belongs to another partition of its queue, let it deliver nothing, and send its messages on."""
+        if key.queue.partition is not None and key.queue.is_stray(key.name):
+            key.paused = True
+            self.strays[key] = None
+            self.stray_timer.by(AT_ONCE)
 
     def find_lane(self, lane_id: int) -> Lane | None:
         """Return the lane with this id, warmed up if it is cold; None if it is gone. Cold lanes are found as committed."""
@@ -287,6 +296,8 @@ class State:
     def activate(self, lane: Lane, message_key: bytes) -> None:
         """Make a lane active that has a pending message with this key."""
         key = lane.key
+        if key.paused:
+            self.hold_if_stray(key)  # more came after its first ones were sent on
         if not lane.active:
             lane.active = True
             key.ready += 1

@@ -138,7 +138,7 @@ class TokenClient:
         """Take back the tokens of a lane that has nothing to deliver."""
         throttle = lane.throttle
         if throttle is not None:
-            self._keep_up(throttle)
+            self.keep_up(throttle)
             if lane in throttle.waiting:
                 throttle.release(lane)
             throttle.collect(lane)
@@ -175,7 +175,7 @@ class TokenClient:
     def take(self, throttle: LaneTokens, lane: "Lane", cost_milli: int, now_ms: int) -> bool:
         """Spend the tokens for one message. If the lane has too few, let it wait and return False."""
         if throttle.version != self.version:
-            self._keep_up(throttle)
+            self.keep_up(throttle)
         if throttle.parked_until_ms <= now_ms:
             if not throttle.limited:
                 return True
@@ -201,7 +201,7 @@ class TokenClient:
 
     def wake(self, throttle: LaneTokens, now_ms: int) -> "list[Lane]":
         """Return the lanes to unblock: those that get tokens, or all of them without a limit."""
-        self._keep_up(throttle)
+        self.keep_up(throttle)
         if not throttle.waiting or throttle.parked_until_ms > now_ms:
             return []
         if not throttle.limited:
@@ -230,7 +230,7 @@ class TokenClient:
             _, _, lane = heappop(self._holds)
             lane.look_ms, throttle = None, lane.throttle
             if throttle is not None:
-                self._keep_up(throttle)
+                self.keep_up(throttle)
             if throttle is None or not lane.tokens:
                 continue
             idle_ms = now_ms - lane.tokens_ms
@@ -268,7 +268,7 @@ class TokenClient:
             throttle = self.throttles.get(tuple(grant.keys))
             if throttle is None:
                 continue
-            self._keep_up(throttle)
+            self.keep_up(throttle)
             _heard(throttle)
             throttle.refused = grant.short
             if grant.refused:
@@ -286,7 +286,7 @@ class TokenClient:
         for throttle in list(islice(self._changed, SETTLED_MAX)):
             if free >= LANES_WOKEN_MAX:
                 return
-            self._keep_up(throttle)
+            self.keep_up(throttle)
             self._settling.append(throttle)
             del self._changed[throttle]
             for lane in list(throttle.holders):
@@ -373,7 +373,7 @@ class TokenClient:
                 continue
             throttle = self._visiting.pop()
             if self.throttles.get(throttle.keys) is throttle:
-                self._keep_up(throttle)
+                self.keep_up(throttle)
                 self._unsettled(throttle)
                 visited.append(throttle)
         return visited
@@ -390,7 +390,7 @@ class TokenClient:
         self.forget_key(key)
         return list(self.by_key.get(key, ()))
 
-    def _keep_up(self, throttle: LaneTokens) -> None:
+    def keep_up(self, throttle: LaneTokens) -> None:
         """Apply the changes to a throttle, and settle it if there were any."""
         if throttle.version != self.version:
             self._follow(throttle)

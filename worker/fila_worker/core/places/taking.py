@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fila_worker.core.model.token_client import is_live
+from fila_worker.core.model.token_client import MICRO_PER_MILLI, is_live
 
 if TYPE_CHECKING:
     from fila_worker.core.held_places import HeldKey
@@ -32,6 +32,18 @@ def take(state: "State", lane: "Lane", throttle: "LaneTokens", cost_milli: int, 
         for traffic in throttle.traffic:
             traffic.leased += 1
     return True
+
+
+def may_take(state: "State", lane: "Lane", throttle: "LaneTokens", cost_milli: int, now_ms: int) -> bool:
+    """Return whether :func:`take` would take what the next message of a lane needs. If not, the lane waits."""
+    places = state.places
+    if throttle.places_version != places.version:
+        throttle.placed, throttle.places_version = _placed(state, throttle), places.version
+    needed = throttle.placed and not lane.key.queue.at_most_once
+    if needed and not places.has(lane, throttle.placed):
+        return take(state, lane, throttle, cost_milli, now_ms)
+    state.token_client.keep_up(throttle)
+    return throttle.may_spend(lane, cost_milli * MICRO_PER_MILLI, now_ms) or take(state, lane, throttle, cost_milli, now_ms)
 
 
 def _placed(state: "State", throttle: "LaneTokens") -> "tuple[HeldKey[Lane], ...]":

@@ -136,7 +136,7 @@ def _recover_lanes(state: "State") -> Steps:
             record.stored, record.delayed, record.retrying, record.weight = changed[lane_id]
             state.ledger.recovered(_recover_lane(state, queue, lane_id, record))
         elif _is_simple(record) and queue.keys.get(record.fairness_key) is None:
-            _recover_cold(queue, lane_id, record)
+            _recover_cold(state, queue, lane_id, record)
         else:
             _recover_lane(state, queue, lane_id, record)
         queue.count_lane(record.stored, record.delayed)
@@ -162,11 +162,8 @@ def _is_simple(record: LaneRecord) -> bool:
     return 0 < record.stored + record.delayed <= COUNT_MAX
 
 
-def _recover_cold(queue: Queue, lane_id: int, record: LaneRecord) -> None:
-    name = record.fairness_key
-    key = FairnessKey(name, queue)
-    queue.keys.add(key)
-    key.paused = name in queue.paused_keys
+def _recover_cold(state: "State", queue: Queue, lane_id: int, record: LaneRecord) -> None:
+    key = state.open_key(queue, record.fairness_key)
     key.weight = record.weight
     key.cold = packed(lane_id, record.stored, record.delayed, record.floor)
     queue.lanes += 1
