@@ -81,7 +81,7 @@ class CommandsAhead:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._senders: dict[str, QueueSender] = {}
-        """The senders of queues with several partitions, once the broker has told of them."""
+        """Those of queues with several partitions."""
 
     def start(self, command: Command | Request) -> Pending[Any]:
         """Send a command as :meth:`Client.request` does."""
@@ -89,7 +89,7 @@ class CommandsAhead:
             queue, asked = check_routing_key(command.queue), command.command
         else:
             queue, asked = as_request(command)
-        if isinstance(asked, commands.Enqueue) and queue in self._senders:
+        if isinstance(asked, commands.Enqueue) and partitions_of(self._client, queue):
             return self._spread(queue, asked)
         return self._client._start(queue, asked)
 

@@ -15,11 +15,12 @@ from pyspark.sql.datasource import EqualTo, In
 
 from fila_cluster import Client, Message
 from fila_cluster.client.calls.reservations import KeyRange, ShardViews
-from fila_cluster.client.forwarding import CommandsAhead
+from fila_cluster.client.forwarding import CommandsAhead, held_queues
 from fila_cluster.errors import InvalidArgumentError, QueueNotFoundError
 from fila_cluster.spark import browsing
 from fila_cluster.spark.browsing import BrowseReader, FilteringReader, ViewPart
 from fila_cluster.spark.schema import ARROW_SCHEMA, READ_SCHEMA
+from fila_cluster.spark.streaming import ReservationReader
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.external.spark import error_line
 
@@ -98,6 +99,25 @@ def test_a_queue_with_partitions_is_one(shared_cluster: Cluster, client: Client,
     by_key = FilteringReader({"endpoint": shared_cluster.endpoint, "queue": whole}, READ_SCHEMA)
     assert list(by_key.pushFilters([EqualTo(("fairness_key",), "k3"), EqualTo(("queue",), whole)])) == []
     assert len(rows_of(by_key, parts_of(by_key))) == len(range(3, 300, 7))
+
+
+def test_a_stream_of_a_queue_with_partitions(shared_cluster: Cluster, client: Client, queue: str) -> None:
+    whole = f"{queue}-whole"
+    client.create_queue(whole, partitions=4)
+    client.enqueue_many(whole, [Message(b"%d" % number, fairness_key=f"k{number % 7}") for number in range(300)])
+    stream = ReservationReader({"endpoint": shared_cluster.endpoint, "queue": whole}, READ_SCHEMA)
+    try:
+        start = stream.initialOffset()
+        end = stream.latestOffset(start)
+        assert set(end["queues"]) == {info.name for info in held_queues(client, f"{whole}@") if info.in_flight}
+        parts = stream.partitions(start, end)
+        rows = [row for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
+        assert {row["queue"] for row in rows} == {whole}
+        assert sorted(int(row["payload"]) for row in rows) == list(range(300))
+        stream.commit(end)
+    finally:
+        stream.stop()
+    assert client.queue_stats(whole).depth == 0
 
 
 def test_states_dead_letters_and_patterns_and_nothing_is_touched(

@@ -35,6 +35,22 @@ def test_each_key_may_do_what_it_is_allowed(guarded: Guarded) -> None:
     assert ask(url, SETTLE, {"deliveries": [token]}, key=consumer).status == 200
 
 
+def test_permissions_on_a_queue_hold_for_its_partitions(guarded: Guarded) -> None:
+    url = address(guarded.cluster)
+    with guarded.client() as admin:
+        admin.create_queue("whole", partitions=4)
+    producer, consumer = guarded.key("whole-in", "produce:whole"), guarded.key("whole-out", "consume:whole")
+    several = {"messages": [{"payload": "x", "fairness_key": f"k{number}"} for number in range(8)]}
+    assert ask(url, "/queues/whole/messages", several, key=producer).status == 200
+    assert ask(url, "/queues/whole/messages", several, key=consumer).status == 403
+    taken = ask(url, "/queues/whole/receive", {"wait": 10, "max_messages": 8}, key=consumer).body["deliveries"]
+    assert len(taken) == 8
+    acks = [{"token": each["token"], "action": "ack"} for each in taken]
+    assert ask(url, "/queues/whole/settle", {"deliveries": acks}, key=consumer).status == 200
+    assert ask(url, "/queues/whole/receive", {}, key=producer).status == 403
+    assert ask(url, "/queues/whole@1/receive", {}, key=consumer).status == 400
+
+
 def test_without_a_key_nothing_goes_in_or_out(guarded: Guarded) -> None:
     url = address(guarded.cluster)
     for path, body in (

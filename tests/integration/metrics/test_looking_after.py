@@ -48,7 +48,7 @@ def test_a_queue_is_described(cluster: Cluster, client: Client):
             delivery = await anext(deliveries)
             told = await describe_queue(observer, "orders")
             await delivery.ack()
-        assert told.options == QueueOptions(40_000, 3, SCRIPT, None, "dlq", "at_least_once")
+        assert told.options == QueueOptions(40_000, 3, SCRIPT, None, "dlq", "at_least_once", partitions=1, spread="key")
         assert (told.info.pending, told.info.in_flight, told.info.shard) == (3, 2, shard_of("orders", 2))
         (consumer,) = told.consumers
         assert (consumer.kind, consumer.prefetch, consumer.credit, consumer.in_flight) == ("push", 2, 0, 2)

@@ -163,13 +163,9 @@ def test_each_command_that_names_queues_is_tried() -> None:
     assert {command.opcode for command in FOREIGN} == NAMING.keys()
 
 
-def test_options_that_are_left_to_the_template_name_no_queue() -> None:
-    assert list(named_queues(CreatePartitioned.opcode, encode_body(CreatePartitioned(QUEUE, None)))) == []
-
-
 @pytest.mark.parametrize("kind", [CreatePartitioned, UpdatePartitioned, DeletePartitioned])
 def test_a_queue_with_partitions_is_changed_by_who_governs_it(kind: type[ChangesPartitioned]) -> None:
-    rest = {CreatePartitioned: (None,), UpdatePartitioned: (QueueOptions(), [])}.get(kind, ())
+    rest = {CreatePartitioned: (QueueOptions(),), UpdatePartitioned: (QueueOptions(), [])}.get(kind, ())
     assert router_refuses(kind(QUEUE, *rest)) is None
     for name in "secret", QUEUE + "s":
         assert isinstance(router_refuses(kind(name, *rest)), PermissionDeniedError)

@@ -121,11 +121,10 @@ def test_a_queue_s_options(asked, tmp_path: Path):
         idle_expiry_ms=1500,
         lua_timeout_ms=20,
         lua_memory_limit_bytes=2_000_000,
-        partitions=1,
-        spread="key",
     )
     line = [str(part) for flag in flags.items() for part in flag]
-    assert asked("queue", "create", "orders", *line) == [("orders", CreateQueue(options))]
+    created = msgspec.structs.replace(options, partitions=1, spread="key")
+    assert asked("queue", "create", "orders", *line) == [("orders", CreateQueue(created))]
     ((key, update),) = asked("queue", "update", "orders", *line)
     assert (key, update.options) == ("orders", options)
     assert len(update.given) == len(flags)

@@ -1,8 +1,11 @@
 """A broker in memory, as a relay sees it: it stores what it has not stored before, and refuses what it is told to refuse."""
 
 from collections import defaultdict
+from random import Random
+from types import SimpleNamespace
 from typing import NamedTuple
 
+from fila_cluster.client.protocol.partitions.plans import Plans
 from fila_cluster.errors import FilaError, QueueNotFoundError
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
@@ -17,6 +20,7 @@ class Broker:
         self.refusals: dict[str | bytes, FilaError] = {}
         self.frames: list[tuple[str, Enqueue]] = []
         self._known: defaultdict[str, set[str]] = defaultdict(set)
+        self._session = SimpleNamespace(plans=Plans(Random(1)))  # it has no queue with partitions
 
     def _start(self, queue: str, command: Enqueue) -> "_Sent":
         """What :class:`CommandsAhead` asks of a client, with the two below."""

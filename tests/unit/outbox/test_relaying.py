@@ -31,6 +31,7 @@ from fila_cluster.errors import (
 from fila_cluster.outbox import Turn, add, metadata, outbox, relay, relay_turn, status
 from fila_cluster.outbox.claims import BATCH_BYTES_MAX, STRANDS_SEEN
 from fila_cluster.outbox.relaying import PAUSE_S_MIN, _Options, _Relay, send
+from fila_cluster.testing import broker as kit_broker
 from tests.support.cluster.cluster import PATIENCE_S
 from tests.unit.outbox.brokers import Broker
 
@@ -415,3 +416,23 @@ def die_and_go_on(engine: Engine, rounds: list[tuple[int, int]], retention: floa
             own = [number for number in stored if number % 3 == key]
             assert own == sorted(own)
     assert status(engine).waiting == 0
+
+
+@pytest.mark.parametrize("by_template", [False, True])
+def test_a_queue_with_partitions_gets_each_row_once_in_the_order_of_its_key(engine: Engine, by_template: bool) -> None:
+    with kit_broker() as fila:
+        if by_template:
+            fila.put_template("o*", partitions=4)
+        else:
+            fila.create_queue("orders", partitions=4)
+        for number in range(30):
+            put(engine, b"%d" % number, fairness_key=f"k{number % 5}")
+        assert relay_turn(engine, fila).sent == 30
+        put(engine, b"31", fairness_key="k1")
+        assert relay_turn(engine, fila).sent == 1
+        got: dict[str, list[int]] = {}
+        for view in fila.browse("orders", limit=100):
+            got.setdefault(view.fairness_key, []).append(int(view.payload))
+        wanted = {f"k{key}": list(range(key, 30, 5)) for key in range(5)}
+        wanted["k1"].append(31)
+        assert got == wanted

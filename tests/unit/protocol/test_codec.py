@@ -20,7 +20,7 @@ from fila_proto_zmq.codec import (
 from fila_proto_zmq.commands import (
     BY_OPCODE,
     COMMANDS,
-    CreatePartitioned,
+    CreateByTemplate,
     CreateQueue,
     Delivered,
     Done,
@@ -74,7 +74,7 @@ def test_every_command_and_reply_has_golden_bytes() -> None:
         ([7, 10], Subscribe(7, 10, [])),
         ([[]], CreateQueue(QueueOptions(None, None))),
         ([1, [], 5], Delivered(1, [], 5)),
-        (["orders", None], CreatePartitioned("orders", None)),
+        (["orders"], CreateByTemplate("orders", "")),
         (["INTERNAL", "?"], Fault("INTERNAL", "?", 0, {})),
         ([1, "0.1.0", 4, 15_000], Welcome(1, "0.1.0", 4, 15_000, 0)),
     ],

@@ -34,6 +34,7 @@ from fila_proto_zmq.commands import (
     ConnectionView,
     ConsumerView,
     CostCharge,
+    CreateByTemplate,
     CreateKey,
     CreatePartitioned,
     CreateQueue,
@@ -324,7 +325,7 @@ BODIES = [
         ["orders", [*[None] * 12, 0, None], "shop"],
         "93a66f72646572739ec0c0c0c0c0c0c0c0c0c0c0c000c0a473686f70",
     ),
-    Body(CreatePartitioned("orders", None), ["orders", None, ""], "93a66f7264657273c0a0"),
+    Body(CreateByTemplate("orders", "shop"), ["orders", "shop"], "92a66f7264657273a473686f70"),
     Body(
         UpdatePartitioned("orders", QueueOptions(max_attempts=3), ["max_attempts"], "shop"),
         ["orders", [None, 3, *[None] * 12], ["max_attempts"], "shop"],
@@ -515,7 +516,7 @@ BODIES = [
             "02cf0192cc0914007003cf8000000000000000"
         ),
     ),
-    Body(Receive(10, 2_000), [10, 2_000], "920acd07d0"),
+    Body(Receive(10, 2_000, True, 8), [10, 2_000, True, 8], "940acd07d0c308"),
     Body(
         Delivered(
             1,
@@ -530,9 +531,9 @@ BODIES = [
         ),
     ),
     Body(
-        Subscribe(1, 100, [LEASE], LEASE - 1, [7]),
-        [1, 100, [LEASE], LEASE - 1, [7]],
-        "95016491cf0000000100000001cf00000001000000009107",
+        Subscribe(1, 100, [LEASE], LEASE - 1, [7], 8),
+        [1, 100, [LEASE], LEASE - 1, [7], 8],
+        "96016491cf0000000100000001cf0000000100000000910708",
     ),
     Body(Subscribed(LEASE, 3, [7]), [LEASE, 3, [7]], "93cf0000000100000001039107"),
     Body(Unsubscribe(1, [7]), [1, [7]], "92019107"),

@@ -4,6 +4,7 @@ import pytest
 
 from fila_proto_zmq.commands import (
     ConfigValues,
+    CreateByTemplate,
     CreatePartitioned,
     CreateQueue,
     DeletePartitioned,
@@ -158,11 +159,11 @@ def test_a_queue_by_template(cluster: PartitionedShards, pattern: str) -> None:
         with pytest.raises(PartitionedError, match="'orders' is made by the template") as refusal:
             cluster[shard_of(name, TOTAL)].enqueue(b"x", queue=name)
         assert refusal.value.details == {"template": pattern}
-    cluster.change(CreatePartitioned(ORDERS, None))
+    cluster.change(CreateByTemplate(ORDERS))
     cluster.enqueue(1, b"x", key=key_of(1, 3))
     assert options_of(cluster, 1) == QueueOptions(partitions=3, max_attempts=5)
     with pytest.raises(QueueNotFoundError):
-        cluster.change(CreatePartitioned("unlike", None))
+        cluster.change(CreateByTemplate("unlike"))
 
 
 def test_a_template_makes_no_partition_of_a_queue_that_has_none(cluster: PartitionedShards) -> None:
