@@ -11,7 +11,7 @@ PYTEST = $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadscope --n
 # Tests start hundreds of processes. Without files of bytecode each of them would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up unit check test test-all bench-check routed lint format blocking docs bench clean
+.PHONY: help up unit check test test-all bench-check routed partitioned lint format blocking docs bench clean
 
 help:
 	@test -d .venv || echo "Nothing is installed here yet: make unit installs what it needs into .venv, and runs the quick tests."
@@ -22,6 +22,7 @@ help:
 	@echo "make test-all  test everything: Spark, Kafka, browser, kills, about a quarter of an hour"
 	@echo "make bench-check  run each benchmark in its shortest form, and check what came of its messages: about five minutes"
 	@echo "make routed    test once more what clients see, with all of it through the router"
+	@echo "make partitioned  test once more what clients see, with queues of four partitions"
 	@echo "make format    write the format that make check asks for"
 	@echo "make blocking  write the blocking client, which is made from the asyncio one"
 	@echo "make docs      write the tables of the docs, which are made from code"
@@ -54,6 +55,10 @@ routed: .venv/.tested
 		--ignore tests/faults/test_direct_ways.py --ignore tests/faults/test_reshard.py --ignore tests/faults/test_backups.py --ignore tests/faults/test_damage.py --ignore tests/faults/test_disk.py \
 		--ignore tests/faults/test_hung_processes.py --ignore tests/integration/client/test_bad_input.py \
 		--ignore tests/integration/client/outages/test_outage.py --ignore tests/integration/policy/test_hostile_scripts.py $(ARGS)
+
+# Tests whose promise differs for such queues are named in tests/support/partitioned.py.
+partitioned: .venv/.tested
+	$(PYTEST) --partitions 4 tests/integration/client tests/integration/policy $(ARGS)
 
 lint: .venv/.tested
 	$(BIN)/ruff check

@@ -20,6 +20,7 @@ from fila_proto_zmq.errors import FilaError, UnauthenticatedError
 from fila_proto_zmq.events import TEXT_MAX, AdminActed, printable
 from fila_proto_zmq.frames import ERROR, pack_header
 from fila_proto_zmq.ids import format_id
+from fila_proto_zmq.names import whole_queue
 
 DONE: Final = "ok"
 UNANSWERED: Final = "UNANSWERED"
@@ -126,7 +127,7 @@ class Audit:
     def begin(self, client: bytes, header: bytes, key: bytes, caller: tuple[str, str, str], wall_ms: int) -> None:
         """Note that an act is asked for. ``caller``: the names of the API key and of the client, and the address."""
         by, name, address = caller
-        target = _shown(str(key, "utf-8", "replace"))
+        target = _shown(whole_queue(str(key, "utf-8", "replace")))
         self._open[client + header[10:]] = wire.Act(wall_ms, by, name, address, _VERBS[header[3]], target, "", DONE)
 
     def read(self, client: bytes, header: bytes, body: Any) -> None:

@@ -12,6 +12,8 @@ DIFFER: Final = {
     "test_bad_input.py": "it speaks the protocol itself, to a queue that it does not ask for its partitions",
     "test_messages_are_in_once_and_in_order_per_key": "ids increase within a shard only",
     "test_once_set_every_hook_sees_it": "a message whose hook decides its key is forwarded after it is confirmed",
+    "test_on_enqueue_decides_how_a_message_is_scheduled": "likewise",
+    "test_a_hook_may_be_replaced_and_removed": "likewise",
     "test_queues_and_keys_have_limits_and_acks_always_work": "the limit on a queue's messages holds for each partition",
     "test_the_callback_comes_with_the_counts": "the id of a batch names the first partition of its callback's queue",
     "test_an_idle_queue_is_deleted": "idle partitions are removed, and made again when the queue is named",

@@ -80,8 +80,12 @@ class AsyncAdministration:
             raise QueueExistsError(f"queue {name!r} exists already")
         await self._check_dead_letters(options)
         await self.request(create)
+        made: commands.QueueDescription | None = None
         with suppress(FilaError):  # each partition is made when it is named
-            await self.request(asked[0])
+            made = await self.request(asked[0])
+        if made is not None and made.options.partitions in {None, 1}:  # another client has made an ordinary one meanwhile
+            await self.request(commands.DeletePartitioned(name))
+            raise QueueExistsError(f"queue {name!r} exists already")
 
     async def _check_dead_letters(self, options: queues.QueueOptions) -> None:
         """Raise :class:`InvalidArgumentError` if the queue does not exist that is to take the dead letters."""

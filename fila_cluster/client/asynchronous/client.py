@@ -139,16 +139,14 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         trace = None if (installed := tracer.installed) is None else installed.enqueuing(name)
         try:  # not in a coroutine of its own: that would cost 3 % of an enqueue
             row = seal_row(payload, headers if trace is None else trace.carried(headers), options)
-            place = self._session.plans.place(name, row) if self._session.plans else name
-            is_short = self._io.is_alone and len(row[0]) < SHORT_BYTES_MAX
+            place, is_short = self._session.plans.place(name, row), self._io.is_alone and len(row[0]) < SHORT_BYTES_MAX
             short = self._io.short(place, partial(Enqueue, [row[0]], *row[1])) if is_short else None
             try:
                 if short is not None:
                     message_id = id_of(await short)
                 else:
                     self._io.prepare()
-                    pending = self._session.enqueue(place, row)
-                    await self._io.complete(pending)
+                    await self._io.complete(pending := self._session.enqueue(place, row))
                     message_id = pending.outcome()
             except (PartitionedError, QueueNotFoundError) as error:
                 message_id = await self._enqueue_anew(name, place, row, error)

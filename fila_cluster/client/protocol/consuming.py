@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner
-from fila_cluster.client.protocol.partitions.feed import PartitionFeed
+from fila_cluster.client.protocol.partitions.feeds import Feeds
 from fila_cluster.client.protocol.partitions.plans import Plans
 from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
 from fila_cluster.client.protocol.subscription import ClientSubscription
@@ -32,7 +32,6 @@ from fila_proto_zmq import commands
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import FENCES_MAX
 from fila_proto_zmq.names import root_name
-from fila_proto_zmq.partitions import Plan
 
 HEARTBEAT_S_MAX = 2.0
 """How long an idle consumer may take to notice that its worker was restarted."""
@@ -80,10 +79,7 @@ class Consumption:
         self._leaving_timeout_s = min(LEAVING_TIMEOUT_S, call_timeout_s)
         self._opened = 0
         self._timers = timers
-        self._plans = plans
-        self._random = random
-        self._feeds: dict[int, PartitionFeed] = {}
-        """Of the subscriptions for queues with several partitions, by subscription."""
+        self._feeds = Feeds(self, send, timers, plans, random)
         self._loose: defaultdict[str, dict[int, ClientLease]] = defaultdict(dict)
         self._loose_beat_at = math.inf
         self._lapsing: dict[str, float] = {}
@@ -102,40 +98,34 @@ class Consumption:
         subscription = ClientSubscription(
             self._opened, queue, prefetch, self.now + self._call_timeout_s, auto_extend=auto_extend
         )
-        plan = self._plans.get(queue)
-        if plan is not None:
-            self._feed(subscription, plan)
-            return subscription
-        self.subscriptions[subscription.id] = subscription
-        self._roots.add(root_name(queue))
-        self._beat(subscription)
+        if not self._feeds.open_if_spread(subscription):
+            self._open(subscription)
         return subscription
 
-    def _feed(self, subscription: ClientSubscription, plan: Plan) -> None:
-        feed = PartitionFeed(self, self._send, self._timers, subscription, plan, self._random)
-        self._feeds[subscription.id] = feed
-        feed.open()
+    def _open(self, subscription: ClientSubscription) -> None:
+        self.subscriptions[subscription.id] = subscription
+        self._roots.add(root_name(subscription.queue))
+        self._beat(subscription)
 
     def set_prefetch(self, subscription: ClientSubscription, prefetch: int) -> None:
         """Give a subscription another credit: its next heartbeat, which is due now, says so."""
         subscription.prefetch = prefetch
-        if (feed := self._feeds.get(subscription.id)) is not None:
-            feed.go_on()
-        else:
-            self._schedule(subscription, self.now)
+        self._schedule(subscription, self.now)
 
     def unsubscribe(self, subscription: ClientSubscription) -> PendingCall | None:
         """End a subscription and give back the untaken messages. Return the call that confirms it, None if it had ended."""
-        if (feed := self._feeds.pop(subscription.id, None)) is not None:
-            return self._close_feed(feed)
+        if (feed := self._feeds.get(subscription)) is not None:
+            return self._feeds.close(feed)
         if self.subscriptions.pop(subscription.id, None) is None:
             return None
         held = [*subscription.leases, *subscription.lapsing]
         untaken = subscription.take_back()
+        call = self._take_leave(subscription, held)  # before the messages go back, or the broker would push them again
+        return self.release(subscription.queue, untaken) or call
+
+    def _take_leave(self, subscription: ClientSubscription, held: list[int]) -> PendingCall:
         self._end(subscription)
-        # Before the messages go back, or the broker would push them again.
-        call = self._owe(subscription.queue, commands.Unsubscribe(subscription.id, held), self._leaving_timeout_s)
-        return self._release(subscription.queue, untaken) or call
+        return self._owe(subscription.queue, commands.Unsubscribe(subscription.id, held), self._leaving_timeout_s)
 
     def take_no_answer(self, call: PendingCall) -> None:
         """Give back the messages of a receive that ended without its answer, those under way included."""
@@ -159,7 +149,7 @@ class Consumption:
 
     def end_all(self) -> None:
         """End all subscriptions in this client."""
-        self._end_feeds(None)
+        self._feeds.end_all(None)
         for subscription in list(self.subscriptions.values()):
             self._discard(subscription)
         self._owed.clear()
@@ -170,23 +160,12 @@ class Consumption:
         Each shard gives back the messages of all its queues with the first goodbye that comes. So each goodbye names what was
         taken of any queue, and what they have no room for is acked before: a shard keeps a client's order.
         """
-        by_root: defaultdict[str, commands.Fences] = defaultdict(list)
-        for queue, fences in taken.items():
-            by_root[root_name(queue)] += fences
-        *more, last = pieces_of([fence for fences in by_root.values() for fence in fences])
-        farewell: list[tuple[str, commands.Command]] = []
-        left = sum(map(len, more))
-        for root, fences in by_root.items():
-            acked, left = fences[:left], left - len(fences[:left])
-            farewell += [(root, commands.Settle(commands.Verb.ACK, piece)) for piece in pieces_of(acked) if piece]
-        farewell += [(root, commands.Goodbye(last)) for root in self._roots]
+        farewell = _farewell(self._roots, taken)
         return [self._send(root, command, timeout=self._leaving_timeout_s) for root, command in farewell]
 
     def disown(self, error: FilaError) -> None:
         """Leave everything to the parent, in the child of a fork."""
-        for feed in self._feeds.values():
-            feed.subscription.waiting.clear()
-        self._end_feeds(error)
+        self._feeds.end_all(error, wake=False)
         for subscription in list(self.subscriptions.values()):
             subscription.waiting.clear()  # their threads are not here
             subscription.error = error
@@ -194,8 +173,6 @@ class Consumption:
 
     def leave_untaken(self) -> None:
         """Mark the deliveries that were not taken as settled: they can't be settled any more."""
-        for feed in self._feeds.values():
-            feed.subscription.take_back()
         for subscription in self.subscriptions.values():
             subscription.take_back()
 
@@ -204,72 +181,20 @@ class Consumption:
     def open_member(self, subscription: ClientSubscription, queue: str, partitions: int) -> ClientSubscription:
         """Open the subscription for one partition: see :class:`PartitionFeed`."""
         self._opened += 1
-        member = ClientSubscription(
-            self._opened, queue, 0, math.inf, auto_extend=subscription.auto_extend, feeds=subscription
-        )
-        member.partitions = partitions
-        member.ready, member.waiting = subscription.ready, subscription.waiting
-        self.subscriptions[member.id] = member
-        self._roots.add(root_name(queue))
-        self._beat(member)
+        self._open(member := subscription.member(self._opened, queue, partitions))
         return member
 
     def close_member(self, member: ClientSubscription) -> PendingCall | None:
         """End the subscription for one partition. What its caller holds stays leased."""
-        if self.subscriptions.pop(member.id, None) is None:
-            return None
-        held = [*member.leases, *member.lapsing]
-        self._end(member)
-        return self._owe(member.queue, commands.Unsubscribe(member.id, held), self._leaving_timeout_s)
+        was_open = self.subscriptions.pop(member.id, None) is not None
+        return self._take_leave(member, [*member.leases, *member.lapsing]) if was_open else None
 
     def fed(self, member: ClientSubscription, delivered: commands.Delivered) -> list[ClientLease]:
         """Take in deliveries of a partition, and return their leases."""
         deliveries = self._take(member.queue, delivered.batches, member.leases, renewed=member.auto_extend)
         member.ready += deliveries
-        if member.auto_extend:
-            for batch in delivered.batches:
-                if batch.expires_ms - batch.leased_ms < SHORT_LEASE_MS:
-                    self._schedule(member, self.now + self._interval_s((batch,)))
+        self._renew_in_time(member, delivered.batches)
         return list(dict.fromkeys(delivery._lease for delivery in deliveries))
-
-    def _close_feed(self, feed: PartitionFeed) -> PendingCall | None:
-        """End a feed, and give back what its caller has not taken; return the call that confirms it."""
-        untaken = feed.subscription.take_back()
-        feed.subscription.ended = True
-        calls = feed.close()
-        by_queue: defaultdict[str, Indexes] = defaultdict(dict)
-        for lease, indexes in untaken.items():
-            by_queue[lease.queue][lease] = indexes
-        calls += [call for queue, leases in by_queue.items() if (call := self._release(queue, leases)) is not None]
-        feed.subscription.wake()
-        return calls[-1] if calls else None
-
-    def _end_feeds(self, error: FilaError | None) -> None:
-        feeds, self._feeds = self._feeds, {}
-        for feed in feeds.values():
-            feed.closed = True
-            feed.subscription.error = error
-            feed.subscription.take_back()
-            feed.subscription.ended = True
-            feed.subscription.wake()
-
-    def _replan(self, subscription: ClientSubscription, error: FilaError) -> bool:
-        """Follow the number of partitions that a refusal names. Return False if it is about something else."""
-        whole = subscription.feeds or subscription
-        plan = self._plans.learn(whole.queue, error)
-        feed = self._feeds.pop(whole.id, None)
-        if feed is not None:
-            self._close_feed(feed)
-            whole.ended = False
-        elif plan is not None:
-            self.subscriptions.pop(whole.id, None)
-        if plan is not None:
-            self._feed(whole, plan)
-        elif feed is not None:
-            whole.error = error
-            whole.ended = True
-            whole.wake()
-        return feed is not None or plan is not None
 
     # --- what the broker sends ----------------------------------------------------------------------------------------
 
@@ -291,12 +216,15 @@ class Consumption:
         renewed = subscription.auto_extend
         subscription.ready += self._take(queue, delivered.batches, subscription.leases, renewed=renewed)
         subscription.seen += 1
-        if renewed:
-            for batch in delivered.batches:
-                if batch.expires_ms - batch.leased_ms < SHORT_LEASE_MS:
-                    self._schedule(subscription, self.now + self._interval_s((batch,)))
+        self._renew_in_time(subscription, delivered.batches)
         if subscription.waiting:
             subscription.wake()
+
+    def _renew_in_time(self, subscription: ClientSubscription, batches: Iterable[commands.LeaseBatch]) -> None:
+        """Send an earlier heartbeat if leases are short."""
+        for batch in batches if subscription.auto_extend else ():
+            if batch.expires_ms - batch.leased_ms < SHORT_LEASE_MS:
+                self._schedule(subscription, self.now + self._interval_s((batch,)))
 
     def give_back(self, queue: str, batches: Iterable[commands.LeaseBatch]) -> None:
         """Give back messages that no caller waits for, except those of an answer that came twice."""
@@ -307,7 +235,7 @@ class Consumption:
 
     def refused(self, error: FilaError) -> None:
         """End all subscriptions: the broker does not let this client in (any more)."""
-        self._end_feeds(copy(error))
+        self._feeds.end_all(copy(error))
         for subscription in list(self.subscriptions.values()):
             subscription.error = copy(error)
             self._discard(subscription)
@@ -344,8 +272,7 @@ class Consumption:
         if self.now < self.due_at:
             return
         self.due_at = math.inf
-        for feed in list(self._feeds.values()):
-            feed.go_on()
+        self._feeds.go_on()
         for subscription in list(self.subscriptions.values()):
             if subscription.beat_at <= self.now:
                 self._beat(subscription)
@@ -394,7 +321,7 @@ class Consumption:
         error = call.error
         if subscription.ended:
             return
-        if error is not None and not error.retryable and self._replan(subscription, error):
+        if error is not None and not error.retryable and self._feeds.follow(subscription, error):
             return
         if error is None:
             subscription.confirm_by = math.inf
@@ -500,7 +427,8 @@ class Consumption:
             interval_s = min(interval_s, third_s)
         return max(HEARTBEAT_S_MIN, interval_s)
 
-    def _release(self, queue: str, leases: Indexes) -> PendingCall | None:
+    def release(self, queue: str, leases: Indexes) -> PendingCall | None:
+        """Give back messages that nobody has seen; return the call that confirms it."""
         ended = {lease: indexes for lease, indexes in leases.items() if lease.id != NO_LEASE}
         call = None
         for piece in in_frames(ended):
@@ -520,3 +448,18 @@ class Consumption:
         self.subscriptions.pop(subscription.id, None)
         subscription.take_back()
         self._end(subscription)
+
+
+def _farewell(roots: Iterable[str], taken: Mapping[str, commands.Fences]) -> list[tuple[str, commands.Command]]:
+    """Return the frames of a goodbye: what was taken, by its root, and a goodbye for each root."""
+    by_root: defaultdict[str, commands.Fences] = defaultdict(list)
+    for queue, fences in taken.items():
+        by_root[root_name(queue)] += fences
+    *more, last = pieces_of([fence for fences in by_root.values() for fence in fences])
+    farewell: list[tuple[str, commands.Command]] = []
+    left = sum(map(len, more))
+    for root, fences in by_root.items():
+        acked, left = fences[:left], left - len(fences[:left])
+        farewell += [(root, commands.Settle(commands.Verb.ACK, piece)) for piece in pieces_of(acked) if piece]
+    farewell += [(root, commands.Goodbye(last)) for root in roots]
+    return farewell

@@ -47,6 +47,20 @@ class ClientSubscription:
     partitions: int = 0
     """Of a member: how many there are."""
 
+    def member(self, number: int, queue: str, partitions: int) -> "ClientSubscription":
+        """Return a subscription for one of so many partitions of the queue: for no messages, with the same takers."""
+        return ClientSubscription(
+            number,
+            queue,
+            0,
+            math.inf,
+            auto_extend=self.auto_extend,
+            ready=self.ready,
+            waiting=self.waiting,
+            feeds=self,
+            partitions=partitions,
+        )
+
     def wake(self) -> None:
         """Wake all waiting callers."""
         waiting, self.waiting = self.waiting, []

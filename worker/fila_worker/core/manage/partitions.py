@@ -172,7 +172,7 @@ def meet(state: "State", call: "ClientCall", command: "Command") -> None:
     """
     name = call.queue
     definition = None if isinstance(command, _OF_SCHEDULES) else state.runtime.definitions.find(name)
-    if definition is None or (is_dead_letter(name) and definition.options.dead_letter not in {None, OWN}):
+    if definition is None or (is_dead_letter(name) and not _has_dead_letters(state, name, definition)):
         return
     if isinstance(command, CreateQueue):
         raise QueueExistsError(f"queue {name!r} exists already")
@@ -180,6 +180,11 @@ def meet(state: "State", call: "ClientCall", command: "Command") -> None:
     if not number or int(number) >= definition.plan.partitions:
         raise definition.refusal(name)
     open_partition(state, name, call.now_ms)
+
+
+def _has_dead_letters(state: "State", name: str, definition: Definition) -> bool:
+    """Return whether a queue has a dead letter queue: it should have one, or it had one before its options changed."""
+    return definition.options.dead_letter in {None, OWN} or partition_name(whole_queue(name), 0) in state.queues
 
 
 def entrance(state: "State", name: str, now_ms: int) -> "Queue | None":
