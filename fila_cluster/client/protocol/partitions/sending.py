@@ -36,8 +36,9 @@ class QueueSender:
         """Chunks that wait until the queue is created by its template."""
         self._behind: list[Chunk] = []
         """Chunks that wait until those for the whole queue are answered: they may be refused, and go to its partitions first."""
-        self._in_whole = 0
-        """Chunks for the whole queue without an answer."""
+        self._line: dict[Chunk, Chunk | None] = {}
+        """Chunks for the whole queue without an answer; or with one, if it names the partitions and earlier ones have none: a
+        chunk that is sent again must not find later ones before it."""
         self._open = 0
 
     @property
@@ -49,7 +50,7 @@ class QueueSender:
         """Send a chunk behind all earlier ones."""
         self._open += 1
         chunk.number = 1  # a sender has it
-        if self._behind or (self._in_whole and not self._is_whole):
+        if self._behind or (self._line and not self._is_whole):
             self._behind.append(chunk)
         else:
             self._go(chunk)
@@ -65,7 +66,7 @@ class QueueSender:
         if self._held:
             self._held.append(chunk)
         elif plan is None or self._is_part:
-            self._in_whole += 1
+            self._line[chunk] = None
             self._whole.send(Chunk(chunk.command, partial(self._whole_answered, chunk)))
         elif chunk.part is not None and chunk.part[1] == plan.partitions:
             self.part(chunk.part[0]).send(Chunk(chunk.command, partial(self._answered, chunk)))
@@ -73,9 +74,15 @@ class QueueSender:
             _Split(self, chunk, plan).send()
 
     def _whole_answered(self, chunk: Chunk, sent: Chunk) -> None:
-        self._in_whole -= 1
-        self._answered(chunk, sent)
-        if not self._in_whole:
+        if isinstance(sent.error, PartitionedError):
+            self._line[chunk] = sent
+        else:
+            del self._line[chunk]
+            self._answered(chunk, sent)
+        while self._line and (refused := self._line[first := next(iter(self._line))]) is not None:
+            del self._line[first]
+            self._answered(first, refused)
+        if not self._line:
             behind, self._behind = self._behind, []
             for each in behind:
                 self._go(each)

@@ -356,3 +356,19 @@ def test_what_is_sent_when_the_partitions_are_known_stays_behind_what_is_still_r
     frames = lined.sent()
     assert payloads(frames) == [b"0", b"1", b"2"]
     assert {frame.key for frame in frames} == {"q@0"}
+
+
+def test_a_frame_that_is_sent_again_comes_to_its_partition_before_later_ones():
+    lined = Lined()
+    lined.send(b"0", b"1")
+    first, second = lined.sent()
+    spread = PartitionedError("several", details={"partitions": 1, "spread": "key"})
+    lined.refuse(AWAY, first)
+    lined.refuse(spread, second)
+    lined.peer.advance(1.0)
+    [again] = lined.sent()
+    assert (again.key, payloads([again])) == ("q", [b"0"])
+    lined.refuse(spread, again)
+    frames = lined.sent()
+    assert [frame.key for frame in frames] == ["q@0", "q@0"]
+    assert payloads(frames) == [b"0", b"1"]
