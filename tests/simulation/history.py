@@ -13,6 +13,8 @@ from fila_proto_zmq.commands import DELIVERY, Delivered, FetchReserved, Receive
 from fila_proto_zmq.errors import FilaError, PermissionDeniedError
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_proto_zmq.ids import format_id
+from fila_proto_zmq.names import whole_queue
+from fila_proto_zmq.partitions import partition_of
 from fila_proto_zmq.record import Record, open_envelope, unpack_record
 from tests.simulation.world.processes import BACKS, FRONTS
 from tests.simulation.world.sockets import Connection, DealerSocket
@@ -77,6 +79,8 @@ class Grant:
     """When its client had it: the library, not yet the program."""
     repeated: bool = False
     """It was granted before: the answer to a repeated request is sent again, under the same lease."""
+    place: str = ""
+    """The partition that gave it out; the queue itself if that has none."""
 
     @property
     def fence(self) -> tuple[int, int]:
@@ -96,6 +100,10 @@ class Handed:
     index: int
     attempts: int
     at_most_once: bool
+    place: str = ""
+    """The partition that it came from; the queue itself if that has none."""
+    consumer: int | None = None
+    """The number of the ``consume()`` that got it."""
 
 
 @dataclass
@@ -144,10 +152,14 @@ class History:
     grants: list[Grant] = field(default_factory=list)
     handed: list[Handed] = field(default_factory=list)
     sent: dict[str, Sent] = field(default_factory=dict)
+    prefetches: list[int] = field(default_factory=list)
+    """By the number of a ``consume()``."""
     batches: dict[str, BatchSeen] = field(default_factory=dict)
     """By the token of the callback."""
     queues: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The options that each queue was created with first."""
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The options of queues that a template makes."""
     power_cuts: list[tuple[int, int, int]] = field(default_factory=list)
     failures: list[tuple[str, str]] = field(default_factory=list)
     """``(checker, what it found)``."""
@@ -176,6 +188,11 @@ class History:
         self.world.fail = self.fail
         self._named = 0
         self._kinds: set[str] = set()
+
+    def opened(self, prefetch: int) -> int:
+        """Note a ``consume()``, and return its number."""
+        self.prefetches.append(prefetch)
+        return len(self.prefetches) - 1
 
     def new_token(self) -> str:
         """The name of a message that is about to be sent."""
@@ -243,6 +260,23 @@ class History:
         """The queues whose dead letters go to a queue."""
         return {name for name, options in self.queues.items() if options.get("dead_letter") == queue}
 
+    def spread_of(self, queue: str) -> tuple[int, str]:
+        """The number of a queue's partitions, and how its messages are spread over them."""
+        root = queue.removesuffix(".dlq")
+        options = self.queues.get(root, self.made.get(root, {}))
+        return options.get("partitions", 1), options.get("spread", "key")
+
+    def entrance_of(self, sent: Sent) -> str:
+        """What a message was sent to: its queue, or a partition; those that are spread by message differ by their dedup ids only."""
+        partitions, spread = self.spread_of(sent.queue)
+        if partitions == 1 or spread == "message":
+            return sent.queue
+        return f"{sent.queue}@{partition_of(sent.options['fairness_key'], partitions)}"
+
+    def shard_of_call(self, call: Done) -> int:
+        """The shard that a call about a lease went to."""
+        return self.shard_of(call.said.get("place", call.queue))
+
     def was_swept(self, sent: Sent) -> bool:
         """Whether a purge or a deletion may have met it."""
         homes = self.homes_of(sent)
@@ -276,8 +310,8 @@ class History:
             if any(began_us <= cut_us and ended_us >= first_us - 1_000_000 for began_us, ended_us in spans):
                 return True
             elsewhere = self.queues.get(sent.queue, {}).get("dead_letter", "dlq") not in ("dlq", "discard")
-            if elsewhere and sent.call.started_us <= cut_us:
-                return True
+            if (elsewhere or self.spread_of(sent.queue)[0] > 1) and sent.call.started_us <= cut_us:
+                return True  # of a queue with partitions, the definition may be older than they are
         return False
 
     def is_excused_id(self, message: str) -> bool:
@@ -359,8 +393,9 @@ class History:
         for grant in grants:
             self._note(grant)
 
-    def _grants(self, client: bytes, queue: str, delivered: Delivered, sender: Any, *, pushed: bool) -> list[Grant]:
-        shard, now_us = self.shard_of(queue), self.world.now_us
+    def _grants(self, client: bytes, place: str, delivered: Delivered, sender: Any, *, pushed: bool) -> list[Grant]:
+        shard, now_us = self.shard_of(place), self.world.now_us
+        queue = whole_queue(place)
         by = sender.name, sender.lives
         grants = []
         for batch in delivered.batches:
@@ -370,6 +405,7 @@ class History:
                 keys = batch.throttle_keys[index if len(batch.throttle_keys) > 1 else 0] if batch.throttle_keys else []
                 weight = batch.weight if isinstance(batch.weight, int) else batch.weight[index]
                 extension = record.extension
+                source = None if extension.source_queue is None else whole_queue(extension.source_queue)
                 if (batched := self.batches.get(token_of(record))) is not None:
                     batched.headers = open_envelope(record.envelope)[0]
                 grants.append(
@@ -377,7 +413,8 @@ class History:
                         now_us, shard, batch.lease, index, queue, client, token_of(record),
                         format_id(record.id_high, record.id_low), key, record.priority, record.attempts,
                         extension.cost_milli / 1000, tuple(keys), batch.leased_ms, batch.expires_ms, pushed,
-                        batch.at_most_once or batch.lease == 0, extension.error, weight, extension.reason, extension.source_queue, by,
+                        batch.at_most_once or batch.lease == 0, extension.error, weight, extension.reason, source, by,
+                        place=place,
                     )
                 )  # fmt: skip
         return grants
@@ -394,7 +431,7 @@ class History:
         how = "pushes" if grant.pushed else "gives"
         self.world.tell(
             f"shard {grant.shard}",
-            f"{how} {grant.token} of {grant.queue}/{grant.key} as {grant.lease & 0xFFFFF}.{grant.index} of epoch "
+            f"{how} {grant.token} of {grant.place}/{grant.key} as {grant.lease & 0xFFFFF}.{grant.index} of epoch "
             f"{grant.lease >> 40}, attempts {grant.attempts}, to {grant.client[1:8]!r}",
         )
 

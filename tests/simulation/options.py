@@ -29,7 +29,7 @@ SPAN_US_MAX = 11_000_000
 EXTRAS = {
     "crowd": "crowded", "cancelled": "impatient", "direct": "straight", "piped": "piped", "move": "moving", "guest": "guarded", "lag": "lagging",
     "debounce": "bouncing", "own_caps": "capped", "timed": "scheduled", "together": "together", "limits": "limited", "aside": "set_aside", "priced": "priced", "in_flight": "in flight",
-    "concurrency": "placed", "holders": "named",
+    "concurrency": "placed", "holders": "named", "partitions": "spread",
 }  # fmt: skip
 """Features with numbers of their own, so that the seeds without them are what they would be if these did not exist: several keys with a
 backlog; calls that their callers cancel; clients that reach workers directly; producers and batches that do not wait
@@ -37,7 +37,7 @@ for each answer; shards that are moved to other workers; a cluster with authenti
 long; a log that confirms commits later, or never; queues that templates make, and messages that replace others; messages with
 numbers of attempts of their own; schedules; batches of messages with a callback; limits of throttle keys by the calls of that name; moves
 of backlogs to other queues; settlements that say what the work cost; queues with
-a limit on leased messages; throttle keys with one over the cluster; questions who holds a throttle key."""
+a limit on leased messages; throttle keys with one over the cluster; questions who holds a throttle key; queues with several partitions."""
 HOSTS = "hosts"
 """A cluster on several hosts. No seed has it by chance, because all others would shift: ask for it."""
 HOST_FAULTS = (
@@ -58,6 +58,8 @@ REWIND, REWIND_SHARE = "rewind", 0.1
 """An earlier state of one shard in its place, and how many of the seeds have it in which a shard's directory is all that is kept of it."""
 EXTRA_SHARE = 0.2
 """Of the seeds, for each of them."""
+WAITS_MIN, CLIENT_WAITS_MIN = 60, 20
+"""The least room for waits that a run with partitions has."""
 
 
 @dataclass
@@ -128,7 +130,16 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
         0 if not faults else random.randint(1, 3 + steps // 6), random.choice([1, 2, 3, 4]),
         draw_client_limits(random), draw_log(Random(f"{seed} log nature")) if "lag" in features else None,
     )  # fmt: skip
+    if "partitions" in features:
+        options = replace(options, router_limits=_with_waits(options.router_limits))
     return options if HOSTS not in always else with_hosts(options)
+
+
+def _with_waits(limits: RouterLimits) -> RouterLimits:
+    """Room for the waits of a queue with partitions: a consumer, or a receive, has one for each."""
+    return replace(
+        limits, waits_max=max(limits.waits_max, WAITS_MIN), client_waits_max=max(limits.client_waits_max, CLIENT_WAITS_MIN)
+    )
 
 
 def draw_host_faults(seed: int, always: frozenset[str], others: frozenset[str]) -> frozenset[str]:

@@ -145,6 +145,10 @@ class Run:
             self.world.at(step.at_us, self._do, step)
         for _ in range(LOOKS):
             self.world.at(BEGIN_US + self._checks.randrange(self.options.span_us), checkers.now_and_then, self)
+        if "partitions" in self.options.features:
+            asking = checkers.Asking(self)
+            for at_us in range(0, self.options.span_us + HEAL_US, checkers.LOOK_US):
+                self.world.at(BEGIN_US + at_us, asking.look)
         if self.options.hosts is not None:
             for at_us in range(0, self.options.span_us, PROOF_LOOK_US):
                 self.world.at(BEGIN_US + at_us, checkers.check_proofs, self)
@@ -232,7 +236,7 @@ class Run:
             programs.process.spawn(programs.close(Random(0), ""))
         self._run_until(lambda: all(programs.process.closed_us is not None for programs in everybody), 3_000_000)
         auditor = self.new_client()
-        self._wait_for(auditor, checkers.audit(auditor, history, self._queues_in_order))
+        self._wait_for(auditor, checkers.audit(auditor, history, self._queues_in_order, lambda: checkers.strays(self)))
         history.drained_us = world.now_us
         world.tell("WORLD", "everything is killed, and starts again")
         for process in self.cluster.processes:

@@ -78,6 +78,9 @@ BUGS = {
     "forgetful_bank": Caught("invariants", 60, "concurrency,kill_worker,consume"),
     "anybody_holds": Caught("holders", 60, "holders,concurrency,consume"),
     "uncounted_lease": Caught("in flight", 100, "in_flight,kill_worker,long_leases", 10_040),
+    "forgotten_asks": Caught("prefetch", 60, "partitions,consume"),
+    "left_strays": Caught("strays", 60, "partitions,hooks"),
+    "unwatched_partition": Caught("starved", 60, "partitions,consume"),
 }
 
 

@@ -9,6 +9,9 @@ from tests.simulation.actors.clients import ClientProcess
 from tests.simulation.history import Done, History
 from tests.simulation.options import Options
 
+SENT_ONCE = frozenset(("receive", "ack", "nack", "retry", "fail", "defer", "extend", "leave"))
+"""Calls that have one time limit, however many partitions their queue has."""
+
 
 class NotedCalls:
     """One client process, with a note of each call."""
@@ -30,6 +33,9 @@ class NotedCalls:
         self, kind: str, queue: str, ask: Callable[[], Awaitable[Any]], *, wait_s: float = 0.0, asks: int = 1, **said: Any
     ) -> Any:
         """Make a call and note it; returns its record."""
+        partitions = self.history.spread_of(queue)[0]
+        if partitions > 1 and kind not in SENT_ONCE:  # each is asked in turn, after the refusal that names them
+            asks *= 1 + partitions
         limit_us = round((self.options.timeout_s * asks + wait_s) * 1e6)
         record = self.history.began(self.process.name, kind, queue, limit_us, **said)
         try:
@@ -42,11 +48,22 @@ class NotedCalls:
         return record
 
     async def command(self, kind: str, queue: str, command: Any, *, wait_s: float = 0.0, **said: Any) -> Done:
-        """Send a command that the client has no method for, and note it."""
+        """Send a command that the client has no method for, and note it. ``place``: a partition, if it is for one."""
         record: Done = await self.call(
-            kind, queue, lambda: self.client.request(Request(queue, command)), wait_s=wait_s, command=str(command), **said
+            kind,
+            queue,
+            lambda: self.client.request(Request(said.get("place", queue), command)),
+            wait_s=wait_s,
+            command=str(command),
+            **said,
         )
         return record
+
+
+def at_place(delivery: Any) -> dict[str, str]:
+    """What a call says of the partition that a delivery is from; nothing if its queue has none."""
+    place = delivery._lease.queue
+    return {} if place == delivery.queue else {"place": place}
 
 
 def shortened(value: Any) -> Any:

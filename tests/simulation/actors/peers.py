@@ -25,6 +25,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.frames import REPLY, VERSION, pack_header
 from fila_proto_zmq.ids import TAG_BYTES
+from fila_proto_zmq.names import partition_name
 from tests.simulation.actors.clients import RawPeer
 from tests.simulation.world.key_file import ADMIN
 
@@ -116,7 +117,9 @@ def _say_something(run: "Run", peer: RawPeer, random: Random) -> None:
 
 
 def _queue(run: "Run", random: Random) -> str:
-    return random.choice([*sorted(run.history.queues), "no such queue", ""])
+    names = sorted(run.history.queues)
+    spread = [partition_name(name, 1) for name in names if run.history.spread_of(name)[0] > 1]
+    return random.choice([*names, "no such queue", "", *spread])
 
 
 def _command(run: "Run", random: Random) -> Any:

@@ -10,7 +10,7 @@ from fila_proto_zmq.commands import Command, DrainWorker, MoveShard
 from fila_proto_zmq.errors import QueueExistsError
 from tests.simulation.actors.enqueuing import KEYS
 from tests.simulation.actors.receiving import ReceivingPrograms
-from tests.simulation.world.queues import APART, ASIDE, TICKS
+from tests.simulation.world.queues import APART, ASIDE, TICKS, draw_partitions
 
 
 class Programs(ReceivingPrograms):
@@ -32,9 +32,10 @@ class Programs(ReceivingPrograms):
     async def brief(self, random: Random, queue: str) -> None:
         """A queue that hardly lives: made, filled and deleted within a moment."""
         name = f"brief{random.randrange(3)}"
-        self.history.queues.setdefault(name, {})
+        options = draw_partitions(self.options.seed, name, {}) if self.has("partitions") else {}
+        self.history.queues.setdefault(name, options)
         await asyncio.gather(
-            self.call("create_queue", name, lambda: self.client.create_queue(name)),
+            self.call("create_queue", name, lambda: self.client.create_queue(name, **options), **options),
             self.enqueue(random, name),
             self.call("delete_queue", name, lambda: self.client.delete_queue(name, force=True), force=True),
         )
@@ -126,6 +127,18 @@ class Programs(ReceivingPrograms):
                 "set_throttle", "", lambda: self.client.set_throttle(name, rate=rate, burst=burst, rate_min=least), asks=3,
                 key=name, value=f"{rate},{burst}", least=least,
             )  # fmt: skip
+
+    async def partitions(self, random: Random, queue: str) -> None:
+        """Take from several queues at once, whatever their partitions are."""
+        names = sorted(name for name in self.history.queues if not name.startswith(APART))
+        queues = {name: random.choice([1, 2, 6]) for name in random.sample(names, min(len(names), random.choice([1, 2, 3])))}
+        wait_s = random.choice([0.0, 0.3, 2.0])
+        record = await self.call(
+            "receive_any", "", lambda: self.client.receive_any(queues, wait=wait_s), wait_s=wait_s, queues=queues
+        )
+        if record.ok and record.value:
+            self._hand_over(record.value)
+            await self.work_on(random, record.value)
 
     async def concurrency(self, random: Random, queue: str) -> None:
         """A limit on the leased messages of a throttle key, or of each key of a pattern, over the cluster; or none."""

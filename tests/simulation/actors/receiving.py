@@ -10,8 +10,9 @@ from fila_proto_zmq.errors import BatchError, FilaError
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.record import unpack_record
 from tests.simulation.actors.enqueuing import KEYS, WORK_S, EnqueuingPrograms
-from tests.simulation.actors.noted_calls import shortened
+from tests.simulation.actors.noted_calls import at_place, shortened
 from tests.simulation.history import Handed, token_in, token_of
+from tests.simulation.world.queues import draw_partitions
 
 CROWD = {"x": 1, "y": 1, "z": 3}
 """Keys of a crowd, with their weights."""
@@ -42,9 +43,10 @@ class ReceivingPrograms(EnqueuingPrograms):
         number = random.getrandbits(32)
         while queue not in self.consumers:  # until it is left
             consumer = self.consumers[queue] = self.client.consume(queue, prefetch=prefetch)
+            opened = self.history.opened(prefetch)
             try:
                 async for delivery in consumer:
-                    self._hand_over([delivery])
+                    self._hand_over([delivery], opened)
                     mood = Random(f"{number} {delivery.id} {delivery.attempts}")
                     if prefetch > 2 and mood.random() < 0.5:
                         self.process.spawn(self.work_on(mood, [delivery]))
@@ -63,13 +65,13 @@ class ReceivingPrograms(EnqueuingPrograms):
                 self.history.ended(record, "left")
                 return
 
-    def _hand_over(self, deliveries: list[Any]) -> None:
+    def _hand_over(self, deliveries: list[Any], consumer: int | None = None) -> None:
         for delivery in deliveries:
             lease = delivery._lease
             token = token_in(delivery.headers, delivery.payload)
             handed = Handed(
                 self.history.world.now_us, self.process.name, delivery.queue, token, delivery.id, lease.id, delivery._index,
-                delivery.attempts, lease.at_most_once,
+                delivery.attempts, lease.at_most_once, lease.queue, consumer,
             )  # fmt: skip
             self.history.handed.append(handed)
             self.kept.append(delivery)
@@ -101,8 +103,9 @@ class ReceivingPrograms(EnqueuingPrograms):
         await asyncio.sleep(random.choice(SLOW_S if self.has("slow") else WORK_S))
         if self.has("extend") and random.random() < 0.2:
             await self.call(
-                "extend", delivery.queue, lambda: delivery.extend(2.0), lease=delivery._lease.id, index=delivery._index
-            )
+                "extend", delivery.queue, lambda: delivery.extend(2.0), lease=delivery._lease.id, index=delivery._index,
+                **at_place(delivery),
+            )  # fmt: skip
             await asyncio.sleep(random.choice(WORK_S))
         verb = "ack"
         if self.has("verbs") and not self.quiet:
@@ -127,7 +130,7 @@ class ReceivingPrograms(EnqueuingPrograms):
         for _ in range(4):
             record = await self.call(
                 verb, delivery.queue, lambda: getattr(delivery, verb)(*arguments), token=token_in(delivery.headers, delivery.payload),
-                lease=delivery._lease.id, index=delivery._index, **said,
+                lease=delivery._lease.id, index=delivery._index, **at_place(delivery), **said,
             )  # fmt: skip
             if record.ok or not record.error.retryable or self.client.closed:
                 return
@@ -142,7 +145,7 @@ class ReceivingPrograms(EnqueuingPrograms):
         records = [
             self.history.began(
                 self.process.name, verb, delivery.queue, limit_us, token=token_in(delivery.headers, delivery.payload),
-                lease=delivery._lease.id, index=delivery._index, together=len(deliveries),
+                lease=delivery._lease.id, index=delivery._index, together=len(deliveries), **at_place(delivery),
             )
             for delivery in deliveries
         ]  # fmt: skip
@@ -247,7 +250,7 @@ class ReceivingPrograms(EnqueuingPrograms):
         limit_us = round((self.options.timeout_s + 2.0) * steps * 1e6)
         return self.history.began(
             self.process.name, "ack", delivery.queue, limit_us, token=token_in(delivery.headers, delivery.payload),
-            lease=delivery._lease.id, index=delivery._index, together=2,
+            lease=delivery._lease.id, index=delivery._index, together=2, **at_place(delivery),
         )  # fmt: skip
 
     async def cancelled(self, random: Random, queue: str) -> None:
@@ -306,30 +309,37 @@ class ReceivingPrograms(EnqueuingPrograms):
     async def reserve(self, random: Random, queue: str) -> None:
         """Take a batch under a name, look at it, and end it; perhaps in a roundabout way."""
         name, count = f"r{len(self.history.calls)}", random.choice([1, 3, 8])
+        partitions = self.history.spread_of(queue)[0]
+        place = {"place": f"{queue}@{Random(name).randrange(partitions)}"} if partitions > 1 else {}
         timeout_ms = random.choice([1000, 3000, 20_000])
         record = await self.command(
-            "reserve", queue, Reserve(name, 0, count, timeout_ms, random.choice([0, 300])), wait_s=0.3
+            "reserve", queue, Reserve(name, 0, count, timeout_ms, random.choice([0, 300])), wait_s=0.3, **place
         )
         if not record.ok:
             return
-        fetched = await self.command("fetch_reserved", queue, FetchReserved(name, 0))
+        fetched = await self.command("fetch_reserved", queue, FetchReserved(name, 0), **place)
         batches = fetched.value.batches if fetched.ok else []
         records = [unpack_record(data) for batch in batches for data in batch.records]
         tokens, ids = [token_of(each) for each in records], [format_id(each.id_high, each.id_low) for each in records]
         await asyncio.sleep(random.choice(WORK_S))
         if random.random() < 0.3:
-            await self.command("renew_reservation", queue, RenewReservation(name, timeout_ms))
+            await self.command("renew_reservation", queue, RenewReservation(name, timeout_ms), **place)
         verb = random.choice([Verb.ACK, Verb.ACK, Verb.RELEASE]) if fetched.ok else Verb.RELEASE
-        await self.command(f"end_reservation_{verb.name.lower()}", queue, EndReservation(name, verb), tokens=tokens, ids=ids)
+        await self.command(
+            f"end_reservation_{verb.name.lower()}", queue, EndReservation(name, verb), tokens=tokens, ids=ids, **place
+        )
 
     async def debounce(self, random: Random, queue: str) -> None:
         """Replace messages of queues that a template makes, and take some of them."""
         name = f"{MADE}{random.randrange(2)}"
         if random.random() < 0.5 or not self.history.saw("put_template"):
             idle_s = random.choice([0.2, 1.0, 60.0])
+            spread = draw_partitions(self.options.seed, MADE, {}) if self.has("partitions") else {}
+            self.history.made |= {f"{MADE}{number}": spread for number in range(2)}
             await self.call(
-                "put_template", "", lambda: self.client.put_template(f"{MADE}*", idle_expiry=idle_s), idle_expiry=idle_s
-            )
+                "put_template", "", lambda: self.client.put_template(f"{MADE}*", idle_expiry=idle_s, **spread),
+                idle_expiry=idle_s, **spread,
+            )  # fmt: skip
         for _ in range(random.choice([3, 5, 9])):
             await self._replace_one(random, name)
             await asyncio.sleep(random.choice(WORK_S[:5]))

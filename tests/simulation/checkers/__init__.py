@@ -7,13 +7,14 @@ messages, before and after everything was killed once more; ``rested`` when noth
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers import calls, fate, holders, keys, leaders, lives, memory, replaced, rest
+from tests.simulation.checkers import calls, fate, holders, keys, leaders, lives, memory, partitions, replaced, rest
 from tests.simulation.checkers.audit import audit, audit_again
 from tests.simulation.checkers.delivery import batches, dead_letters, dedup, fairness, moves, order, schedules, throttles
 from tests.simulation.checkers.delivery.concurrency import idle_places, report_idle
 from tests.simulation.checkers.delivery.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.leaders import check_proofs, serves
 from tests.simulation.checkers.leased import Leased
+from tests.simulation.checkers.partitions import LOOK_US, Asking, strays
 from tests.simulation.checkers.places import Places
 from tests.simulation.checkers.rest import busy
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tests.simulation.run import Run
 
 __all__ = [
+    "LOOK_US",
+    "Asking",
     "Leased",
     "Places",
     "audit",
@@ -35,6 +38,7 @@ __all__ = [
     "report_unknown",
     "rested",
     "serves",
+    "strays",
     "unknown_leases",
 ]
 
@@ -79,6 +83,8 @@ def audited(run: "Run") -> None:
     schedules.check(history)
     calls.check(history, run.world.now_us)
     keys.check(run)
+    partitions.check_prefetch(history)
+    partitions.check_places(history)
 
 
 def rested(run: "Run", were_busy: Collection[int]) -> None:

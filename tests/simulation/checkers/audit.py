@@ -15,6 +15,8 @@ DRAIN_ROUNDS_MAX = 400
 TRIES_MAX = 60
 DELAYS_S = 3.5
 """Longer than anything is delayed."""
+STRAY_LOOK_S, STRAY_LOOKS_MAX = 1.5, 5
+"""Between two looks at messages that are in a wrong partition, and how often their number may stay the same."""
 CALLBACKS_S = 4.0
 """Longer than a callback takes if every frame between the shards is lost once."""
 
@@ -31,8 +33,16 @@ async def patiently(ask: Callable[[], Awaitable[Any]]) -> Any:
     return await ask()
 
 
-async def audit(programs: "Programs", history: History, queues_in_order: Callable[[], Iterable[tuple[str, Any]]]) -> None:
-    """Let everything go that is held up, look at where each message is, then take and ack them all."""
+async def audit(
+    programs: "Programs",
+    history: History,
+    queues_in_order: Callable[[], Iterable[tuple[str, Any]]],
+    strays: Callable[[], Counter[str]],
+) -> None:
+    """Let everything go that is held up, look at where each message is, then take and ack them all.
+
+    ``strays``: what is in a wrong partition.
+    """
     client = programs.client
     for queue, options in queues_in_order():
         if _may_be_missing(history, queue):
@@ -54,6 +64,7 @@ async def audit(programs: "Programs", history: History, queues_in_order: Callabl
         )
     await asyncio.sleep(DELAYS_S)
     await _look_for_two(client, history)
+    await _look_for_strays(history, strays)
     await _drain(programs, history)
     if history.batches:  # the last acks have callbacks follow
         await asyncio.sleep(CALLBACKS_S)
@@ -102,7 +113,19 @@ async def _look_for_two(client: Any, history: History) -> None:
         if attempt == 2:
             for message, where in twice.items():
                 if not history.is_excused_id(message):
-                    history.fail("one place", f"message {message} is in {where}")
+                    in_one_queue = len({name.partition(" ")[0] for name in where}) == 1
+                    history.fail("strays" if in_one_queue else "one place", f"message {message} is in {where}")
+
+
+async def _look_for_strays(history: History, strays: Callable[[], Counter[str]]) -> None:
+    """Each message goes to its partition, a few of them at a time."""
+    left, looks = strays(), 0
+    while left and looks < STRAY_LOOKS_MAX:
+        await asyncio.sleep(STRAY_LOOK_S)
+        before, left = left, strays()
+        looks = looks + 1 if left.total() >= before.total() else 0
+    for where, count in left.items():
+        history.fail("strays", f"{count} messages of the key {where} do not go on")
 
 
 async def _browsed(client: Any) -> list[tuple[str, list[Any]]]:

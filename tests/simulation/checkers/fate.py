@@ -89,7 +89,7 @@ def same_message(history: History, call: Done, grants: list[Grant]) -> list[Gran
         return [grant for grant in grants if grant.id in said["ids"]]
     if len(ids) == 1:
         return grants
-    fence = history.shard_of(call.queue), said.get("lease"), said.get("index")
+    fence = history.shard_of_call(call), said.get("lease"), said.get("index")
     same = [grant for grant in grants if (grant.shard, *grant.fence) == fence]
     if not said.get("lease"):  # delivered at most once: such fences are not unique
         same = [grant for grant in same if grant.at_us <= call.started_us]
@@ -107,7 +107,7 @@ def _is_later(history: History, call: Done, grant: Grant) -> bool:
     leave the worker long after it was made."""
     assert call.ended_us is not None
     lease = call.said.get("lease")
-    if lease and grant.lease and grant.shard == history.shard_of(call.queue):
+    if lease and grant.lease and grant.shard == history.shard_of_call(call):
         return bool(grant.lease > lease)
     return grant.at_us > call.ended_us
 
@@ -152,7 +152,7 @@ def check_given_back(history: History) -> None:
         return  # these hand it out anew without a count
     by_message = history.grants_by_message()
     for each in history.handed:
-        shard = history.shard_of(each.queue)
+        shard = history.shard_of(each.place)
         held = history.grant_of(shard, each.lease, each.index)
         if held is None or each.client in history.keys or history.is_excused(each.token):
             continue
@@ -173,7 +173,7 @@ def check_settlements(history: History) -> None:
             call for call in calls if call.ok and "index" in call.said and call.said["lease"] and call.kind != "extend"
         ]
         for call in confirmed:
-            shard, lease = history.shard_of(call.queue), call.said["lease"]
+            shard, lease = history.shard_of_call(call), call.said["lease"]
             tries = [
                 each
                 for each in calls

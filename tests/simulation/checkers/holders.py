@@ -7,11 +7,12 @@ SETTLED = ("ack", "nack", "retry", "fail", "defer")
 
 def check(history: History) -> None:
     """Look at each answer. A power cut may have undone a settlement."""
-    grants: dict[tuple[str, str, int], Grant] = {(each.queue, each.id, each.leased_ms): each for each in history.grants}
+    grants: dict[tuple[str, str, int], Grant] = {(each.place, each.id, each.leased_ms): each for each in history.grants}
     settled: dict[tuple[str, int, int], int] = {}
     for call in history.calls:
         if call.kind in SETTLED and call.ok and "index" in call.said and call.said.get("lease"):
-            settled.setdefault((call.queue, call.said["lease"], call.said["index"]), call.ended_us or 0)
+            place = call.said.get("place", call.queue)
+            settled.setdefault((place, call.said["lease"], call.said["index"]), call.ended_us or 0)
     for call in history.calls:
         if call.kind != "describe_throttle" or not call.ok:
             continue

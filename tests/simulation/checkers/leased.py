@@ -5,6 +5,7 @@ A message is leased from the commit that has its lease until the commit that end
 
 from typing import Any
 
+from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, lane_of
 from fila_worker.core.model.acked_messages import is_mark
 from fila_worker.core.model.leases import FINISHED, decode_lease, member_ended
@@ -120,8 +121,11 @@ class Leased:
         return {(shard, record.queue)} if is_new else set()
 
     def _check_queue(self, place: tuple[int, int], records: list[QueueRecord]) -> None:
-        """After a new lease of a queue: not more of its messages are leased than its options allow, before or after the commit."""
-        limits = [record.options.max_in_flight for record in records]
+        """After a new lease of a queue: not more of its messages are leased than its options allow, before or after the commit.
+
+        Each partition may have its part of them.
+        """
+        limits = [_most(record) for record in records]
         is_bound = all(record.options.delivery != "at_most_once" for record in records)
         if not is_bound or None in limits or self._history.power_cuts:
             return
@@ -137,7 +141,7 @@ class Leased:
     def _needs(self, shard: int, member: bytes) -> list[str]:
         """The throttle keys of which a leased message has places."""
         _, queue, at_most_once = self._holders[shard, member]
-        if at_most_once or self._queues[shard, queue].name.endswith(".dlq"):
+        if at_most_once or is_dead_letter(self._queues[shard, queue].name):
             return []
         return self._lanes[shard, lane_of(member)][1]
 
@@ -158,6 +162,13 @@ class Leased:
             self._history.fail(
                 "concurrency", f"{len(held)} messages of {key} are leased on shards {held}, of at most {allowed}"
             )
+
+
+def _most(record: QueueRecord) -> int | None:
+    """How many messages of a queue, or of a partition, may be leased."""
+    most, partitions = record.options.max_in_flight, record.options.partitions or 1
+    _, mark, number = record.name.partition(PARTITION_MARK)
+    return most if most is None or not mark else len(range(int(number), most, partitions))
 
 
 def _limit(limits: dict[str, int], key: str) -> int | None:

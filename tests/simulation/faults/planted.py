@@ -18,6 +18,7 @@ from fila_proto_zmq import commands as wire
 from fila_proto_zmq.bucket_limits import BucketLimits
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.ids import sequence
+from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import pack_record, unpack_record
 from fila_router.core.tokens.bucket import Bucket
 from fila_router.core.tokens.token_bank import TokenBank
@@ -40,6 +41,7 @@ from fila_worker.core.stored import messages as stored_messages
 from fila_worker.process.departures import Departures
 from fila_worker.process.held import HeldEffects
 from tests.simulation.faults.host_bugs import HOST_BUGS
+from tests.simulation.faults.partition_bugs import PARTITION_BUGS
 from tests.simulation.faults.place_bugs import PLACE_BUGS
 from tests.simulation.faults.planting import Plant, replace
 from tests.simulation.replacing import replaced
@@ -266,7 +268,7 @@ def kept_original(stack: ExitStack) -> None:
 
     def make(real: Any) -> Any:
         def take_pending(walk: Any, lane: Any, message_key: bytes, record: bytes) -> None:
-            if walk._shard == walk._state.index or lane.key.name != "a":
+            if shard_of(walk._target, walk._state.shards) == walk._state.index or lane.key.name != "a":
                 real(walk, lane, message_key, record)
             else:
                 walk._goes(lane, message_key, record, 0)
@@ -504,7 +506,7 @@ BUGS: dict[str, Plant] = {
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
         any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
         hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept, forgotten_call, uncounted_lease,
-        *PLACE_BUGS, *HOST_BUGS,
+        *PLACE_BUGS, *HOST_BUGS, *PARTITION_BUGS,
     )
 }  # fmt: skip
 

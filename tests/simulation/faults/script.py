@@ -50,6 +50,7 @@ EXTRAS = {
     "in_flight": 3,
     "concurrency": 4,
     "holders": 4,
+    "partitions": 5,
 }
 """What the features of that name do, and how often at most (see :data:`options.EXTRAS`)."""
 

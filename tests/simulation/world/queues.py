@@ -50,7 +50,22 @@ def draw_queues(options: Options, shard_of: Callable[[str], int]) -> dict[str, d
         queues[ASIDE] = {}
     if has("timed"):
         queues[TICKS] = {}
+    if has("partitions"):
+        for name, chosen in queues.items():
+            chosen.update(draw_partitions(options.seed, name, chosen))
     return queues
+
+
+def draw_partitions(seed: int, name: str, chosen: dict[str, Any]) -> dict[str, Any]:
+    """The partitions of a queue with these options: some have none."""
+    own = Random(f"{seed} partitions of {name}")
+    partitions, by_message = own.choice([None, 2, 2, 3, 4, 5]), own.random() < 0.3
+    if partitions is None:
+        return {}
+    if (most := chosen.get("max_in_flight")) is not None:
+        chosen["max_in_flight"] = max(most, partitions)
+    spread = {"spread": "message"} if by_message and "max_in_flight_per_key" not in chosen else {}
+    return {"partitions": partitions, **spread}
 
 
 def _bury_elsewhere(random: Random, queues: dict[str, dict[str, Any]], shard_of: Callable[[str], int]) -> None:

@@ -34,6 +34,11 @@ class QueueSender:
         self._parts: dict[int, OrderedSender] = {}
         self._held: list[Chunk] = []
         """Chunks that wait until the queue is created by its template."""
+        self._behind: list[Chunk] = []
+        """Chunks that wait until those for the whole queue are answered: they may be refused, and go to its partitions first."""
+        self._line: dict[Chunk, Chunk | None] = {}
+        """Chunks for the whole queue without an answer; or with one, if it names the partitions and earlier ones have none: a
+        chunk that is sent again must not find later ones before it."""
         self._open = 0
 
     @property
@@ -45,19 +50,42 @@ class QueueSender:
         """Send a chunk behind all earlier ones."""
         self._open += 1
         chunk.number = 1  # a sender has it
-        self._go(chunk)
+        if self._behind or (self._line and not self._is_whole):
+            self._behind.append(chunk)
+        else:
+            self._go(chunk)
         return chunk
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether chunks go to the name that was given, as far as is known."""
+        return self._is_part or self._plans.get(self._queue) is None
 
     def _go(self, chunk: Chunk) -> None:
         plan = self._plans.get(self._queue)
         if self._held:
             self._held.append(chunk)
         elif plan is None or self._is_part:
-            self._whole.send(Chunk(chunk.command, partial(self._answered, chunk)))
+            self._line[chunk] = None
+            self._whole.send(Chunk(chunk.command, partial(self._whole_answered, chunk)))
         elif chunk.part is not None and chunk.part[1] == plan.partitions:
             self.part(chunk.part[0]).send(Chunk(chunk.command, partial(self._answered, chunk)))
         else:
             _Split(self, chunk, plan).send()
+
+    def _whole_answered(self, chunk: Chunk, sent: Chunk) -> None:
+        if isinstance(sent.error, PartitionedError):
+            self._line[chunk] = sent
+        else:
+            del self._line[chunk]
+            self._answered(chunk, sent)
+        while self._line and (refused := self._line[first := next(iter(self._line))]) is not None:
+            del self._line[first]
+            self._answered(first, refused)
+        if not self._line:
+            behind, self._behind = self._behind, []
+            for each in behind:
+                self._go(each)
 
     def _answered(self, chunk: Chunk, sent: Chunk) -> None:
         """Finish a chunk, or split it if the broker has refused it for that."""

@@ -4,6 +4,7 @@ import itertools
 from collections import defaultdict
 from uuid import UUID
 
+from fila_proto_zmq.names import whole_queue
 from tests.simulation.actors.receiving import MADE
 from tests.simulation.history import Grant, History, Sent
 from tests.simulation.world.processes import BIRTH_MS
@@ -19,7 +20,8 @@ def check(history: History, window_us: int) -> None:
     made_stay = all(call.said["idle_expiry"] >= STAYS_S for call in history.calls if call.kind == "put_template")
     others_stay = not any("idle_expiry" in each for each in history.queues.values())
     replaced = _replaced_ms(history)
-    for (queue, name), messages in _stored(history).items():
+    for (place, name), messages in _stored(history).items():
+        queue = whole_queue(place)
         if not (made_stay if queue.startswith(MADE) else others_stay):
             continue
         for (first_id, (first, _)), (_, (second, second_ms)) in itertools.pairwise(sorted(messages.items())):
@@ -54,7 +56,7 @@ def _stored(history: History) -> dict[tuple[str, str], dict[str, tuple[str, floa
     for token, sent in history.sent.items():
         if name := sent.options.get("dedup_id"):
             for message_id in {grant.id for grant in grants[token]} | ({sent.id} if sent.id is not None else set()):
-                stored[sent.queue, name][message_id] = token, _stored_by_ms(message_id, sent, grants[token])
+                stored[history.entrance_of(sent), name][message_id] = token, _stored_by_ms(message_id, sent, grants[token])
     return stored
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, groupby
 
+from fila_proto_zmq.names import whole_queue
 from tests.simulation.history import Grant, History
 
 HARMLESS = frozenset((
@@ -78,19 +79,20 @@ class Pair:
 
 
 def check(history: History) -> int:
-    """Look at every two keys of each queue, as long as both are backlogged. Returns how many windows were long enough to tell."""
+    """Look at every two keys of each queue or partition, as long as both are backlogged. Returns how many windows were long enough to tell."""
     telling = 0
-    by_queue: dict[str, list[Grant]] = defaultdict(list)
+    by_place: dict[str, list[Grant]] = defaultdict(list)
     for grant in history.grants:
-        by_queue[grant.queue].append(grant)
-    for queue, grants in by_queue.items():
+        by_place[grant.place].append(grant)
+    for place, grants in by_place.items():
+        queue = whole_queue(place)
         if _applies(history, queue):
             for names, pair in _windows(history, queue, _once(grants)):
                 telling += max(share.turns for share in pair.shares) > pair.bound
                 if pair.spread > pair.bound + 1e-9:
                     history.fail(
                         "fairness",
-                        f"{names} of {queue} were backlogged, and one got {pair.spread:.2f} turns ahead of the other (bound {pair.bound:.2f})",
+                        f"{names} of {place} were backlogged, and one got {pair.spread:.2f} turns ahead of the other (bound {pair.bound:.2f})",
                     )
                     break
     return telling

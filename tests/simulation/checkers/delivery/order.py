@@ -4,15 +4,17 @@ from collections import defaultdict
 from itertools import pairwise
 
 from fila_proto_zmq.ids import parse_id, sequence
+from fila_proto_zmq.names import is_dead_letter, whole_queue
 from tests.simulation.checkers.fate import calls_by_token
 from tests.simulation.history import Grant, History, Sent
 
 
 def _by_key(history: History) -> dict[tuple[str, str], list[Grant]]:
-    """What was given out of each key, in the order in which it was leased. At most once deliveries have no lease: by time."""
+    """What each queue, or each of its partitions, has given out of a key, in the order in which it was leased. At most once deliveries
+    have no lease: by time."""
     found: dict[tuple[str, str], list[Grant]] = defaultdict(list)
     for grant in history.grants:
-        found[grant.queue, grant.key].append(grant)
+        found[grant.place, grant.key].append(grant)
     for several in found.values():
         if all(grant.lease for grant in several):
             several.sort(key=lambda grant: grant.fence)
@@ -27,6 +29,8 @@ def check_sent(history: History) -> None:
     """The messages of one producer, or of one iterable, are stored in the order in which they were sent, key by key."""
     lines: dict[tuple[int, str], list[Sent]] = defaultdict(list)
     for sent in history.sent.values():
+        if history.spread_of(sent.queue)[1] == "message":
+            continue  # its ids are of several shards
         if sent.call.kind == "enqueue_many" and sent.id is not None and not sent.options.get("dedup_id"):
             lines[id(sent.call), sent.options["fairness_key"]].append(sent)
     for (_, key), line in lines.items():
@@ -43,7 +47,7 @@ def _place(sent: Sent) -> tuple[int, int]:
 def check_line(history: History) -> None:
     """Of two messages of a key that could both go, the more urgent one goes first, then the older one."""
     for (queue, key), grants in _by_key(history).items():
-        if queue.endswith(".dlq") or queue.startswith("graves") or history.power_cuts:
+        if is_dead_letter(queue) or queue.startswith("graves") or history.power_cuts:
             continue
         firsts: list[Grant] = []
         seen: set[str] = set()
@@ -82,6 +86,10 @@ def _plain(history: History, grant: Grant) -> bool:
         return False  # it has the place of another
     if history.homes_of(sent) != {sent.queue}:
         return False  # a move may have taken it to the end of another line, and back
+    if history.entrance_of(sent) not in (grant.queue, grant.place):
+        return False  # it was in another partition before
+    if grant.place != grant.queue and grant.token in history.batches:
+        return False  # it has the id that its batch got from the first partition
     delayed = sent.options.get("delay") or "late" in str(options.get("on_enqueue", ""))
     return not delayed and not history.saw("redrive") and not history.saw("reserve") and not history.saw("delete_queue")
 
@@ -90,7 +98,11 @@ def check_strict(history: History) -> None:
     """With ``max_in_flight_per_key=1`` nothing of a key goes while one of its messages waits for another attempt."""
     calls = calls_by_token(history)
     for (queue, key), grants in _by_key(history).items():
-        if history.queues.get(queue, {}).get("max_in_flight_per_key") != 1 or history.power_cuts or history.saw("redrive"):
+        if (
+            history.queues.get(whole_queue(queue), {}).get("max_in_flight_per_key") != 1
+            or history.power_cuts
+            or history.saw("redrive")
+        ):
             continue
         again: dict[str, Grant] = {}
         for index, grant in enumerate(grants):
@@ -114,7 +126,7 @@ def check_caps(history: History) -> None:
     """No more of a key are leased than its queue allows, as far as programs can tell."""
     calls = calls_by_token(history)
     for (queue, key), grants in _by_key(history).items():
-        cap = history.queues.get(queue, {}).get("max_in_flight_per_key")
+        cap = history.queues.get(whole_queue(queue), {}).get("max_in_flight_per_key")
         if cap is None or history.power_cuts:
             continue
         for index, grant in enumerate(grants):

@@ -14,6 +14,7 @@ from fila_cluster.errors import (
 )
 from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
+from fila_proto_zmq.errors import PartitionedError
 from fila_proto_zmq.ids import format_id, high_half, low_half
 from fila_proto_zmq.record import seal_envelope
 from tests.unit.client.peer import BORN_MS, Peer
@@ -342,3 +343,32 @@ def test_a_closed_client_ends_them_all(refused):
     lined.peer.session.goodbye(lined.peer.now, closed)
     lined.peer.session.fail_all(closed)
     assert [str(chunk.error) for chunk in chunks] == ["closed"] * 9
+
+
+def test_what_is_sent_when_the_partitions_are_known_stays_behind_what_is_still_refused():
+    lined = Lined()
+    lined.send(b"0", b"1")
+    first, second = lined.sent()
+    spread = PartitionedError("several", details={"partitions": 1, "spread": "key"})
+    lined.refuse(spread, first)
+    lined.send(b"2")
+    lined.refuse(spread, second)
+    frames = lined.sent()
+    assert payloads(frames) == [b"0", b"1", b"2"]
+    assert {frame.key for frame in frames} == {"q@0"}
+
+
+def test_a_frame_that_is_sent_again_comes_to_its_partition_before_later_ones():
+    lined = Lined()
+    lined.send(b"0", b"1")
+    first, second = lined.sent()
+    spread = PartitionedError("several", details={"partitions": 1, "spread": "key"})
+    lined.refuse(AWAY, first)
+    lined.refuse(spread, second)
+    lined.peer.advance(1.0)
+    [again] = lined.sent()
+    assert (again.key, payloads([again])) == ("q", [b"0"])
+    lined.refuse(spread, again)
+    frames = lined.sent()
+    assert [frame.key for frame in frames] == ["q@0", "q@0"]
+    assert payloads(frames) == [b"0", b"1"]

@@ -25,6 +25,7 @@ from fila_worker.core.model.shard_transfers import Owner
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.remote_enqueues import send
 from tests.property.replication.test_reshard import findings
+from tests.support.shard.explained import why
 from tests.support.shard.hooked import on_enqueue
 from tests.support.shard.partitioned import ORDERS, TOTAL, PartitionedShards, key_of, payloads
 from tests.support.shard.random_cluster import copied
@@ -60,6 +61,14 @@ def test_a_stray_is_not_delivered_where_it_was_enqueued(cluster: PartitionedShar
     assert cluster.receive(WRONG) == []
     cluster.settle_down()
     assert (cluster.receive(WRONG), cluster.receive(RIGHT)) == ([], [])
+
+
+def test_a_stray_that_waits_for_an_earlier_one_is_explained(cluster: PartitionedShards) -> None:
+    hold_back(cluster)
+    cluster.enqueue(WRONG, b"x", key=KEY)
+    cluster.enqueue(WRONG, b"y", key=KEY)
+    assert why(cluster.of(WRONG), queue=QUEUE).state == "pending"
+    assert why(cluster.of(WRONG), key=KEY, queue=QUEUE).state == "pending"
 
 
 def test_all_come_over_once_in_order_with_their_ids(cluster: PartitionedShards) -> None:

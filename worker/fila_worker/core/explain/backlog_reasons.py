@@ -137,6 +137,8 @@ def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason],
 def _holdup(state: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] | None:
     """Return why a key delivers nothing, by code and, for tokens, throttle key; None if it delivers."""
     if key.paused:
+        if key.name not in key.queue.paused_keys:
+            return None  # a stray key: its messages are on their way to its partition
         return ReasonCode.KEY_PAUSED.value, ""
     if not key.open:
         return (

@@ -54,7 +54,7 @@ from fila_worker.core.manage.queue_commands import change_options, check_options
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.due_index import lift
 from fila_worker.core.model.lanes import unpack_stored
-from fila_worker.core.model.queues import OWN
+from fila_worker.core.model.queues import DISCARD
 from fila_worker.core.settle import transfers
 
 if TYPE_CHECKING:
@@ -168,7 +168,8 @@ def _put(state: "State", name: str, definition: Definition, by: str, now_ms: int
 
 def meet(state: "State", call: "ClientCall", command: "Command") -> None:
     """Make the partition that a command names, if it is defined and not there. Raise :class:`PartitionedError` for a command
-    on the whole queue.
+    on the whole queue. Whether a partition has dead letters of its own is not known elsewhere: so each is asked, and has a
+    queue for them then, wherever they go now.
     """
     name = call.queue
     definition = None if isinstance(command, _OF_SCHEDULES) else state.runtime.definitions.find(name)
@@ -180,11 +181,14 @@ def meet(state: "State", call: "ClientCall", command: "Command") -> None:
     if not number or int(number) >= definition.plan.partitions:
         raise definition.refusal(name)
     open_partition(state, name, call.now_ms)
+    source = state.queues.get(root_name(name)) if is_dead_letter(name) else None
+    if source is not None:
+        insert.own_dead_letters(state, source)
 
 
 def _has_dead_letters(state: "State", name: str, definition: Definition) -> bool:
-    """Return whether a queue has a dead letter queue: it should have one, or it had one before its options changed."""
-    return definition.options.dead_letter in {None, OWN} or partition_name(whole_queue(name), 0) in state.queues
+    """Return whether a queue has a dead letter queue: it should or may have one, or it had one before its options changed."""
+    return definition.options.dead_letter != DISCARD or partition_name(whole_queue(name), 0) in state.queues
 
 
 def entrance(state: "State", name: str, now_ms: int) -> "Queue | None":

@@ -1,0 +1,43 @@
+"""Bugs of queues with several partitions, to be planted: see :mod:`planted`."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from fila_cluster.client.protocol.partitions.feed import PartitionFeed
+from fila_worker.core.manage.partitions import Strays
+from tests.simulation.faults.planting import Plant, replace
+from tests.simulation.replacing import replaced
+
+
+def forgotten_asks(stack: ExitStack) -> None:
+    """A consumer asks for all that it may hold again while its other partitions have not answered yet."""
+    room = property(lambda feed: feed.subscription.prefetch - feed.held)
+    stack.enter_context(replaced([(PartitionFeed, "_room", room)]))
+
+
+def left_strays(stack: ExitStack) -> None:
+    """Messages of a stray key stay where they are, until the shard is opened anew."""
+
+    def make(real: Any) -> Any:
+        def tick(strays: Any, now_ms: int) -> int | None:
+            return None
+
+        return tick
+
+    replace(stack, Strays, "tick", make)
+
+
+def unwatched_partition(stack: ExitStack) -> None:
+    """A consumer looks at a partition once, and not again when it has nothing."""
+
+    def make(real: Any) -> Any:
+        def watch(feed: Any, partition: int, wait_s: float = 1.0) -> None:
+            if not wait_s:
+                real(feed, partition, wait_s)
+
+        return watch
+
+    replace(stack, PartitionFeed, "_watch", make)
+
+
+PARTITION_BUGS: tuple[Plant, ...] = (forgotten_asks, left_strays, unwatched_partition)
