@@ -29,7 +29,7 @@ from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.protocol.timers import Timers
 from fila_cluster.client.requests.call import PendingCall, StartCall
 from fila_proto_zmq import commands
-from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.errors import FilaError, QueueNotFoundError
 from fila_proto_zmq.limits import FENCES_MAX
 from fila_proto_zmq.names import root_name
 from fila_proto_zmq.partitions import Plan
@@ -99,17 +99,19 @@ class Consumption:
     def subscribe(self, queue: str, prefetch: int, *, auto_extend: bool) -> ClientSubscription:
         """Open a subscription; its first heartbeat opens it at the broker."""
         self._opened += 1
-        subscription = ClientSubscription(
-            self._opened, queue, prefetch, self.now + self._call_timeout_s, auto_extend=auto_extend
-        )
+        subscription = ClientSubscription(self._opened, queue, prefetch, math.inf, auto_extend=auto_extend)
         plan = self._plans.get(queue)
         if plan is not None:
             self._feed(subscription, plan)
-            return subscription
-        self.subscriptions[subscription.id] = subscription
-        self._roots.add(root_name(queue))
-        self._beat(subscription)
+        else:
+            self._open(subscription)
         return subscription
+
+    def _open(self, subscription: ClientSubscription) -> None:
+        subscription.confirm_by = self.now + self._call_timeout_s
+        self.subscriptions[subscription.id] = subscription
+        self._roots.add(root_name(subscription.queue))
+        self._beat(subscription)
 
     def _feed(self, subscription: ClientSubscription, plan: Plan) -> None:
         feed = PartitionFeed(self, self._send, self._timers, subscription, plan, self._random)
@@ -127,7 +129,10 @@ class Consumption:
     def unsubscribe(self, subscription: ClientSubscription) -> PendingCall | None:
         """End a subscription and give back the untaken messages. Return the call that confirms it, None if it had ended."""
         if (feed := self._feeds.pop(subscription.id, None)) is not None:
-            return self._close_feed(feed)
+            subscription.ended = True
+            call = self._close_feed(feed)
+            subscription.wake()
+            return call
         if self.subscriptions.pop(subscription.id, None) is None:
             return None
         held = [*subscription.leases, *subscription.lapsing]
@@ -207,7 +212,7 @@ class Consumption:
         member = ClientSubscription(
             self._opened, queue, 0, math.inf, auto_extend=subscription.auto_extend, feeds=subscription
         )
-        member.ready, member.waiting = subscription.ready, subscription.waiting
+        member.ready = subscription.ready
         self.subscriptions[member.id] = member
         self._roots.add(root_name(queue))
         self._beat(member)
@@ -231,39 +236,46 @@ class Consumption:
                     self._schedule(member, self.now + self._interval_s((batch,)))
         return list(dict.fromkeys(delivery._lease for delivery in deliveries))
 
+    def beat_soon(self, member: ClientSubscription) -> None:
+        """Send the heartbeat of a member with the next flush."""
+        self._schedule(member, self.now)
+
     def _close_feed(self, feed: PartitionFeed) -> PendingCall | None:
         """End a feed, and give back what its caller has not taken; return the call that confirms it."""
         untaken = feed.subscription.take_back()
-        feed.subscription.ended = True
         calls = feed.close()
         by_queue: defaultdict[str, Indexes] = defaultdict(dict)
         for lease, indexes in untaken.items():
             by_queue[lease.queue][lease] = indexes
         calls += [call for queue, leases in by_queue.items() if (call := self._release(queue, leases)) is not None]
-        feed.subscription.wake()
         return calls[-1] if calls else None
 
     def _end_feeds(self, error: FilaError | None) -> None:
         feeds, self._feeds = self._feeds, {}
         for feed in feeds.values():
             feed.closed = True
+            feed.subscription.hungry = None
             feed.subscription.error = error
             feed.subscription.take_back()
             feed.subscription.ended = True
             feed.subscription.wake()
 
     def _replan(self, subscription: ClientSubscription, error: FilaError) -> bool:
-        """Follow the number of partitions that a refusal names. Return False if it is about something else."""
+        """Follow the number of partitions that a refusal names. Return False if it is about something else.
+
+        A queue that lost its partitions may be there without any: else its own heartbeat says that it is gone.
+        """
         whole = subscription.feeds or subscription
         plan = self._plans.learn(whole.queue, error)
         feed = self._feeds.pop(whole.id, None)
         if feed is not None:
             self._close_feed(feed)
-            whole.ended = False
         elif plan is not None:
             self.subscriptions.pop(whole.id, None)
         if plan is not None:
             self._feed(whole, plan)
+        elif feed is not None and isinstance(error, QueueNotFoundError):
+            self._open(whole)
         elif feed is not None:
             whole.error = error
             whole.ended = True

@@ -35,7 +35,7 @@ class LeaseOwner(Protocol):
         """Note that a delivery of ``lease`` was garbage-collected unsettled. Called at any time, in any thread."""
 
 
-class Feed(Protocol):
+class LeaseFeed(Protocol):
     """What asks for messages, and counts those that are leased to it."""
 
     held: int
@@ -93,7 +93,7 @@ class ClientLease:
         duration_ms = batch.expires_ms - batch.leased_ms
         self.renewal_ms = duration_ms if duration_ms > 0 else 1
         self.group: dict[int, ClientLease] | None = None
-        self.feed: Feed | None = None
+        self.feed: LeaseFeed | None = None
 
     def hold(self, group: "dict[int, ClientLease]") -> None:
         """Be held in ``group`` and in no other."""
