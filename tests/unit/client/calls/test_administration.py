@@ -51,6 +51,8 @@ def test_creating(ask):
         delivery="at_least_once",
         max_in_flight_per_key=1,
         idle_expiry_ms=60_000,
+        partitions=1,
+        spread="key",
     )
     assert seen == [("q", CreateQueue(options))]
 
