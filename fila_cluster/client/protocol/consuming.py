@@ -319,8 +319,6 @@ class Consumption(LooseLeases):
         held = [lease.terms for lease in subscription.leases.values()] if subscription.auto_extend else []
         subscription.beat_at = math.inf
         self._schedule(subscription, self.now + self._interval_s(held))
-        if subscription.feeds is not None and (feed := self._feeds.get(subscription.feeds.id)) is not None:
-            feed.verify()
         if subscription.beating:  # the broker is slow: another heartbeat would only wait behind the first
             return
         subscription.beating = True

@@ -236,19 +236,19 @@ def test_a_consumer_that_waits_gets_what_comes_at_once(client: Client, connect: 
 
 def test_one_task_takes_while_another_acks(client: Client, connect: Connect, spread: str):
     """The ack alone has the next message asked for, whoever waits."""
-    client.enqueue_many(spread, messages(300))
+    client.enqueue_many(spread, messages(60))
     with connect() as consuming, consuming.consume(spread, prefetch=1) as consumer:
         taken: list[Any] = []
         news = threading.Semaphore(0)
 
         def take() -> None:
-            for _ in range(300):
-                taken.append(next(consumer))
+            for _ in range(60):
+                taken.append(consumer.take(PATIENCE_S))
                 news.release()
 
         thread = threading.Thread(target=take)
         thread.start()
-        for number in range(300):
+        for number in range(60):
             assert news.acquire(timeout=PATIENCE_S)
             taken[number].ack()
         thread.join()

@@ -15,7 +15,6 @@ partition's heartbeat sent at once: its answer says whether the queue is gone, o
 
 from collections.abc import Callable
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fila_cluster.client.protocol.lease import ClientLease
@@ -95,7 +94,6 @@ class PartitionFeed:
         self._calls: dict[PendingCall, int] = {}
         self._watched: set[int] = set()
         self._going_on = False
-        self._verify_at = inf
         self.closed = False
         self.members: list[ClientSubscription] = []
         self._unknown = set(range(plan.partitions))
@@ -104,11 +102,11 @@ class PartitionFeed:
     def open(self) -> None:
         """Open the members, and look at each partition. A client that has taken leave ends it at once."""
         self.subscription.hungry = self.look_again
-        self._verify_at = self._consumption.now + PLAN_S
         for name in self.plan.names(self.subscription.queue):
             if not self.closed:
                 self.members.append(self._consumption.open_member(self.subscription, name))
         self._timers.at(self._consumption.now + FIRST_LOOK_S, self._know)
+        self._timers.at(self._consumption.now + PLAN_S, self._verify)
         for partition in range(self.plan.partitions):
             self._watch(partition, 0.0)
 
@@ -172,15 +170,14 @@ class PartitionFeed:
         look = commands.Receive(0, round(wait_s * 1000))
         self._receive(partition, look, partial(self._looked, partition), wait_s + ANSWER_S)
 
-    def verify(self) -> None:
-        """Ask for the plan again, if that was long ago. (With a timer there would be no short calls.)"""
-        now = self._consumption.now
-        if not self.closed and now >= self._verify_at:
-            self._verify_at = now + PLAN_S
+    def _verify(self) -> None:
+        """Ask for the plan again."""
+        if not self.closed:
             self._send(self.subscription.queue, commands.Receive(0), self._verified, timeout=ANSWER_S, persistent=False)
 
     def _verified(self, call: PendingCall) -> None:
         if not self.closed:
+            self._timers.at(self._consumption.now + PLAN_S, self._verify)
             self._consumption.verified(self.subscription, self.plan, call.error)
 
     def _know(self) -> None:

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from fila_cluster.client.protocol.loose import HEARTBEAT_S_MAX
 from fila_cluster.client.protocol.partitions.feed import ANSWER_S, FIRST_LOOK_S, PAUSE_S, WATCH_S
 from fila_cluster.client.protocol.partitions.plans import PLAN_S
 from fila_cluster.client.protocol.settling import ACK
@@ -551,7 +550,7 @@ def test_more_partitions_are_found_by_asking_for_their_number_now_and_then():
     feeding = Feeding(2)
     feeding.begin(0, 0)
     feeding.partitions = 3
-    looks = feeding.until(Receive, PLAN_S + HEARTBEAT_S_MAX)
+    looks = feeding.until(Receive, PLAN_S)
     looks = [sent for sent in [*looks, *feeding.sent()] if isinstance(sent.command, Receive)]
     assert {sent.key for sent in looks} == {"q@0", "q@1", "q@2"}
     assert not feeding.subscription.ended
