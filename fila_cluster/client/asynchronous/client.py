@@ -32,9 +32,8 @@ from fila_cluster.client.protocol.session import CLIENT_VERSION, ClientSession
 from fila_cluster.client.protocol.short_calls import SHORT_BYTES_MAX
 from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
-from fila_proto_zmq.commands import Command, CreateByTemplate, DeleteQueue, Enqueue, Explain
+from fila_proto_zmq.commands import Command, CreateByTemplate, DeleteQueue, Enqueue
 from fila_proto_zmq.errors import FilaError, PartitionedError, QueueExistsError, QueueNotFoundError
-from fila_proto_zmq.partitions import Plan
 
 
 class AsyncClient(AsyncConsuming, AsyncScheduling):
@@ -249,8 +248,6 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         plan = self._session.plans.of_call(key, asked) if self._session.plans else None
         if plan is not None:
             fan = ask_partitions(key, plan, asked)
-            if not fan.is_for_any and await self._has_other_plan(key, plan):
-                fan = ask_partitions(key, self._session.plans.get(key) or plan, asked)
             if await self._ask_partitions(fan):
                 return fan.result
         call = self._start(key, asked)
@@ -260,12 +257,6 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         fan = ask_partitions(key, plan, asked)
         await self._ask_partitions(fan)
         return fan.result
-
-    async def _has_other_plan(self, queue: str, plan: Plan) -> bool:
-        """Return whether a queue with partitions has others than is known. If that can't be said now, it has not."""
-        call = self._start(queue, Explain())  # of all questions, this one does not wait for the end of an outage
-        await self._io.wait(call)
-        return self._session.plans.is_other(queue, plan, call.error)
 
     async def _ask_partitions(self, fan: Fan) -> bool:
         """Ask the partitions of a queue that a command concerns. Return False if they are other ones now."""

@@ -46,8 +46,6 @@ class Fan:
 
     reads = False
     """Whether it is answered by the partitions that are up."""
-    is_for_any = False
-    """Whether it does not matter how many partitions there are."""
     may_lack = False
     """Whether the queue that is asked now may be missing."""
 
@@ -382,8 +380,6 @@ class _Deleting(Fan):
 
 class _First(Fan):
     """Commands that one partition takes for all: batches whose callback goes to the queue."""
-
-    is_for_any = True
 
     def concerned(self) -> list[str]:
         return [partition_name(self.queue, 0)]

@@ -198,11 +198,6 @@ class Consumption(LooseLeases):
         """Send the heartbeat of a member with the next flush."""
         self._schedule(member, self.now)
 
-    def verified(self, subscription: ClientSubscription, plan: Plan, error: FilaError | None) -> None:
-        """Follow the answer of the queue itself, asked by its name, if it has another plan."""
-        if error is not None and self._plans.is_other(subscription.queue, plan, error):
-            self._replan(subscription, error)
-
     def _close_feed(self, feed: PartitionFeed) -> PendingCall | None:
         """End a feed, and give back what its caller has not taken; return the call that confirms it."""
         untaken = feed.subscription.take_back()

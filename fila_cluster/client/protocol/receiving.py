@@ -19,7 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from fila_cluster.client.protocol.lease import NO_LEASE
-from fila_cluster.client.protocol.partitions.plans import REPLANS_MAX, Plans
+from fila_cluster.client.protocol.partitions.plans import Plans
 from fila_cluster.client.protocol.partitions.receiving import PartitionedAsk
 from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_proto_zmq.errors import FilaError, PartitionedError, QueueNotFoundError, RequestTimeoutError
@@ -85,7 +85,7 @@ class Receiving(Pending["list[Delivery]"]):
         "_got",
         "_hurried",
         "_open",
-        "_replans",
+        "_replanned",
         "_wait_until",
         "_waits",
         "_wanted",
@@ -103,8 +103,8 @@ class Receiving(Pending["list[Delivery]"]):
         self._waits = len(queues) == 1
         self._whole = whole
         self._hurried = False
-        self._replans = 0
-        """How often a queue was asked anew because its partitions are other ones."""
+        self._replanned = False
+        """Whether a queue was asked anew because its partitions are other ones."""
         self._got: dict[str, list[Delivery]] = {queue: [] for queue in queues}
         self._errors: dict[str, FilaError] = {}
         self._open: dict[str, PendingCall | PartitionedAsk | None] = {}
@@ -154,7 +154,9 @@ class Receiving(Pending["list[Delivery]"]):
 
     def _ask_partitions(self, queue: str, plan: Plan, count: int, wait_until: float) -> None:
         shares, then = self._asking.plans.shares(queue, plan), partial(self._collected, queue)
-        ask = PartitionedAsk(self._asking, queue, plan, shares, count, wait_until, self._deadline, then, insists=self._waits)
+        ask = PartitionedAsk(
+            self._asking, plan.names(queue), shares, count, wait_until, self._deadline, then, insists=self._waits
+        )
         self._open[queue] = ask
         ask.start()
 
@@ -163,8 +165,8 @@ class Receiving(Pending["list[Delivery]"]):
         self._open.pop(queue, None)
         self._got[queue] += deliveries
         if error is not None and not self._got[queue]:
-            if isinstance(error, (PartitionedError, QueueNotFoundError)) and self._replans < REPLANS_MAX:
-                self._replans += 1
+            if isinstance(error, (PartitionedError, QueueNotFoundError)) and not self._replanned:
+                self._replanned = True
                 self._asking.plans.learn(queue, error)
                 self._ask(queue, round(1000 * max(0.0, self._wait_until - self._asking.now)) if self._waits else 0)
                 return

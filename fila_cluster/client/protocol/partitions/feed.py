@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fila_cluster.client.protocol.lease import ClientLease
-from fila_cluster.client.protocol.partitions.plans import PLAN_S
 from fila_cluster.client.protocol.partitions.shares import Shares
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.protocol.timers import Timers
@@ -67,9 +66,6 @@ class FeedConsumption(Protocol):
     def beat_soon(self, member: ClientSubscription) -> None:
         """Send the heartbeat of a member with the next flush."""
 
-    def verified(self, subscription: ClientSubscription, plan: Plan, error: FilaError | None) -> None:
-        """Follow the answer of the queue itself, asked by its name, if it has another plan."""
-
 
 class PartitionFeed:
     """The partitions of one ``consume()``. ``held``: how many messages are leased to it."""
@@ -106,7 +102,6 @@ class PartitionFeed:
             if not self.closed:
                 self.members.append(self._consumption.open_member(self.subscription, name))
         self._timers.at(self._consumption.now + FIRST_LOOK_S, self._know)
-        self._timers.at(self._consumption.now + PLAN_S, self._verify)
         for partition in range(self.plan.partitions):
             self._watch(partition, 0.0)
 
@@ -169,16 +164,6 @@ class PartitionFeed:
         self._watched.add(partition)
         look = commands.Receive(0, round(wait_s * 1000))
         self._receive(partition, look, partial(self._looked, partition), wait_s + ANSWER_S)
-
-    def _verify(self) -> None:
-        """Ask for the plan again."""
-        if not self.closed:
-            self._send(self.subscription.queue, commands.Receive(0), self._verified, timeout=ANSWER_S, persistent=False)
-
-    def _verified(self, call: PendingCall) -> None:
-        if not self.closed:
-            self._timers.at(self._consumption.now + PLAN_S, self._verify)
-            self._consumption.verified(self.subscription, self.plan, call.error)
 
     def _know(self) -> None:
         """Begin to ask."""

@@ -2,9 +2,6 @@
 
 A client knows nothing of a queue at first, and asks for it by its name. If the queue has partitions, the broker refuses that
 and names their number. So the other queues cost nothing.
-
-A queue that was deleted and made again with more partitions refuses nothing: those that the client knows are there. So a plan that
-is used is asked for again, by the queue's name: by receives and consumers now and then, by other commands each time.
 """
 
 from random import Random
@@ -13,7 +10,7 @@ from typing import Final
 from fila_cluster.client.protocol.encoding import Row
 from fila_cluster.client.protocol.partitions.shares import Shares
 from fila_cluster.client.requests.call import OF_A_SCHEDULE
-from fila_proto_zmq.commands import Command, CreateQueue
+from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import FilaError, PartitionedError
 from fila_proto_zmq.names import PARTITION_MARK, partition_name, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_KEY, Plan, partition_of
@@ -23,12 +20,6 @@ REPLANS_MAX: Final = 5
 
 PLANS_MAX: Final = 10_000
 """Queues with partitions that a client remembers."""
-
-PLAN_S: Final = 5.0
-"""How long a plan is used before it is asked for again."""
-
-_OF_NO_PLAN: Final = (*OF_A_SCHEDULE, CreateQueue)
-"""Commands whose routing key names no queue, or one that is not there yet."""
 
 DEFAULT_KEY: Final = "default"
 _DEDUP_ID: Final = 9
@@ -42,8 +33,6 @@ class Plans:
         self._random = random
         self._plans: dict[str, Plan] = {}
         self._shares: dict[str, Shares] = {}
-        self._asked_at: dict[str, float] = {}
-        """When each plan was asked for last, monotonic seconds."""
         self._turn = 0
 
     def __bool__(self) -> bool:
@@ -55,35 +44,20 @@ class Plans:
 
     def of_call(self, key: str, command: Command) -> Plan | None:
         """Return the plan by which a command is asked of partitions; None: it is not about a whole queue with a plan."""
-        return None if PARTITION_MARK in key or isinstance(command, _OF_NO_PLAN) else self.get(key)
+        return None if PARTITION_MARK in key or isinstance(command, OF_A_SCHEDULE) else self.get(key)
 
     def learn(self, queue: str, error: FilaError) -> Plan | None:
         """Return the plan that the broker's refusal names; None if it names none."""
         root = _name(queue)
-        self._asked_at.pop(root, None)
+        self._shares.pop(root, None)
         if not isinstance(error, PartitionedError) or not isinstance(error.details.get("partitions"), int):
             self._plans.pop(root, None)
-            self._shares.pop(root, None)
             return None
         if len(self._plans) >= PLANS_MAX:
             self._plans.clear()
             self._shares.clear()
-            self._asked_at.clear()
         plan = self._plans[root] = Plan(max(1, error.details["partitions"]), str(error.details.get("spread") or BY_KEY))
         return plan
-
-    def is_old(self, queue: str, now: float) -> bool:
-        """Return whether to ask for a plan again. It is not old then, until it is used for as long again."""
-        root = _name(queue)
-        asked_at = self._asked_at.setdefault(root, now)
-        if now - asked_at < PLAN_S:
-            return False
-        self._asked_at[root] = now
-        return True
-
-    def is_other(self, queue: str, plan: Plan, error: FilaError | None) -> bool:
-        """Return whether a queue, asked by its name, says that it has another plan, and learn that."""
-        return isinstance(error, PartitionedError) and self.learn(queue, error) not in {None, plan}
 
     def forget(self, queue: str) -> None:
         """Forget the plan of a queue: it is created anew, or gone."""

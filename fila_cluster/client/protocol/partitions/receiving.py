@@ -14,11 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fila_cluster.client.protocol.lease import NO_LEASE
-from fila_cluster.client.protocol.partitions.plans import PLAN_S
 from fila_cluster.client.protocol.partitions.shares import Shares
 from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq.errors import FilaError
-from fila_proto_zmq.partitions import Plan
 
 if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
@@ -36,8 +34,7 @@ class PartitionedAsk:
     def __init__(
         self,
         asking: "ReceiveSession",
-        queue: str,
-        plan: Plan,
+        names: Sequence[str],
         shares: Shares,
         count: int,
         wait_until: float,
@@ -47,9 +44,7 @@ class PartitionedAsk:
         insists: bool,
     ) -> None:
         self._asking = asking
-        self._queue = queue
-        self._plan = plan
-        self._names = names = plan.names(queue)
+        self._names = names
         self._shares = shares
         self._count = count
         self._wait_until = wait_until
@@ -70,7 +65,6 @@ class PartitionedAsk:
 
     def start(self) -> None:
         """Ask the first partition, or look at all."""
-        self._verify()
         if self._count >= len(self._names):
             self._looking = len(self._names)
             for partition in range(len(self._names)):
@@ -103,17 +97,6 @@ class PartitionedAsk:
         self._starting = False
         if not self._calls:
             self._go_on()
-
-    def _verify(self) -> None:
-        """Ask for the plan again, if that was long ago."""
-        if self._asking.plans.is_old(self._queue, self._asking.now):
-            self._asking.ask_for(self._queue, 0, 0, self._verified, timeout=PLAN_S, persistent=False)
-
-    def _verified(self, call: PendingCall) -> None:
-        """Learn the plan, and ask anew if it is another one and nothing came of the partitions that were known."""
-        if self._asking.plans.is_other(self._queue, self._plan, call.error) and not (self._over or self._got):
-            self._error = call.error
-            self._finish()
 
     def _look_no_longer(self) -> None:
         """Wait a moment for the other looks, as there is something to ask for: one may be at a worker that hangs."""
@@ -191,14 +174,10 @@ class PartitionedAsk:
     def _watch(self) -> None:
         self._watching = True
         self._error = None
+        wait_ms = max(1, round(1000 * (self._wait_until - self._asking.now)))
         for partition in range(len(self._names)):
-            self._watch_one(partition)
-
-    def _watch_one(self, partition: int) -> None:
-        """Watch a partition until the time is up, or the plan is old."""
-        if self._watching and not self._over:
-            wait_s = min(PLAN_S, self._wait_until - self._asking.now)
-            self._ask(partition, 0, max(1, round(1000 * wait_s)), partial(self._looked, partition))
+            if self._watching and not self._over:
+                self._ask(partition, 0, wait_ms, partial(self._looked, partition))
 
     def _looked(self, partition: int, call: PendingCall) -> None:
         self._calls.pop(partition, None)
@@ -215,9 +194,6 @@ class PartitionedAsk:
             self._candidates = {partition}
             self._go_on()
             return
-        elif not self._hurried and self._asking.now < self._wait_until:
-            self._verify()
-            self._watch_one(partition)
         if not self._calls:
             self._finish()
 

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from fila_cluster.client.protocol.partitions.feed import ANSWER_S, FIRST_LOOK_S, PAUSE_S, WATCH_S
-from fila_cluster.client.protocol.partitions.plans import PLAN_S
 from fila_cluster.client.protocol.settling import ACK
 from fila_cluster.errors import (
     FilaError,
@@ -68,7 +67,6 @@ class Feeding:
 
     def __init__(self, partitions=3, prefetch=10, *, auto_extend=True, known=True):
         self.peer = Peer()
-        self.partitions = partitions
         self.leases = 0
         self.taken = []
         OPENED.append(self)
@@ -88,8 +86,6 @@ class Feeding:
                     self.peer.refuse(sent, self.beat)
                 else:
                     self.peer.reply(sent, self.beat if isinstance(self.beat, Subscribed) else Subscribed(1, 0))
-            elif sent.key == "q" and isinstance(sent.command, Receive):
-                self.peer.refuse(sent, has(self.partitions))
             else:
                 others.append(sent)
         return others
@@ -543,17 +539,6 @@ def test_another_number_of_partitions_is_followed_and_callers_wait_on(noticed):
         "q@2",
     }
     assert [each.command.fences for each in sent if isinstance(each.command, Settle)] == [[(1, [1])]]
-
-
-def test_more_partitions_are_found_by_asking_for_their_number_now_and_then():
-    """Those that are known are there, and refuse nothing."""
-    feeding = Feeding(2)
-    feeding.begin(0, 0)
-    feeding.partitions = 3
-    looks = feeding.until(Receive, PLAN_S)
-    looks = [sent for sent in [*looks, *feeding.sent()] if isinstance(sent.command, Receive)]
-    assert {sent.key for sent in looks} == {"q@0", "q@1", "q@2"}
-    assert not feeding.subscription.ended
 
 
 def test_a_queue_that_has_no_partitions_any_longer_is_consumed_as_such():
