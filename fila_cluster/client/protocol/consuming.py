@@ -13,42 +13,32 @@ confirmed.
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import partial
-from itertools import count, repeat
 from random import Random
-from typing import TypeAlias
 
-from fila_cluster.client.protocol.delivery import Delivery
-from fila_cluster.client.protocol.lease import NO_LEASE, ClientLease, LeaseOwner
+from fila_cluster.client.protocol.lease import ClientLease, LeaseOwner
+from fila_cluster.client.protocol.loose import HEARTBEAT_S_MAX, HEARTBEAT_S_MIN, LooseLeases, Make
 from fila_cluster.client.protocol.partitions.feeds import Feeds
 from fila_cluster.client.protocol.partitions.plans import Plans
-from fila_cluster.client.protocol.settling import Indexes, fences_of, in_frames, pieces_of
+from fila_cluster.client.protocol.settling import pieces_of
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.protocol.timers import Timers
 from fila_cluster.client.requests.call import PendingCall, StartCall
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import FilaError
-from fila_proto_zmq.limits import FENCES_MAX
 from fila_proto_zmq.names import root_name
 
-HEARTBEAT_S_MAX = 2.0
-"""How long an idle consumer may take to notice that its worker was restarted."""
-HEARTBEAT_S_MIN = 0.05
 SHORT_LEASE_MS = 3000 * HEARTBEAT_S_MAX
 """A shorter lease needs an earlier heartbeat: each renews a lease two times before it could end."""
 RETRY_S_MAX = 0.5
 """How long a subscription whose heartbeat was refused may take to notice that its worker is back."""
 LEAVING_TIMEOUT_S = 1.0
 """How long leaving and closing wait for the broker's confirmation at most."""
-OWED_MAX = 1000
-"""Owed frames; beyond it the oldest is dropped: then leases run out."""
-
-Make: TypeAlias = Callable[[ClientLease, int, bytes], Delivery]
 
 
-class Consumption:
+class Consumption(LooseLeases):
     """All messages that the client receives and holds.
 
     ``now`` and ``timeout_s`` (the broker's patience with a silent client) are kept up to date by the session. ``due_at`` is
@@ -65,30 +55,13 @@ class Consumption:
         plans: Plans,
         random: Random,
     ) -> None:
-        self.now = 0.0
-        self.timeout_s = math.inf
-        self.due_at = math.inf
-        self.subscriptions: dict[int, ClientSubscription] = {}
+        super().__init__(owner, make, send, call_timeout_s, min(LEAVING_TIMEOUT_S, call_timeout_s))
         self.forgotten: deque[ClientLease] = deque()
         self.abandoned: deque[ClientSubscription] = deque()
         """Leases of deliveries, and subscriptions, that were garbage-collected. Appended to at any time, in any thread."""
-        self._owner = owner
-        self._make = make
-        self._send = send
-        self._call_timeout_s = call_timeout_s
-        self._leaving_timeout_s = min(LEAVING_TIMEOUT_S, call_timeout_s)
         self._opened = 0
         self._timers = timers
         self._feeds = Feeds(self, send, timers, plans, random)
-        self._loose: defaultdict[str, dict[int, ClientLease]] = defaultdict(dict)
-        self._loose_beat_at = math.inf
-        self._lapsing: dict[str, float] = {}
-        """The queues with loose leases of which nothing can be settled any more, each with the end of its last one."""
-        self._receives: set[PendingCall] = set()
-        self._beating: set[tuple[str, int, int]] = set()
-        """The heartbeats and extensions without an answer yet, by queue, duration and place."""
-        self._roots: set[str] = set()
-        self._owed: deque[tuple[str, commands.Command]] = deque(maxlen=OWED_MAX)
 
     # --- what callers ask ---------------------------------------------------------------------------------------------
 
@@ -129,21 +102,6 @@ class Consumption:
     def _take_leave(self, subscription: ClientSubscription, held: list[int]) -> PendingCall:
         self._end(subscription)
         return self._owe(subscription.queue, commands.Unsubscribe(subscription.id, held), self._leaving_timeout_s)
-
-    def take_no_answer(self, call: PendingCall) -> None:
-        """Give back the messages of a receive that ended without its answer, those under way included."""
-        self._owe(call.key, commands.CancelReceive(call.request, release=True))
-
-    def expect(self, call: PendingCall) -> None:
-        """Note that a receive waits for messages: its client needs heartbeats meanwhile."""
-        self._roots.add(root_name(call.key))
-        if not call.done:
-            self._receives.add(call)
-            self._schedule_loose()
-
-    def expect_no_more(self, call: PendingCall) -> None:
-        """Note that a receive is over."""
-        self._receives.discard(call)
 
     @property
     def holds_anything(self) -> bool:
@@ -205,12 +163,6 @@ class Consumption:
 
     # --- what the broker sends ----------------------------------------------------------------------------------------
 
-    def received(self, queue: str, delivered: commands.Delivered) -> list[Delivery]:
-        """Return the deliveries of a receive."""
-        deliveries = self._take(queue, delivered.batches, self._loose[queue], renewed=False)
-        self._schedule_loose()
-        return deliveries
-
     def pushed(self, queue: str, delivered: commands.Delivered) -> None:
         """Take in deliveries for a subscription."""
         subscription = self.subscriptions.get(delivered.subscription)
@@ -231,14 +183,7 @@ class Consumption:
         """Send an earlier heartbeat if leases are short."""
         for batch in batches if subscription.auto_extend else ():
             if batch.expires_ms - batch.leased_ms < SHORT_LEASE_MS:
-                self._schedule(subscription, self.now + _interval_s(self.timeout_s, (batch,)))
-
-    def give_back(self, queue: str, batches: Iterable[commands.LeaseBatch]) -> None:
-        """Give back messages that no caller waits for, except those of an answer that came twice."""
-        unwanted = (batch.lease for batch in batches if batch.lease not in self._loose[queue])
-        fences: commands.Fences = [(lease, []) for lease in unwanted if lease != NO_LEASE]
-        if fences:
-            self._send(queue, commands.Settle(commands.Verb.RELEASE, fences))
+                self._schedule(subscription, self.now + self._interval_s((batch,)))
 
     def refused(self, error: FilaError) -> None:
         """End all subscriptions: the broker does not let this client in (any more)."""
@@ -288,24 +233,10 @@ class Consumption:
             self._beat_loose()
         self.due_at = min(self.due_at, self._loose_beat_at)
 
-    def _take(
-        self, queue: str, batches: Iterable[commands.LeaseBatch], group: dict[int, ClientLease], *, renewed: bool
-    ) -> list[Delivery]:
-        deliveries: list[Delivery] = []
-        leases = [ClientLease(queue, batch, self._owner, renewed=renewed) for batch in batches]  # first: a bad one spoils all
-        for lease in leases:
-            lease.hold(group)
-            records, lease.terms.records = lease.terms.records, []
-            if lease.size == 1:
-                deliveries.append(self._make(lease, 0, records[0]))
-            else:
-                deliveries += map(self._make, repeat(lease), count(), records)
-        return deliveries
-
     def _beat(self, subscription: ClientSubscription) -> None:
         held = [lease.terms for lease in subscription.leases.values()] if subscription.auto_extend else []
         subscription.beat_at = math.inf
-        self._schedule(subscription, self.now + _interval_s(self.timeout_s, held))
+        self._schedule(subscription, self.now + self._interval_s(held))
         if subscription.beating:  # the broker is slow: another heartbeat would only wait behind the first
             return
         subscription.beating = True
@@ -359,50 +290,6 @@ class Consumption:
             subscription.follow(0)
             self._schedule(subscription, self.now)
 
-    def _beat_loose(self) -> None:
-        owed = list(self._owed)
-        self._owed.clear()
-        for queue, command in owed:
-            self._owe(queue, command)
-        # Groups of queues without leases would get heartbeats for ever.
-        self._loose = defaultdict(dict, {queue: group for queue, group in self._loose.items() if group})
-        subscribed = {root_name(subscription.queue) for subscription in self.subscriptions.values()}
-        waiting = {call.key for call in self._receives}
-        # A subscription's heartbeat keeps the client alive on the shard of its root: that needs no other.
-        self._lapsing = {queue: until for queue, until in self._lapsing.items() if until > self.now}
-        for root in set(map(root_name, waiting | self._loose.keys() | self._lapsing.keys())) - subscribed:
-            self._beat_once(root, commands.Heartbeat())
-        for queue, group in self._loose.items():
-            self._extend(queue, [lease for lease in group.values() if lease.renewed])
-        self._loose_beat_at = math.inf
-        if self._loose or self._receives or self._lapsing:
-            self._schedule_loose(lease.terms for group in self._loose.values() for lease in group.values() if lease.renewed)
-
-    def _extend(self, queue: str, leases: Sequence[ClientLease]) -> None:
-        durations: defaultdict[int, commands.Fences] = defaultdict(list)
-        for lease in leases:
-            durations[lease.renewal_ms].append((lease.id, []))
-        for duration_ms, fences in durations.items():
-            for start in range(0, len(fences), FENCES_MAX):
-                self._beat_once(queue, commands.Extend(fences[start : start + FENCES_MAX], duration_ms), start)
-
-    def _beat_once(self, queue: str, command: commands.Heartbeat | commands.Extend, start: int = 0) -> None:
-        """Keep something alive, unless the last heartbeat for it has no answer yet."""
-        beat = queue, command.duration_ms if isinstance(command, commands.Extend) else 0, start
-        if beat not in self._beating:
-            self._beating.add(beat)
-            then = lambda call: self._beating.discard(beat)  # noqa: E731
-            self._send(queue, command, then, timeout=self._call_timeout_s, persistent=False)
-
-    def _owe(self, queue: str, command: commands.Command, timeout: float | None = None) -> PendingCall:
-        """Send a frame, and repeat it until the broker has confirmed it."""
-        return self._send(queue, command, partial(self._confirmed, queue, command), timeout=timeout)
-
-    def _confirmed(self, queue: str, command: commands.Command, call: PendingCall) -> None:
-        if call.error is not None and call.error.retryable:
-            self._owed.append((queue, command))
-            self._schedule_loose()
-
     def _forget(self, lease: ClientLease) -> None:
         """Note a delivery that was dropped unsettled: it stays leased until its time is up."""
         group, feed = lease.group, lease.feed
@@ -422,18 +309,6 @@ class Consumption:
     def _schedule(self, subscription: ClientSubscription, when: float) -> None:
         subscription.beat_at = min(subscription.beat_at, when)
         self.due_at = min(self.due_at, subscription.beat_at)
-
-    def _schedule_loose(self, to_renew: Iterable[commands.LeaseBatch] = ()) -> None:
-        self._loose_beat_at = min(self._loose_beat_at, self.now + _interval_s(self.timeout_s, to_renew))
-        self.due_at = min(self.due_at, self._loose_beat_at)
-
-    def release(self, queue: str, leases: Indexes) -> PendingCall | None:
-        """Give back messages that nobody has seen; return the call that confirms it."""
-        ended = {lease: indexes for lease, indexes in leases.items() if lease.id != NO_LEASE}
-        call = None
-        for piece in in_frames(ended):
-            call = self._owe(queue, commands.Settle(commands.Verb.RELEASE, fences_of(piece)), self._leaving_timeout_s)
-        return call  # the last one: a link keeps its order
 
     def _end(self, subscription: ClientSubscription) -> None:
         subscription.ended = True
@@ -463,9 +338,3 @@ def _farewell(roots: Iterable[str], taken: Mapping[str, commands.Fences]) -> lis
         farewell += [(root, commands.Settle(commands.Verb.ACK, piece)) for piece in pieces_of(acked) if piece]
     farewell += [(root, commands.Goodbye(last)) for root in roots]
     return farewell
-
-
-def _interval_s(timeout_s: float, to_renew: Iterable[commands.LeaseBatch]) -> float:
-    """Return the time to the next heartbeat for a broker with this patience, and for the leases to renew."""
-    thirds_s = [(batch.expires_ms - batch.leased_ms) / 3000 for batch in to_renew]
-    return max(HEARTBEAT_S_MIN, min(HEARTBEAT_S_MAX, timeout_s / 3, *thirds_s))

@@ -22,9 +22,10 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from fila_cluster.client.protocol.consuming import Consumption, Make
+from fila_cluster.client.protocol.consuming import Consumption
 from fila_cluster.client.protocol.encoding import Row
 from fila_cluster.client.protocol.lease import LeaseOwner
+from fila_cluster.client.protocol.loose import Make
 from fila_cluster.client.protocol.ordering import Chunk, Surroundings
 from fila_cluster.client.protocol.partitions.plans import Plans
 from fila_cluster.client.protocol.partitions.sending import QueueSender

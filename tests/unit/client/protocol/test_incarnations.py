@@ -2,7 +2,7 @@
 
 import pytest
 
-from fila_cluster.client.protocol.consuming import HEARTBEAT_S_MAX
+from fila_cluster.client.protocol.loose import HEARTBEAT_S_MAX
 from fila_cluster.client.protocol.settling import ACK
 from fila_cluster.errors import LeaseExpiredError
 from fila_proto_zmq.codec import to_fault

@@ -1,0 +1,358 @@
+"""Commands on queues with several partitions: who is asked, and what the answers are together."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fila_cluster.client.calls.partitioned import ask_partitions, info_of, joined_infos
+from fila_cluster.errors import (
+    DeadLetterQueueNotEmptyError,
+    FilaError,
+    InvalidArgumentError,
+    MessageNotFoundError,
+    NotADeadLetterQueueError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    ShardUnavailableError,
+)
+from fila_proto_zmq import commands
+from fila_proto_zmq.commands import (
+    Browse,
+    Browsed,
+    Cancel,
+    Cancelled,
+    ConfigChange,
+    ConsumerView,
+    DeleteQueue,
+    DescribeQueue,
+    Done,
+    Enqueue,
+    Explain,
+    Explained,
+    GetQueueStats,
+    KeyStats,
+    MessageView,
+    MoveMessages,
+    OpenBatch,
+    Pause,
+    Purged,
+    PurgeQueue,
+    QueueDescription,
+    QueueInfo,
+    QueueOptions,
+    QueueStats,
+    Reason,
+    Redrive,
+    Redriven,
+    UpdateQueue,
+)
+from fila_proto_zmq.partitions import Plan, partition_of
+
+PLAN = Plan(3, "key")
+DOWN = ShardUnavailableError("shard 1 of 'q@1' has no live worker", details={"queue": "q@1"})
+MISSING = MessageNotFoundError("no message in 'q@2'")
+
+
+def ask(command: commands.Command, answers: Any, *, queue: str = "q", plan: Plan = PLAN) -> tuple[Any, list[Any]]:
+    """Carry a command out. ``answers`` by queue: a reply, an error, a list of them, or a function of the command."""
+    fan = ask_partitions(queue, plan, command)
+    seen = []
+    while (request := fan.next_request()) is not None:
+        seen.append(tuple(request))
+        answer = answers[request.queue]
+        answer = answer.pop(0) if isinstance(answer, list) else answer(request.command) if callable(answer) else answer
+        if not isinstance(answer, FilaError):
+            fan.answered(answer)
+        else:
+            fan.refused(answer)
+    return fan.result, seen
+
+
+def names(seen: list[Any]) -> list[str]:
+    return [queue for queue, _ in seen]
+
+
+def same(answer: Any, count: int = 3, queue: str = "q") -> dict[str, Any]:
+    return {f"{queue}@{number}": answer for number in range(count)}
+
+
+# --- all partitions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_command_about_a_key_goes_to_its_partition_alone():
+    _, seen = ask(Pause(paused=True, fairness_key="k"), same(Done()))
+    assert names(seen) == [f"q@{partition_of('k', 3)}"]
+    _, seen = ask(Pause(paused=True, fairness_key="k"), same(Done()), plan=Plan(3, "message"))
+    assert names(seen) == ["q@0", "q@1", "q@2"]
+
+
+def test_one_that_is_down_does_not_keep_the_others_from_being_asked_and_is_an_error_in_the_end():
+    fan = ask_partitions("q", PLAN, Pause(paused=True))
+    asked = []
+    while (request := fan.next_request()) is not None:
+        asked.append(request.queue)
+        if request.queue == "q@1":
+            fan.refused(ShardUnavailableError("shard of 'q@1' is down", details={"queue": "q@1"}))
+        else:
+            fan.answered(Done())
+    assert asked == ["q@0", "q@1", "q@2"]
+    with pytest.raises(ShardUnavailableError, match=r"^shard of 'q' is down$") as caught:
+        _ = fan.result
+    assert caught.value.details["queue"] == "q"
+
+
+def test_an_error_that_lasts_ends_it_at_once_under_the_name_of_the_queue():
+    answers = {"q@0": PermissionDeniedError("not 'ns/q@0' nor 'q@0'")}
+    with pytest.raises(PermissionDeniedError, match=r"nor 'q'"):
+        ask(Pause(paused=True), answers)
+
+
+def test_what_can_not_be_asked_of_a_whole_queue_says_so():
+    with pytest.raises(InvalidArgumentError, match="3 partitions"):
+        ask_partitions("q", PLAN, commands.Receive(1))
+
+
+def test_a_batch_is_opened_in_the_first_partition():
+    fan = ask_partitions("q", PLAN, OpenBatch(bytes(16), Enqueue([b""])))
+    assert fan.is_for_any
+    assert fan.names == ["q@0"]
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+def test_removed_and_remaining_messages_add_up():
+    answers = {"q@0": Purged(3, 5), "q@1": Purged(0, 0), "q@2": Purged(2, 1)}
+    assert ask(PurgeQueue(), answers)[0] == Purged(5, 6)
+
+
+def test_a_count_is_what_is_left_of_it_for_the_next_ones():
+    answers = {"q@0": commands.Moved(3, 0), "q@1": commands.Moved(4, 9)}
+    result, seen = ask(MoveMessages("other", 7), answers)
+    assert [command.count for _, command in seen] == [7, 4]
+    assert result == commands.Moved(7, 9)
+
+
+def test_partitions_without_dead_letters_count_nothing():
+    none = NotADeadLetterQueueError("none")
+    dlq = same(none, queue="q.dlq") | {"q.dlq@1": Redriven(2, 0)}
+    assert ask(Redrive(10), dlq, queue="q.dlq")[0] == Redriven(2, 0)
+    with pytest.raises(NotADeadLetterQueueError):
+        ask(Redrive(10), same(none, queue="q.dlq"), queue="q.dlq")
+    with pytest.raises(ShardUnavailableError):
+        ask(Redrive(10), same(none, queue="q.dlq") | {"q.dlq@0": DOWN}, queue="q.dlq")
+
+
+def test_picked_dead_letters_are_dealt_with_as_far_as_all_partitions_got():
+    ids = [(1, number) for number in range(50)]
+    dlq = {"q.dlq@0": Redriven(3, 0, 50), "q.dlq@1": Redriven(1, 2, 20), "q.dlq@2": Redriven(0, 0, 50)}
+    result, seen = ask(Redrive(0, ids=ids), dlq, queue="q.dlq")
+    assert result == Redriven(4, 2, 20)
+    assert [command.ids for _, command in seen] == [ids] * 3
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def views(*records: bytes) -> list[MessageView]:
+    return [MessageView("pending", "k", 1, [], 0, 0, 0, "", record) for record in records]
+
+
+def test_browsing_goes_on_in_the_next_partition_until_the_limit():
+    answers = {"q@0": Browsed(views(b"1", b"2"), more=False), "q@1": Browsed(views(b"3"), more=False)}
+    result, seen = ask(Browse(3), answers)
+    assert [each.record for each in result.messages] == [b"1", b"2", b"3"]
+    assert result.more
+    assert [command.limit for _, command in seen] == [3, 1]
+
+
+def test_a_partition_with_more_ends_the_page():
+    result, seen = ask(Browse(10), {"q@0": Browsed(views(b"1"), more=True)})
+    assert (len(result.messages), result.more, names(seen)) == (1, True, ["q@0"])
+
+
+def test_the_last_page_says_so():
+    answers = {"q@0": Browsed([], more=False), "q@1": Browsed(views(b"1"), more=False), "q@2": Browsed([], more=False)}
+    assert not ask(Browse(10), answers)[0].more
+
+
+def test_the_next_page_begins_in_the_partition_of_the_last_message():
+    answers = {"q@0": MISSING, "q@1": Browsed(views(b"4"), more=False), "q@2": Browsed(views(b"5"), more=False)}
+    result, seen = ask(Browse(10, after=(1, 2)), answers)
+    assert [each.record for each in result.messages] == [b"4", b"5"]
+    assert [command.after for _, command in seen] == [(1, 2), (1, 2), None]
+
+
+@pytest.mark.parametrize("command", [Browse(10, after=(1, 2)), Cancel(1, 2), Explain((1, 2))])
+def test_a_message_that_is_nowhere_is_an_error_unless_it_may_be_where_nobody_answers(command):
+    def missing():
+        return {f"q@{number}": MessageNotFoundError(f"no message in 'q@{number}'") for number in range(3)}
+
+    with pytest.raises(MessageNotFoundError, match=r"'q'$"):
+        ask(command, missing())
+    for number in range(3):
+        with pytest.raises(ShardUnavailableError):
+            ask(command, missing() | {f"q@{number}": ShardUnavailableError("down")})
+
+
+def test_a_partition_that_is_down_is_left_out_of_pages():
+    answers = {"q@0": Browsed(views(b"1"), more=False), "q@1": DOWN, "q@2": Browsed(views(b"2"), more=False)}
+    assert [each.record for each in ask(Browse(10), answers)[0].messages] == [b"1", b"2"]
+    with pytest.raises(ShardUnavailableError):
+        ask(Browse(10), same(ShardUnavailableError("down")))
+
+
+def test_a_message_is_cancelled_where_it_is():
+    answers = {"q@0": MessageNotFoundError("no"), "q@1": Cancelled(removed=True)}
+    result, seen = ask(Cancel(1, 2), answers)
+    assert (result, names(seen)) == (Cancelled(removed=True), ["q@0", "q@1"])
+
+
+def test_it_is_cancelled_also_if_another_partition_is_down():
+    assert ask(Cancel(1, 2), {"q@0": DOWN, "q@1": Cancelled(removed=True)})[0].removed
+
+
+# --- explanations -----------------------------------------------------------------------------------------------------
+
+
+def reason(code: str, text: str = "", until_ms: int = 0) -> Reason:
+    return Reason(code, text, until_ms, {})
+
+
+def test_why_a_queue_waits_is_said_by_the_partitions_with_messages():
+    answers = {
+        "q@0": Explained("empty", [reason("empty", "'q@0' is empty")]),
+        "q@1": Explained("pending", [reason("paused", "'q@1' is paused")], estimated_ms=9),
+        "q@2": Explained(
+            "pending", [reason("paused", "'q@2' is paused"), reason("throttled", "by a, of 'q@2'")], estimated_ms=7
+        ),
+    }
+    result, _ = ask(Explain(), answers)
+    assert result.state == "pending"
+    assert [(each.code, each.text) for each in result.reasons] == [("paused", "'q' is paused"), ("throttled", "by a, of 'q'")]
+    assert result.estimated_ms == 7
+
+
+def test_an_empty_queue_is_empty():
+    result, _ = ask(Explain(), {f"q@{n}": Explained("empty", [reason("empty", f"'q@{n}' is empty")]) for n in range(3)})
+    assert (result.state, [each.text for each in result.reasons]) == ("empty", ["'q' is empty"])
+
+
+def test_texts_show_the_name_of_the_dead_letter_queue_and_leave_other_queues():
+    text = "from 'q.dlq@2' to 'q@1', not 'other@1'"
+    answers = {f"q.dlq@{n}": Explained("pending", [reason("paused", text)]) for n in range(3)}
+    result, _ = ask(Explain(), answers, queue="q.dlq")
+    assert result.reasons[0].text == "from 'q.dlq' to 'q', not 'other@1'"
+
+
+# --- statistics -------------------------------------------------------------------------------------------------------
+
+
+def info(name: str, pending: int = 1, consumers: int = 2, *, paused: bool = False) -> QueueInfo:
+    return QueueInfo(name, pending, 2, 3, consumers, paused, False, 5)
+
+
+def key_stats(name: str, pending: int = 1) -> KeyStats:
+    return KeyStats(name, 1, pending, 0, 0, 0.0, 4, False)
+
+
+def stats(name: str, *keys: KeyStats, following: int = 0) -> QueueStats:
+    return QueueStats(info(name), 7, 1, 10, 9, 8, 7, 6, 5, list(keys), next=following)
+
+
+def test_statistics_add_up_over_all_pages_of_all_partitions():
+    answers = {
+        "q@0": [stats("q@0", key_stats("a"), following=1), stats("q@0", key_stats("b"))],
+        "q@1": stats("q@1", key_stats("c")),
+        "q@2": stats("q@2"),
+    }
+    result, seen = ask(GetQueueStats(), answers)
+    assert names(seen) == ["q@0", "q@0", "q@1", "q@2"]
+    assert [command.start for _, command in seen] == [0, 1, 0, 0]
+    assert (result.info.name, result.info.pending, result.info.consumers, result.enqueued) == ("q", 3, 2, 30)
+    assert [key.fairness_key for key in result.keys] == ["a", "b", "c"]
+    assert result.next == 0
+
+
+def test_a_key_in_all_partitions_is_one():
+    answers = {f"q@{number}": stats(f"q@{number}", key_stats("a", number)) for number in range(3)}
+    result, _ = ask(GetQueueStats(), answers, plan=Plan(3, "message"))
+    assert [(key.fairness_key, key.pending, key.delivered) for key in result.keys] == [("a", 3, 12)]
+
+
+def test_statistics_of_those_that_answer():
+    result, _ = ask(GetQueueStats(), {"q@0": stats("q@0"), "q@1": DOWN, "q@2": stats("q@2")})
+    assert result.info.pending == 2
+
+
+def test_a_partition_that_goes_down_between_its_pages_is_left_with_the_first():
+    answers = {"q@0": [stats("q@0", key_stats("a"), following=1), DOWN], "q@1": stats("q@1"), "q@2": stats("q@2")}
+    result, seen = ask(GetQueueStats(), answers)
+    assert names(seen) == ["q@0", "q@0", "q@1", "q@2"]
+    assert result.info.pending == 3
+
+
+def test_lists_have_a_row_for_each_queue():
+    rows = [info("a"), info("q@0", 1), info("q@1", 2, paused=True), info("q.dlq@0"), info("z")]
+    joined = joined_infos(rows)
+    assert [(row.name, row.pending) for row in joined] == [("a", 1), ("q", 3), ("q.dlq", 1), ("z", 1)]
+    assert not joined[1].paused
+    assert info_of([info("q@0", paused=True)]).paused
+
+
+def test_descriptions_have_each_consumer_once():
+    view = ConsumerView("c1", "subscription", 0, 0, 2, 100, 0)
+    one = QueueDescription(info("q@0"), QueueOptions(), 1, 10, redrivable=False, consumers=[view], consumers_left_out=1)
+    fan = ask_partitions("q", PLAN, DescribeQueue())
+    fan.answered(one)
+    fan.answered(replace(one, consumers=[replace(view, in_flight=3, heard_ms=50)]))
+    described = fan.merged(fan.replies)
+    assert [(each.consumer, each.in_flight, each.heard_ms) for each in described.consumers] == [("c1", 5, 100)]
+    assert described.size_bytes == 20
+
+
+# --- the queue itself -------------------------------------------------------------------------------------------------
+
+
+def test_options_are_changed_for_all():
+    options = QueueOptions(max_attempts=3)
+    _, seen = ask(UpdateQueue(options, ["max_attempts"]), {"": ConfigChange(1, {}, existed=True)})
+    assert seen == [("", commands.UpdatePartitioned("q", options, ["max_attempts"]))]
+    with pytest.raises(InvalidArgumentError):
+        ask(UpdateQueue(options, ["max_attempts"]), {}, queue="q.dlq")
+
+
+def test_a_queue_with_dead_letters_is_not_deleted():
+    answers = {f"q.dlq@{number}": stats(f"q.dlq@{number}") for number in range(3)}
+    with pytest.raises(DeadLetterQueueNotEmptyError) as caught:
+        ask(DeleteQueue(), answers)
+    assert caught.value.details["messages"] == 18
+
+
+def test_it_is_if_that_is_forced_and_then_nobody_counts():
+    _, seen = ask(DeleteQueue(force=True), {"": ConfigChange(1, {}, existed=True)})
+    assert seen == [("", commands.DeletePartitioned("q"))]
+
+
+def test_partitions_without_a_dead_letter_queue_have_none():
+    answers = same(QueueNotFoundError("no"), queue="q.dlq") | {"": ConfigChange(1, {}, existed=True)}
+    _, seen = ask(DeleteQueue(), answers)
+    assert names(seen) == ["q.dlq@0", "q.dlq@1", "q.dlq@2", ""]
+
+
+def test_what_can_not_be_counted_is_not_deleted():
+    answers = same(QueueNotFoundError("no"), queue="q.dlq") | {"q.dlq@1": ShardUnavailableError("down")}
+    with pytest.raises(ShardUnavailableError):
+        ask(DeleteQueue(), answers)
+
+
+def test_a_queue_that_is_not_there_any_longer_is_an_error():
+    answers = same(QueueNotFoundError("no"), queue="q.dlq") | {"": QueueNotFoundError("no queue 'q'")}
+    with pytest.raises(QueueNotFoundError):
+        ask(DeleteQueue(), answers)
+
+
+def test_a_dead_letter_queue_is_not_deleted_by_itself():
+    with pytest.raises(InvalidArgumentError, match="source queue"):
+        ask_partitions("q.dlq", PLAN, DeleteQueue())
