@@ -41,6 +41,7 @@ MODULES: Final = {
     "replication": "benchmarks.costs.replication",
     "encryption": "benchmarks.costs.encryption",
     "testing": "benchmarks.costs.testing",
+    "partitions": "benchmarks.costs.partitions",
     "spark": "benchmarks.costs.spark",
 }
 COMMANDS: Final = {"instructions": "benchmarks.inside.instructions"}

@@ -74,15 +74,18 @@ class AsyncAdministration:
         *asked, create = queues.creation(name, options)
         if not asked:
             await self.request(create)
-            return
+        else:
+            await self._create_partitioned(name, options, asked[0], create)
+
+    async def _create_partitioned(self, name: str, options: queues.QueueOptions, describe: Request, create: Request) -> None:
         with suppress(QueueNotFoundError):
-            await self.request(asked[0])
+            await self.request(describe)
             raise QueueExistsError(f"queue {name!r} exists already")
         await self._check_dead_letters(options)
         await self.request(create)
         made: commands.QueueDescription | None = None
         with suppress(FilaError):  # each partition is made when it is named
-            made = await self.request(asked[0])
+            made = await self.request(describe)
         if made is not None and made.options.partitions in {None, 1}:  # another client has made an ordinary one meanwhile
             await self.request(commands.DeletePartitioned(name))
             raise QueueExistsError(f"queue {name!r} exists already")

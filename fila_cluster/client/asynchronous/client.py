@@ -263,7 +263,9 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
             await self._io.wait(call)
             if call.error is None:
                 fan.answered(call.outcome())
-            elif isinstance(call.error, (PartitionedError, QueueNotFoundError)) and not fan.may_lack:
+            elif isinstance(call.error, PartitionedError) or (
+                isinstance(call.error, QueueNotFoundError) and not fan.may_lack
+            ):
                 self._session.plans.forget(fan.queue)
                 fan.lose(call.error)
                 return False

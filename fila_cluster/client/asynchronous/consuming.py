@@ -216,6 +216,8 @@ class AsyncConsuming:
     async def _wait_for_delivery(self, subscription: ClientSubscription) -> None:
         try:
             pending = self._io.note(lambda _: subscription.want())
+            if subscription.hungry is not None:
+                self._io.prepare()
         except FilaError:
             if subscription.ended:  # closed meanwhile: its end, and no failure
                 return

@@ -76,15 +76,18 @@ class Administration:
         *asked, create = queues.creation(name, options)
         if not asked:
             self.request(create)
-            return
+        else:
+            self._create_partitioned(name, options, asked[0], create)
+
+    def _create_partitioned(self, name: str, options: queues.QueueOptions, describe: Request, create: Request) -> None:
         with suppress(QueueNotFoundError):
-            self.request(asked[0])
+            self.request(describe)
             raise QueueExistsError(f"queue {name!r} exists already")
         self._check_dead_letters(options)
         self.request(create)
         made: commands.QueueDescription | None = None
         with suppress(FilaError):  # each partition is made when it is named
-            made = self.request(asked[0])
+            made = self.request(describe)
         if made is not None and made.options.partitions in {None, 1}:  # another client has made an ordinary one meanwhile
             self.request(commands.DeletePartitioned(name))
             raise QueueExistsError(f"queue {name!r} exists already")

@@ -123,7 +123,7 @@ class _Summed(Fan):
         return bool(count) and self._done >= count
 
     def refused(self, error: FilaError) -> None:
-        if isinstance(error, NotADeadLetterQueueError) and (self.replies or self._asked < len(self.names)):
+        if isinstance(error, NotADeadLetterQueueError) and (self.replies or self.error or self._asked < len(self.names)):
             return  # no dead letter has come to this partition
         super().refused(error)
 
@@ -133,8 +133,7 @@ class _Summed(Fan):
 
     def merged(self, replies: Replies) -> Any:
         if isinstance(self.command, commands.Redrive) and self.command.ids is not None:
-            looked_at = len(self.command.ids) if len({reply.looked_at for reply in replies}) == 1 else 0
-            looked_at = min(looked_at, *(reply.looked_at for reply in replies))
+            looked_at = min(reply.looked_at for reply in replies)  # those behind are asked of all of them again
             return commands.Redriven(self._done, sum(reply.remaining for reply in replies), looked_at)
         return type(replies[0])(self._done, sum(reply.remaining for reply in replies))
 
@@ -165,7 +164,7 @@ class _Browsing(Fan):
     def refused(self, error: FilaError) -> None:
         if self._seek and isinstance(error, MessageNotFoundError):
             if self._asked == len(self.names):
-                raise _shown(error, self.queue)
+                raise _shown(self.error or error, self.queue)
             return  # the message is in another partition
         super().refused(error)
 

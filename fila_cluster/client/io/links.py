@@ -378,18 +378,20 @@ class ClientLinks:
     def receive_short(self, session: ClientSession, wire: Wire, now: float) -> Any:
         """Take in what came on the wire of the short call. Return its reply, None if that did not come.
 
-        ``has_news``: whether deliveries came, too, after which the session has something to do, now or earlier than before.
+        ``has_news``: whether the session has something to do then, now or earlier than before: deliveries came, too, or there
+        is room for more.
         """
         assert wire.socket is not None
         self.has_news = False
         short = session.short
         try:
+            due_at = short.consumption.due_at
             left = short.take(wire.socket.recv(ANSWER_BYTES))
             wire.read_at = now
             if left:
-                due_at = short.consumption.due_at
                 wire.take_in(left, session, now)
-                self.has_news = bool(short.consumption.due_at < due_at or session.outgoing or wire.way.outgoing)
+                self.has_news = bool(session.outgoing or wire.way.outgoing)
+            self.has_news |= short.consumption.due_at < due_at
         except OSError:  # the next attempt says so, too
             return None
         except BaseException:

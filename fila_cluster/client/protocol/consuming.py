@@ -95,14 +95,17 @@ class Consumption:
     def subscribe(self, queue: str, prefetch: int, *, auto_extend: bool) -> ClientSubscription:
         """Open a subscription; its first heartbeat opens it at the broker."""
         self._opened += 1
-        subscription = ClientSubscription(
-            self._opened, queue, prefetch, self.now + self._call_timeout_s, auto_extend=auto_extend
-        )
+        subscription = ClientSubscription(self._opened, queue, prefetch, math.inf, auto_extend=auto_extend)
         if not self._feeds.open_if_spread(subscription):
-            self._open(subscription)
+            self.open_whole(subscription)
         return subscription
 
-    def _open(self, subscription: ClientSubscription) -> None:
+    def open_whole(self, subscription: ClientSubscription) -> None:
+        """Open a subscription for a queue without partitions, as far as is known."""
+        subscription.confirm_by = self.now + self._call_timeout_s
+        self._start(subscription)
+
+    def _start(self, subscription: ClientSubscription) -> None:
         self.subscriptions[subscription.id] = subscription
         self._roots.add(root_name(subscription.queue))
         self._beat(subscription)
@@ -181,7 +184,7 @@ class Consumption:
     def open_member(self, subscription: ClientSubscription, queue: str, partitions: int) -> ClientSubscription:
         """Open the subscription for one partition: see :class:`PartitionFeed`."""
         self._opened += 1
-        self._open(member := subscription.member(self._opened, queue, partitions))
+        self._start(member := subscription.member(self._opened, queue, partitions))
         return member
 
     def close_member(self, member: ClientSubscription) -> PendingCall | None:
@@ -195,6 +198,10 @@ class Consumption:
         member.ready += deliveries
         self._renew_in_time(member, delivered.batches)
         return list(dict.fromkeys(delivery._lease for delivery in deliveries))
+
+    def beat_soon(self, member: ClientSubscription) -> None:
+        """Send the heartbeat of a member with the next flush."""
+        self._schedule(member, self.now)
 
     # --- what the broker sends ----------------------------------------------------------------------------------------
 
@@ -224,7 +231,7 @@ class Consumption:
         """Send an earlier heartbeat if leases are short."""
         for batch in batches if subscription.auto_extend else ():
             if batch.expires_ms - batch.leased_ms < SHORT_LEASE_MS:
-                self._schedule(subscription, self.now + self._interval_s((batch,)))
+                self._schedule(subscription, self.now + _interval_s(self.timeout_s, (batch,)))
 
     def give_back(self, queue: str, batches: Iterable[commands.LeaseBatch]) -> None:
         """Give back messages that no caller waits for, except those of an answer that came twice."""
@@ -298,7 +305,7 @@ class Consumption:
     def _beat(self, subscription: ClientSubscription) -> None:
         held = [lease.terms for lease in subscription.leases.values()] if subscription.auto_extend else []
         subscription.beat_at = math.inf
-        self._schedule(subscription, self.now + self._interval_s(held))
+        self._schedule(subscription, self.now + _interval_s(self.timeout_s, held))
         if subscription.beating:  # the broker is slow: another heartbeat would only wait behind the first
             return
         subscription.beating = True
@@ -417,15 +424,8 @@ class Consumption:
         self.due_at = min(self.due_at, subscription.beat_at)
 
     def _schedule_loose(self, to_renew: Iterable[commands.LeaseBatch] = ()) -> None:
-        self._loose_beat_at = min(self._loose_beat_at, self.now + self._interval_s(to_renew))
+        self._loose_beat_at = min(self._loose_beat_at, self.now + _interval_s(self.timeout_s, to_renew))
         self.due_at = min(self.due_at, self._loose_beat_at)
-
-    def _interval_s(self, to_renew: Iterable[commands.LeaseBatch]) -> float:
-        interval_s = min(HEARTBEAT_S_MAX, self.timeout_s / 3)
-        for batch in to_renew:
-            third_s = (batch.expires_ms - batch.leased_ms) / 3000
-            interval_s = min(interval_s, third_s)
-        return max(HEARTBEAT_S_MIN, interval_s)
 
     def release(self, queue: str, leases: Indexes) -> PendingCall | None:
         """Give back messages that nobody has seen; return the call that confirms it."""
@@ -463,3 +463,9 @@ def _farewell(roots: Iterable[str], taken: Mapping[str, commands.Fences]) -> lis
         farewell += [(root, commands.Settle(commands.Verb.ACK, piece)) for piece in pieces_of(acked) if piece]
     farewell += [(root, commands.Goodbye(last)) for root in roots]
     return farewell
+
+
+def _interval_s(timeout_s: float, to_renew: Iterable[commands.LeaseBatch]) -> float:
+    """Return the time to the next heartbeat for a broker with this patience, and for the leases to renew."""
+    thirds_s = [(batch.expires_ms - batch.leased_ms) / 3000 for batch in to_renew]
+    return max(HEARTBEAT_S_MIN, min(HEARTBEAT_S_MAX, timeout_s / 3, *thirds_s))

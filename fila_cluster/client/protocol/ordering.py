@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
+from operator import attrgetter
 from random import Random
 from typing import Any
 
@@ -120,6 +121,8 @@ class OrderedSender:
         self._numbers = 0
         self._pause: SessionTimer | None = None
         self._sending = False
+        self._recalled: FilaError | None = None
+        """The error of chunks that are refused until nothing is under way any more: see :meth:`recall`."""
 
     @property
     def idle(self) -> bool:
@@ -138,11 +141,18 @@ class OrderedSender:
 
     def fail_all(self, error: FilaError) -> None:
         """Fail the chunks that are not under way."""
-        chunks = [*self._refused, *self._waiting]
+        chunks = sorted([*self._refused, *self._waiting], key=_number)
         self._refused.clear()
         self._waiting.clear()
         for chunk in chunks:
             chunk.finish(error=copy(error))
+
+    def recall(self, error: FilaError) -> None:
+        """Fail the chunks that are not stored: those that wait, and those under way if they are refused. None overtakes one
+        before it, then, that is to go another way.
+        """
+        self._recalled = error if self._under_way else None
+        self.fail_all(error)
 
     def _go_on(self) -> None:
         """Send the chunks that may be sent. It may be called from within: a call may be answered while it is started."""
@@ -160,7 +170,7 @@ class OrderedSender:
     def _send(self, chunk: Chunk) -> None:
         now = self._around.now()
         if self._trouble is not None and self._ends_at(chunk) <= now:
-            chunk.finish(error=_for(chunk, self._trouble))
+            chunk.finish(error=error_for(chunk, self._trouble))
             return
         if chunk.sent_at is None:
             chunk.sent_at = chunk.ready_at if self._trouble else now
@@ -175,6 +185,9 @@ class OrderedSender:
 
     def _answered(self, chunk: Chunk, call: PendingCall) -> None:
         self._under_way.remove(chunk)  # the first one, as a rule
+        recalled = self._recalled
+        if not self._under_way:
+            self._recalled = None  # now: the end of this chunk may begin others
         error = call.error
         if error is None:
             self._attempts = 0
@@ -189,7 +202,7 @@ class OrderedSender:
             self._broken = True
             self._failed(chunk, call, error)
         if self._broken and not self._under_way:
-            self._mend()
+            self._mend(recalled)
         self._go_on()
 
     def _note_progress(self) -> None:
@@ -204,14 +217,21 @@ class OrderedSender:
         if _may_repeat(call, error) and self._around.now() < self._ends_at(chunk):
             self._refused.append(chunk)
         else:
-            chunk.finish(error=_for(chunk, error))
+            chunk.finish(error=error_for(chunk, error))
         if error.retryable and "after" not in error.details:  # it is not only behind another one
             self._trouble = error
             self._cause = self._cause or error
 
-    def _mend(self) -> None:
-        """Begin another sequence with the refused chunks, after a pause unless they were refused for their order alone."""
-        self._refused.sort(key=lambda chunk: chunk.number)
+    def _mend(self, recalled: FilaError | None) -> None:
+        """Begin another sequence with the refused chunks, after a pause unless they were refused for their order alone.
+
+        Those that are ``recalled`` fail instead.
+        """
+        if recalled is not None:
+            refused, self._refused = self._refused, []
+            for chunk in sorted(refused, key=_number):
+                chunk.finish(error=copy(recalled))
+        self._refused.sort(key=_number)
         self._waiting.extendleft(reversed(self._refused))
         self._refused.clear()
         self._last = _BEGIN
@@ -224,7 +244,7 @@ class OrderedSender:
         self._attempts += 1
         while self._waiting and self._ends_at(self._waiting[0]) <= resume_at:
             chunk = self._waiting.popleft()
-            chunk.finish(error=_for(chunk, cause))
+            chunk.finish(error=error_for(chunk, cause))
         if self._waiting:
             self._pause = self._around.timers.at(resume_at, self._resume)
 
@@ -254,6 +274,9 @@ def _joined(first: Enqueued, second: Enqueued) -> Enqueued:
     )
 
 
+_number = attrgetter("number")
+
+
 def answered_in(answer: Enqueued) -> int:
     """Return how many messages an answer is about."""
     return answer.count + len(answer.faults) + len(answer.known)
@@ -266,7 +289,7 @@ def _may_repeat(call: PendingCall, error: FilaError) -> bool:
     return not call.doubtful or (isinstance(error, ShardUnavailableError) and call.repeatable)
 
 
-def _for(chunk: Chunk, error: FilaError) -> FilaError:
+def error_for(chunk: Chunk, error: FilaError) -> FilaError:
     """Return the error for a chunk: ``details["refused"]`` is there only if no attempt may have been carried out."""
     error = copy(error)
     if error.retryable:

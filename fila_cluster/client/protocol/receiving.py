@@ -155,7 +155,9 @@ class Receiving(Pending["list[Delivery]"]):
 
     def _ask_partitions(self, queue: str, plan: Plan, count: int, wait_until: float) -> None:
         shares, then = self._asking.plans.shares(queue, plan), partial(self._collected, queue)
-        ask = PartitionedAsk(self._asking, plan.names(queue), shares, count, wait_until, self._deadline, then)
+        ask = PartitionedAsk(
+            self._asking, plan.names(queue), shares, count, wait_until, self._deadline, then, insists=self._waits
+        )
         self._open[queue] = ask
         ask.start()
 

@@ -44,6 +44,8 @@ class ClientSubscription:
     error: FilaError | None = None
     feeds: "ClientSubscription | None" = None
     """Of a member, which is for one partition: the subscription of the queue."""
+    hungry: Callable[[], object] | None = None
+    """Called when a caller begins to wait, if the messages of its partitions are asked for."""
     partitions: int = 0
     """Of a member: how many there are."""
 
@@ -56,7 +58,6 @@ class ClientSubscription:
             math.inf,
             auto_extend=self.auto_extend,
             ready=self.ready,
-            waiting=self.waiting,
             feeds=self,
             partitions=partitions,
         )
@@ -73,8 +74,14 @@ class ClientSubscription:
         if self.ready or self.ended:
             pending.finish()
         else:
-            self.waiting.append(pending)
+            self.wait(pending)
         return pending
+
+    def wait(self, pending: Pending[None]) -> None:
+        """Have a pending finished when something has come, or at the end."""
+        self.waiting.append(pending)
+        if self.hungry is not None:
+            self.hungry()
 
     def unwant(self, pending: Pending[None]) -> None:
         """Stop waiting."""
@@ -155,7 +162,7 @@ class Gathering(Pending[None]):
             self._timer = self._timers.at(self._now() + self._max_wait_s, self.end)
         self._waiter = Pending()
         self._waiter.wake = self.look
-        self._subscription.waiting.append(self._waiter)
+        self._subscription.wait(self._waiter)
 
     def end(self) -> None:
         """Wait no longer."""

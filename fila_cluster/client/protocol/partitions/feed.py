@@ -9,7 +9,8 @@ messages are settled, their number is dealt among the ready partitions (:mod:`sh
 costs its heartbeats, and a watch for each partition that begins anew now and then.
 
 What is lost is asked again: a Receive whose answer does not come is cancelled, which gives its messages back, and its number is
-dealt again. A partition that is down is watched again after a pause, and the others go on.
+dealt again. A partition that is down is watched again after a pause, and the others go on. An error that lasts has the
+partition's heartbeat sent at once: its answer says whether the queue is gone, or has other partitions.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.protocol.timers import Timers
 from fila_cluster.client.requests.call import PendingCall, StartCall
 from fila_proto_zmq import commands
+from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.partitions import Plan
 
@@ -58,6 +60,12 @@ class FeedConsumption(Protocol):
     def take_no_answer(self, call: PendingCall) -> None:
         """Cancel a Receive, and give back the messages of its answer."""
 
+    def give_back(self, queue: str, batches: list[commands.LeaseBatch]) -> None:
+        """Give back messages that no caller waits for."""
+
+    def beat_soon(self, member: ClientSubscription) -> None:
+        """Send the heartbeat of a member with the next flush."""
+
 
 class PartitionFeed:
     """The partitions of one ``consume()``. ``held``: how many messages are leased to it."""
@@ -89,6 +97,7 @@ class PartitionFeed:
 
     def open(self) -> None:
         """Open the members, and look at each partition. A client that has taken leave ends it at once."""
+        self.subscription.hungry = self.look_again
         for name in self.plan.names(self.subscription.queue):
             if not self.closed:
                 self.members.append(self._consumption.open_member(self.subscription, name, self.plan.partitions))
@@ -99,22 +108,31 @@ class PartitionFeed:
     def freed(self, count: int) -> None:
         """Take back credit: messages are settled, or their leases have ended."""
         self.held -= count
-        if not self.closed and self._room >= self._few:
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Have :meth:`go_on` called with the next flush, if it has something to do: there is more room, or a caller waits."""
+        if self._is_wanting():
             self._consumption.due_at = self._consumption.now
 
     def go_on(self) -> None:
         """Ask for as many messages as the consumer may still hold."""
-        if self._going_on or self.closed or self._unknown:
+        if self._going_on or not self._is_wanting():
             return
         self._going_on = True
         try:
-            free = self._room
-            if free >= self._few or (free > 0 and not self._asked and not self.subscription.ready):
-                for partition, count in self._shares.deal(free).items():
-                    for start in range(0, count, DELIVERY_MESSAGES_MAX):
-                        self._ask(partition, min(count - start, DELIVERY_MESSAGES_MAX))
+            for partition, count in self._shares.deal(self._room).items():
+                for start in range(0, count, DELIVERY_MESSAGES_MAX):
+                    self._ask(partition, min(count - start, DELIVERY_MESSAGES_MAX))
         finally:
             self._going_on = False
+
+    def _is_wanting(self) -> bool:
+        """Return whether to ask for more: for much together, or for little if nothing is asked for and it is needed now."""
+        free = self._room
+        if free <= 0 or self.closed or self._unknown or not self._shares.ready:
+            return False
+        return free >= self._few or not (self._asked or (self.subscription.ready and not self.subscription.waiting))
 
     @property
     def _room(self) -> int:
@@ -127,6 +145,7 @@ class PartitionFeed:
     def close(self) -> list[PendingCall]:
         """End it; return the calls that confirm it."""
         self.closed = True
+        self.subscription.hungry = None
         calls, self._calls = self._calls, {}
         for call in calls:
             if not call.done:
@@ -136,12 +155,9 @@ class PartitionFeed:
 
     def _ask(self, partition: int, count: int) -> None:
         self._asked += count
-        self._receive(
-            partition,
-            commands.Receive(count, 0, leased=True, partitions=self.plan.partitions),
-            partial(self._answered, partition, count),
-            ANSWER_S,
-        )
+        then = partial(self._answered, partition, count, self._shares.weight(partition))
+        ask = commands.Receive(count, 0, leased=True, partitions=self.plan.partitions)
+        self._receive(partition, ask, then, ANSWER_S)
 
     def _watch(self, partition: int, wait_s: float = WATCH_S) -> None:
         if self.closed or partition in self._watched:
@@ -170,36 +186,39 @@ class PartitionFeed:
         if self.closed:
             return
         if call.error is not None:
-            if call.may_be_done:
-                self._consumption.take_no_answer(call)
-            self._later(partition)
+            self._failed(partition, call.error)
         else:
             self._shares.note(partition, call.value.weight)
             if partition not in self._shares.ready:
                 self._watch(partition)
         self.go_on()
 
-    def _answered(self, partition: int, count: int, call: PendingCall) -> None:
+    def _answered(self, partition: int, count: int, weight: int, call: PendingCall) -> None:
+        if self.closed:
+            if call.error is None:
+                self._consumption.give_back(call.key, call.value.batches)
+            return
+        # First: what can't be read is an error of the call, which comes here then.
+        leases = [] if call.error is not None else self._consumption.fed(self.members[partition], call.value)
         self._calls.pop(call, None)
         self._asked -= count
-        if self.closed:
-            return
         if call.error is not None:
-            if call.may_be_done:
+            if call.may_be_done and call.error.details.get("refused") is not True:
                 self._consumption.take_no_answer(call)
+            self._shares.take_back(partition, count, weight)
             self._shares.note(partition, 0)
-            self._later(partition)
+            self._failed(partition, call.error)
             self.go_on()
             return
         delivered: commands.Delivered = call.value
         taken = 0
-        for lease in self._consumption.fed(self.members[partition], delivered):
+        for lease in leases:
             taken += lease.size
             if lease.group is not None:
                 self.held += lease.unsettled
                 lease.feed = self
         if taken < count:
-            self._shares.take_back(partition, count - taken)
+            self._shares.take_back(partition, count - taken, weight)
         self._shares.note(partition, delivered.weight)
         if taken == 0 and delivered.weight:  # another consumer was faster, or it may deliver nothing after all
             self._shares.note(partition, 0)
@@ -209,6 +228,11 @@ class PartitionFeed:
         if taken:
             self.subscription.wake()
         self.go_on()
+
+    def _failed(self, partition: int, error: FilaError) -> None:
+        if not error.retryable:
+            self._consumption.beat_soon(self.members[partition])
+        self._later(partition)
 
     def _later(self, partition: int) -> None:
         self._timers.at(self._consumption.now + PAUSE_S, lambda: self._watch(partition))

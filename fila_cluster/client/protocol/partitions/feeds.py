@@ -11,7 +11,7 @@ from fila_cluster.client.protocol.settling import Indexes
 from fila_cluster.client.protocol.subscription import ClientSubscription
 from fila_cluster.client.protocol.timers import Timers
 from fila_cluster.client.requests.call import PendingCall, StartCall
-from fila_proto_zmq.errors import FilaError
+from fila_proto_zmq.errors import FilaError, QueueNotFoundError
 from fila_proto_zmq.partitions import Plan
 
 
@@ -19,6 +19,9 @@ class FeedsConsumption(FeedConsumption, Protocol):
     """The consumption's interface for its feeds."""
 
     subscriptions: dict[int, ClientSubscription]
+
+    def open_whole(self, subscription: ClientSubscription) -> None:
+        """Open a subscription for a queue without partitions, as far as is known."""
 
     def release(self, queue: str, leases: Indexes) -> PendingCall | None:
         """Give back messages that nobody has seen; return the call that confirms it."""
@@ -53,16 +56,20 @@ class Feeds:
 
     def close(self, feed: PartitionFeed) -> PendingCall | None:
         """End a feed, and give back what its caller has not taken; return the call that confirms it."""
+        feed.subscription.ended = True
+        call = self._close(feed)
+        feed.subscription.wake()
+        return call
+
+    def _close(self, feed: PartitionFeed) -> PendingCall | None:
         self._open.pop(feed.subscription.id, None)
         untaken = feed.subscription.take_back()
-        feed.subscription.ended = True
         calls = feed.close()
         by_queue: defaultdict[str, Indexes] = defaultdict(dict)
         for lease, indexes in untaken.items():
             by_queue[lease.queue][lease] = indexes
         released = [self._consumption.release(queue, leases) for queue, leases in by_queue.items()]
         calls += [call for call in released if call is not None]
-        feed.subscription.wake()
         return calls[-1] if calls else None
 
     def end_all(self, error: FilaError | None, *, wake: bool = True) -> None:
@@ -71,6 +78,7 @@ class Feeds:
         for feed in feeds.values():
             feed.closed = True
             subscription = feed.subscription
+            subscription.hungry = None
             if not wake:
                 subscription.waiting.clear()
             subscription.take_back()
@@ -79,17 +87,19 @@ class Feeds:
     def follow(self, refused: ClientSubscription, error: FilaError) -> bool:
         """Follow the number of partitions that the refusal of a subscription names, or end with its error.
 
-        Return False if it is not about partitions.
+        Return False if it is not about partitions. A queue that lost its partitions may be there without any: else its own
+        heartbeat says that it is gone.
         """
         whole = refused.feeds or refused
         plan, feed = self._plans.learn(whole.queue, error), self._open.get(whole.id)
         if feed is not None:
-            self.close(feed)
-            whole.ended = False
+            self._close(feed)
         elif plan is not None:
             self._consumption.subscriptions.pop(whole.id, None)
         if plan is not None:
             self._feed(whole, plan)
+        elif feed is not None and isinstance(error, QueueNotFoundError):
+            self._consumption.open_whole(whole)
         elif feed is not None:
             self._end(whole, error)
         return feed is not None or plan is not None

@@ -3,22 +3,27 @@
 They are asked for messages that are ready now, each for its share of what is wanted, the one that is furthest behind first, until
 there are enough or none has more. If many messages are wanted, all partitions are first looked at, at the same time, and then
 asked at the same time. If none had any, all of them are watched until one has, or the time is up. A partition that
-does not answer is left out; its error counts only if nothing comes of the others.
+does not answer is left out; its error counts only if nothing comes of the others. One that was refused is asked again then, as
+other calls are, until its time is up, unless other queues have messages (``insists``). An error that lasts ends it at once, and
+what the others gave goes back, except for what was delivered at most once.
 """
 
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from fila_cluster.client.protocol.lease import NO_LEASE
 from fila_cluster.client.protocol.partitions.shares import Shares
 from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq.errors import FilaError
-from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from fila_cluster.client.protocol.delivery import Delivery
     from fila_cluster.client.protocol.receiving import ReceiveSession
+
+LOOK_S: Final = 1.0
+"""How long messages of some partitions wait for a look at the others."""
 
 Outcome: TypeAlias = "Callable[[Sequence[Delivery], FilaError | None], None]"
 
@@ -35,6 +40,8 @@ class PartitionedAsk:
         wait_until: float,
         deadline: float,
         then: Outcome,
+        *,
+        insists: bool,
     ) -> None:
         self._asking = asking
         self._names = names
@@ -43,6 +50,7 @@ class PartitionedAsk:
         self._wait_until = wait_until
         self._deadline = deadline
         self._then = then
+        self._insists = insists
         self._got: list[Delivery] = []
         self._error: FilaError | None = None
         self._candidates = set(range(len(names)))
@@ -60,7 +68,8 @@ class PartitionedAsk:
         if self._count >= len(self._names):
             self._looking = len(self._names)
             for partition in range(len(self._names)):
-                self._ask(partition, 0, 0, partial(self._seen, partition))
+                if not self._over:
+                    self._ask(partition, 0, 0, partial(self._seen, partition))
         else:
             self._go_on()
 
@@ -74,28 +83,36 @@ class PartitionedAsk:
             self._fail(partition, call.error)
         else:
             self._shares.note(partition, call.weight)
+            if call.weight:
+                self._look_no_longer()
         if self._over or self._looking:
             return
         self._candidates &= self._shares.ready
         self._starting = True  # until all are asked
         for each, count in self._shares.deal(self._count).items():
-            if each in self._candidates:
-                self._ask(each, count, 0, partial(self._answered, each, count))
+            if self._over or each not in self._candidates or self._asking.now >= self._deadline:
+                self._shares.take_back(each, count, self._shares.weight(each))
+            else:
+                self._ask_for(each, count)
         self._starting = False
         if not self._calls:
             self._go_on()
 
+    def _look_no_longer(self) -> None:
+        """Wait a moment for the other looks, as there is something to ask for: one may be at a worker that hangs."""
+        for call in [call for call in self._calls.values() if call.sent]:
+            self._asking.hurry(call, LOOK_S)
+
     def hurry(self, within_s: float) -> None:
         """Wait no longer than this for what is asked."""
         self._hurried = True
+        self._deadline = min(self._deadline, self._asking.now + within_s)
         for call in list(self._calls.values()):
             self._asking.hurry(call, within_s)
 
     def let_go(self) -> None:
         """Stop waiting, and give everything back, now and when more comes."""
-        self._over = True
-        for call in list(self._calls.values()):
-            self._asking.let_go(call)
+        self._end()
         self._asking.release(self._got)
 
     def _go_on(self) -> None:
@@ -107,15 +124,22 @@ class PartitionedAsk:
         while self._again and not self._over:
             self._again = False
             left = self._count - len(self._got)
-            if left > 0 and self._candidates:
+            if left > 0 and self._candidates and self._asking.now < self._deadline:
                 partition, share = self._shares.first(self._candidates, left, self._asking.now)
-                share = min(share, DELIVERY_MESSAGES_MAX)
-                self._ask(partition, share, 0, partial(self._answered, partition, share))
-            elif self._got or self._hurried or self._asking.now >= self._wait_until:
+                self._ask_for(partition, share)
+            elif self._got or self._hurried or not (self._asking.now < self._wait_until or self._may_insist()):
                 self._finish()
             else:
                 self._watch()
         self._starting = False
+
+    def _may_insist(self) -> bool:
+        """Return whether to ask again, once, because a partition was refused before any work."""
+        insists, self._insists = self._insists, False
+        return insists and self._error is not None and self._error.details.get("refused") is True
+
+    def _ask_for(self, partition: int, count: int) -> None:
+        self._ask(partition, count, 0, partial(self._answered, partition, count, self._shares.weight(partition)))
 
     def _ask(self, partition: int, count: int, wait_ms: int, then: Callable[[PendingCall], None]) -> None:
         timeout_s = self._deadline - self._asking.now
@@ -131,15 +155,15 @@ class PartitionedAsk:
         if not call.done:
             self._calls[partition] = call
 
-    def _answered(self, partition: int, count: int, call: PendingCall) -> None:
+    def _answered(self, partition: int, count: int, weight: int, call: PendingCall) -> None:
         self._calls.pop(partition, None)
+        self._shares.take_back(partition, count - (0 if call.error is not None else len(call.value)), weight)
         if self._over:
             return
         if call.error is not None:
             self._fail(partition, call.error)
         else:
             self._got += call.value
-            self._shares.take_back(partition, count - len(call.value))
             self._shares.note(partition, call.weight)
             if not call.value or not call.weight:
                 self._candidates.discard(partition)
@@ -149,11 +173,13 @@ class PartitionedAsk:
     def _fail(self, partition: int, error: FilaError) -> None:
         self._error = error
         self._candidates.discard(partition)
+        self._shares.note(partition, 0)
         if not error.retryable:
             self._finish()
 
     def _watch(self) -> None:
         self._watching = True
+        self._error = None
         wait_ms = max(1, round(1000 * (self._wait_until - self._asking.now)))
         for partition in range(len(self._names)):
             if self._watching and not self._over:
@@ -164,9 +190,10 @@ class PartitionedAsk:
         if self._over or not self._watching:
             return
         if call.error is not None:
-            self._error = call.error
+            self._fail(partition, call.error)
         elif call.weight:
             self._watching = False
+            self._shares.note(partition, call.weight)
             for other in list(self._calls.values()):
                 self._asking.let_go(other)
             self._calls.clear()
@@ -176,12 +203,17 @@ class PartitionedAsk:
         if not self._calls:
             self._finish()
 
+    def _end(self) -> None:
+        self._over = True
+        for call in list(self._calls.values()):
+            self._asking.let_go(call)
+
     def _finish(self) -> None:
         if self._over:
             return
-        self._over = True
+        self._end()
         error, got = self._error, self._got
         if got and error is not None and not error.retryable:
-            self._asking.release(got)
-            got = []
+            self._asking.release([each for each in got if each._lease.id != NO_LEASE])
+            got = [each for each in got if each._lease.id == NO_LEASE]
         self._then(got, None if got or error is None else copy(error))

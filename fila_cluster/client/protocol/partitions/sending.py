@@ -3,22 +3,37 @@
 A chunk for a queue without partitions, as far as is known, goes to the queue's sender as it is. If the broker refuses it and
 names the number of partitions, and from then on, a chunk is split: each partition has a sender of its own, so the order of each
 fairness key is kept. The chunk is done when all of its parts are.
+
+A chunk whose queue has other partitions than was thought is sent again, without what is stored. That must not change the order,
+either: from the first such refusal on nothing else is sent, until all chunks under way have their answers. Then all that were
+refused, and those that came meanwhile, are sent in their order: *go back N*, as in :mod:`ordering`. The senders of the partitions
+recall theirs until then: they would send them again by themselves, past those that wait.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
+from copy import copy
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
-from fila_cluster.client.protocol.ordering import Chunk, OrderedSender, Surroundings, answered_in
-from fila_cluster.client.protocol.partitions.plans import Plans
+from fila_cluster.client.protocol.ordering import Chunk, OrderedSender, Surroundings, answered_in, error_for
+from fila_cluster.client.protocol.partitions.plans import REPLANS_MAX, Plans
 from fila_cluster.client.protocol.producing import MESSAGES_PER_FRAME
 from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq import commands
 from fila_proto_zmq.codec import to_fault
-from fila_proto_zmq.errors import FilaError, PartitionedError, QueueExistsError
+from fila_proto_zmq.errors import FilaError, InvalidFrameError, PartitionedError, QueueExistsError, QueueNotFoundError
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
 from fila_proto_zmq.names import partition_name, whole_queue
 from fila_proto_zmq.partitions import BY_KEY, Plan
+
+
+class _RecalledError(FilaError):
+    """An earlier chunk is to be sent to other partitions."""
+
+
+_ELSEWHERE = (PartitionedError, QueueNotFoundError)
 
 
 class QueueSender:
@@ -32,14 +47,17 @@ class QueueSender:
         self._plans = plans
         self._whole = OrderedSender(queue, around)
         self._parts: dict[int, OrderedSender] = {}
-        self._held: list[Chunk] = []
-        """Chunks that wait until the queue is created by its template."""
-        self._behind: list[Chunk] = []
-        """Chunks that wait until those for the whole queue are answered: they may be refused, and go to its partitions first."""
-        self._line: dict[Chunk, Chunk | None] = {}
-        """Chunks for the whole queue without an answer; or with one, if it names the partitions and earlier ones have none: a
-        chunk that is sent again must not find later ones before it."""
+        self._numbers = 0
         self._open = 0
+        self._under_way = 0
+        self._again: list[_Sending] = []
+        """Chunks to be sent once nothing is under way, and the queue is created if its template says so."""
+        self._creating = False
+        self._halted = False
+        """Whether nothing else is sent until nothing is under way."""
+        self._recalling = False
+        self._plan: Plan | None = None
+        """The plan of the chunks under way."""
 
     @property
     def idle(self) -> bool:
@@ -48,72 +66,16 @@ class QueueSender:
 
     def send(self, chunk: Chunk) -> Chunk:
         """Send a chunk behind all earlier ones."""
+        self._numbers += 1
+        chunk.number = self._numbers
         self._open += 1
-        chunk.number = 1  # a sender has it
-        if self._behind or (self._line and not self._is_whole):
-            self._behind.append(chunk)
-        else:
-            self._go(chunk)
+        self._go(_Sending(self, chunk))
         return chunk
 
-    @property
-    def _is_whole(self) -> bool:
-        """Whether chunks go to the name that was given, as far as is known."""
-        return self._is_part or self._plans.get(self._queue) is None
-
-    def _go(self, chunk: Chunk) -> None:
-        plan = self._plans.get(self._queue)
-        if self._held:
-            self._held.append(chunk)
-        elif plan is None or self._is_part:
-            self._line[chunk] = None
-            self._whole.send(Chunk(chunk.command, partial(self._whole_answered, chunk)))
-        elif chunk.part is not None and chunk.part[1] == plan.partitions:
-            self.part(chunk.part[0]).send(Chunk(chunk.command, partial(self._answered, chunk)))
-        else:
-            _Split(self, chunk, plan).send()
-
-    def _whole_answered(self, chunk: Chunk, sent: Chunk) -> None:
-        if isinstance(sent.error, PartitionedError):
-            self._line[chunk] = sent
-        else:
-            del self._line[chunk]
-            self._answered(chunk, sent)
-        while self._line and (refused := self._line[first := next(iter(self._line))]) is not None:
-            del self._line[first]
-            self._answered(first, refused)
-        if not self._line:
-            behind, self._behind = self._behind, []
-            for each in behind:
-                self._go(each)
-
-    def _answered(self, chunk: Chunk, sent: Chunk) -> None:
-        """Finish a chunk, or split it if the broker has refused it for that."""
-        if isinstance(sent.error, PartitionedError):
-            if "template" in sent.error.details:
-                self._create(chunk)
-                return
-            if self._plans.learn(self._queue, sent.error) is not None:
-                self._is_part = False
-                self._go(chunk)
-                return
-        chunk.command, chunk.doubtful = sent.command, sent.doubtful
-        self.done(chunk, sent.value, sent.error)
-
-    def done(self, chunk: Chunk, value: commands.Enqueued | None, error: FilaError | None) -> None:
-        """Finish a chunk."""
-        self._open -= 1
-        chunk.finish(value, error)
-
-    def again(self, chunk: Chunk, error: FilaError) -> bool:
-        """Send a chunk again whose queue has another number of partitions now; return False if that is not known."""
-        if self._plans.learn(self._queue, error) is None:
-            return False
-        self._go(chunk)
-        return True
-
-    def part(self, partition: int) -> OrderedSender:
-        """Return the sender for a partition."""
+    def part(self, partition: int | None) -> OrderedSender:
+        """Return the sender for a partition; None: for the queue as it was named."""
+        if partition is None:
+            return self._whole
         sender = self._parts.get(partition)
         if sender is None:
             sender = self._parts[partition] = OrderedSender(partition_name(self._queue, partition), self._around)
@@ -123,80 +85,176 @@ class QueueSender:
         """Return the partition of a message."""
         return self._plans.partition(plan, key, dedup_id)
 
-    def _create(self, chunk: Chunk) -> None:
-        """Have the queue created as its template says, and send the chunk then."""
-        self._held.append(chunk)
-        if len(self._held) == 1:
+    def answered(self, sending: "_Sending") -> None:
+        """Take in the answers to a chunk: finish it, or send it again if its queue has other partitions."""
+        self._under_way -= 1
+        if self._is_to_follow(sending):
+            self._again.append(sending)
+        else:
+            self._open -= 1
+            sending.finish()
+        self._resume()
+
+    def halt(self) -> None:
+        """Send nothing else, and have all answered that is not under way, as a part of a chunk is to go another way."""
+        self._halted = True
+        if not self._recalling:
+            self._recalling = True
+            for sender in (self._whole, *list(self._parts.values())):
+                sender.recall(_RecalledError("an earlier message is to be sent first"))
+            self._recalling = False
+
+    def _go(self, sending: "_Sending") -> None:
+        plan = None if self._is_part else self._plans.get(self._queue)
+        if self._halted or self._again or (self._under_way and plan != self._plan):
+            self._again.append(sending)
+            return
+        self._under_way += 1
+        self._plan = plan
+        sending.send(plan)
+
+    def _is_to_follow(self, sending: "_Sending") -> bool:
+        """Return whether a chunk was refused because its queue has other partitions, or is to be created."""
+        error = next((each for each in sending.errors if isinstance(each, _ELSEWHERE)), None)
+        if error is None or sending.replans == REPLANS_MAX:
+            return any(isinstance(each, _RecalledError) for each in sending.errors)
+        sending.replans += 1
+        if isinstance(error, PartitionedError) and "template" in error.details:
+            self._create()
+            return True
+        was_split = sending.plan is not None
+        if self._plans.learn(self._queue, error) is None:
+            return was_split  # it may be there without partitions
+        self._is_part = False
+        return True
+
+    def _create(self) -> None:
+        """Have the queue created as its template says."""
+        if not self._creating:
+            self._creating = True
             self._around.start("", commands.CreateByTemplate(self._queue), self._created)
 
     def _created(self, call: PendingCall) -> None:
-        held, self._held = self._held, []
-        for chunk in held:
-            if call.error is None or isinstance(call.error, QueueExistsError):
-                self._go(chunk)
-            else:
-                self.done(chunk, None, call.error)
+        self._creating = False
+        if call.error is not None and not isinstance(call.error, QueueExistsError):
+            refused, self._again = sorted(self._again, key=_number), []
+            for sending in refused:
+                self._open -= 1
+                sending.fail(call.error)
+        self._resume()
+
+    def _resume(self) -> None:
+        """Send what is to be sent again, once nothing is under way."""
+        if self._under_way or self._creating or self._recalling:
+            return
+        self._halted = False
+        refused, self._again = sorted(self._again, key=_number), []
+        for sending in refused:
+            self._go(sending)
 
 
-class _Split:
-    """A chunk for a queue with several partitions. The first error of a part that is about all of it is the chunk's error."""
+class _Sending:
+    """A chunk on its way: in parts, if its queue has several partitions. The first error of a part that is about all of it is
+    the chunk's error if every part has failed.
+    """
 
-    def __init__(self, sender: QueueSender, chunk: Chunk, plan: Plan) -> None:
+    def __init__(self, sender: QueueSender, chunk: Chunk) -> None:
+        self.chunk = chunk
+        self.plan: Plan | None = None
+        self.errors: list[FilaError] = []
+        """Those of the parts that are about all of a part."""
+        self.replans = 0
         self._sender = sender
-        self._chunk = chunk
-        self._plan = plan
         self._results: dict[int, Any] = {}
         """The results of messages by their places: the halves of an id, or a fault."""
+        self._faults: dict[int, FilaError] = {}
+        """The messages in parts that have failed."""
         self._left = 0
-        self._errors: list[FilaError] = []
+        self._only: Chunk | None = None
+        """The only part, which is the whole chunk; None: there are others."""
 
-    def send(self) -> None:
-        """Send the parts."""
-        command = self._chunk.command
+    def send(self, plan: Plan | None) -> None:
+        """Send the messages without a result."""
+        self.plan = plan
+        self.errors.clear()
+        self._faults.clear()
+        command = self.chunk.command
+        total = len(command.envelopes)
+        parts = self._pieces([place for place in range(total) if place not in self._results])
+        self._left = len(parts)
+        for partition, places in parts:
+            whole = len(places) == total
+            part = Chunk(command if whole else command.picked(places), partial(self._answered, places))
+            self._only = part if whole else None
+            self._sender.part(partition).send(part)
+
+    def finish(self) -> None:
+        """Complete the chunk with the results of its parts."""
+        chunk, only = self.chunk, self._only
+        if only is not None:
+            chunk.command, chunk.doubtful = only.command, chunk.doubtful or only.doubtful
+            chunk.finish(only.value, only.error)
+            return
+        count = len(chunk.command.envelopes)
+        if len(self._faults) == count:
+            chunk.finish(error=self.errors[0])
+            return
+        results = self._results | {place: to_fault(error) for place, error in self._faults.items()}
+        for place in range(count):
+            if place not in results:
+                results[place] = to_fault(InvalidFrameError("the broker's answer does not say what became of this message"))
+        stored = [(place, *each) for place, each in sorted(results.items()) if isinstance(each, tuple)]
+        faults = [(place, each) for place, each in sorted(results.items()) if not isinstance(each, tuple)]
+        chunk.finish(commands.Enqueued(0, 0, 0, faults, stored))
+
+    def fail(self, error: FilaError) -> None:
+        """Complete the chunk, whose queue could not be created: what has no result is not stored."""
+        self._only = None
+        self.errors = [error_for(self.chunk, copy(error))]
+        self._faults = {
+            place: self.errors[0] for place in range(len(self.chunk.command.envelopes)) if place not in self._results
+        }
+        self.finish()
+
+    def _pieces(self, places: list[int]) -> list[tuple[int | None, list[int]]]:
+        """Return the places of messages by partition, in pieces of a frame."""
+        command, plan = self.chunk.command, self.plan
+        if plan is None:
+            return [(None, places)]
+        part = self.chunk.part
+        if part is not None and part[1] == plan.partitions:
+            return [(part[0], piece) for piece in _cut(command, places)]
         keys, dedup_ids = command.fairness_key, command.dedup_id
-        places: defaultdict[int, list[int]] = defaultdict(list)
-        by_key = self._plan.spread == BY_KEY
+        partitions: defaultdict[int, list[int]] = defaultdict(list)
+        by_key = plan.spread == BY_KEY
         if isinstance(keys, str) if by_key else dedup_ids == "":  # then all are in one partition
-            partition = self._sender.partition(self._plan, keys if isinstance(keys, str) else "", "")
-            places[partition] = list(range(len(command.envelopes)))
+            partitions[self._sender.partition(plan, keys if isinstance(keys, str) else "", "")] = places
         else:
-            for place in range(len(command.envelopes)):
+            for place in places:
                 key = keys if isinstance(keys, str) else keys[place]
                 dedup_id = dedup_ids if isinstance(dedup_ids, str) else dedup_ids[place]
-                places[self._sender.partition(self._plan, key, dedup_id)].append(place)
-        parts = [(each, piece) for each, some in places.items() for piece in _pieces(command, some)]
-        self._left = len(parts)
-        for partition, piece in parts:
-            part = command if len(piece) == len(command.envelopes) else command.picked(piece)
-            self._sender.part(partition).send(Chunk(part, partial(self._answered, piece)))
+                partitions[self._sender.partition(plan, key, dedup_id)].append(place)
+        return [(each, piece) for each, some in partitions.items() for piece in _cut(command, some)]
 
-    def _answered(self, places: list[int], sent: Chunk) -> None:
-        self._left -= 1
+    def _answered(self, places: Sequence[int], sent: Chunk) -> None:
+        if isinstance(sent.error, _ELSEWHERE):
+            self._sender.halt()
+        self._left -= 1  # not before: that may end other parts
+        self.chunk.doubtful |= sent.doubtful
         answer: commands.Enqueued | None = sent.value
         known = 0
         if answer is not None:
             known = answered_in(answer)
-            self._results |= zip(places, _results(answer), strict=False)
+            if sent is not self._only or sent.error is not None:
+                self._results |= zip(places, _results(answer), strict=False)
         if sent.error is not None:
-            self._chunk.doubtful |= sent.doubtful
-            self._errors.append(sent.error)
-            fault = to_fault(sent.error)
-            self._results |= ((place, fault) for place in places[known:])
+            self.errors.append(sent.error)
+            self._faults |= dict.fromkeys(places[known:], sent.error)
         if not self._left:
-            self._finish()
+            self._sender.answered(self)
 
-    def _finish(self) -> None:
-        chunk, count = self._chunk, len(self._chunk.command.envelopes)
-        results = [self._results[place] for place in range(count)]
-        stored = [(place, *each) for place, each in enumerate(results) if isinstance(each, tuple)]
-        replanned = next((each for each in self._errors if isinstance(each, PartitionedError)), None)
-        if replanned is not None and not stored and self._sender.again(chunk, replanned):
-            return
-        if self._errors and not stored:
-            self._sender.done(chunk, None, self._errors[0])
-            return
-        faults = [(place, each) for place, each in enumerate(results) if not isinstance(each, tuple)]
-        self._sender.done(chunk, commands.Enqueued(0, 0, 0, faults, stored), None)
+
+_number = attrgetter("chunk.number")
 
 
 def _results(answer: commands.Enqueued) -> list[Any]:
@@ -213,7 +271,7 @@ def _results(answer: commands.Enqueued) -> list[Any]:
     return results
 
 
-def _pieces(command: commands.Enqueue, places: list[int]) -> list[list[int]]:
+def _cut(command: commands.Enqueue, places: list[int]) -> list[list[int]]:
     """Cut the messages of a part into frames."""
     pieces: list[list[int]] = []
     size = 0

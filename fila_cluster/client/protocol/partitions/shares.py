@@ -15,6 +15,8 @@ from math import inf
 from random import Random
 from typing import Final
 
+from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
+
 LOOK_AGAIN_S: Final = 0.02
 """How long a receive passes over a partition that had nothing, if others have something."""
 
@@ -46,9 +48,9 @@ class Shares:
             self.ready.add(partition)
             self._tags[partition] = max(self._tags[partition], self._now)
 
-    def take_back(self, partition: int, count: int) -> None:
-        """Take back what a partition was asked for and did not give."""
-        self._tags[partition] -= count / self._weights[partition]
+    def take_back(self, partition: int, count: int, weight: int) -> None:
+        """Take back what a partition was asked for and did not give. ``weight``: its weight when it was asked."""
+        self._tags[partition] -= count / weight
 
     def deal(self, count: int) -> dict[int, int]:
         """Deal ``count`` messages to the ready partitions, and return how many to ask of each."""
@@ -73,7 +75,7 @@ class Shares:
         partition = stale[0] if stale else min(ready or candidates, key=self._tags.__getitem__)
         self._looked[partition] = now
         known = sum(self._weights[each] for each in candidates)
-        share = max(1, -(-count * self._weights[partition] // known))
+        share = min(DELIVERY_MESSAGES_MAX, max(1, -(-count * self._weights[partition] // known)))
         if partition in ready:
             self._now = max(self._now, self._tags[partition])
         self._tags[partition] += share / self._weights[partition]
