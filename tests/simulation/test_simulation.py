@@ -41,7 +41,7 @@ BUGS = {
     "late_dedup_entry": Caught("dedup", 60, "dedup"),
     "token_counted_twice": Caught("throttles", 300, "throttles", 10_025),
     "pattern_over_own": Caught("throttles", 300, "limits,consume,receive,batches", 10_198),
-    "forgotten_debt": Caught("throttles", 40, "limits,consume,receive,batches,many,kill_client", 31_540),
+    "forgotten_debt": Caught("throttles", 40, "limits,consume,receive,batches,many,kill_client,costs", 34_660),
     "unpaid_work": Caught("throttles", 300, "priced,limits,consume,receive,costs", 10_204),
     "refund_of_all": Caught("throttles", 300, "priced,limits,consume,receive,costs", 10_210),
     "deaf_to_deferrals": Caught("throttles", 60, "limits,verbs,consume,receive,many", 13_070),
