@@ -285,10 +285,14 @@ class History:
         return any(
             call.kind in ("purge_queue", "delete_queue")
             and call.queue in swept
-            and (call.ended_us is None or call.ended_us >= sent.call.started_us)
+            and (call.ended_us is None or call.ended_us >= sent.call.started_us or self._may_come_later(call))
             and not call.denied
             for call in self.calls
         )
+
+    def _may_come_later(self, call: Done) -> bool:
+        """Whether a deletion without an answer may be on its way to some shards: it is a change of the runtime config."""
+        return call.kind == "delete_queue" and not call.ok and self.spread_of(call.queue)[0] > 1
 
     def is_excused(self, token: str) -> bool:
         """Whether a power cut may have undone something about it: then it may be lost, or return."""

@@ -58,8 +58,8 @@ REWIND, REWIND_SHARE = "rewind", 0.1
 """An earlier state of one shard in its place, and how many of the seeds have it in which a shard's directory is all that is kept of it."""
 EXTRA_SHARE = 0.2
 """Of the seeds, for each of them."""
-WAITS_MIN, CLIENT_WAITS_MIN = 60, 20
-"""The least room for waits that a run with partitions has."""
+WAITS_MIN, CLIENT_WAITS_MIN, PIPE_BYTES_MIN = 60, 20, 2000
+"""The least room for waits, and for a client's frames, that a run with partitions has."""
 
 
 @dataclass
@@ -131,14 +131,21 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
         draw_client_limits(random), draw_log(Random(f"{seed} log nature")) if "lag" in features else None,
     )  # fmt: skip
     if "partitions" in features:
-        options = replace(options, router_limits=_with_waits(options.router_limits))
+        options = with_partitions(options)
     return options if HOSTS not in always else with_hosts(options)
 
 
-def _with_waits(limits: RouterLimits) -> RouterLimits:
-    """Room for the waits of a queue with partitions: a consumer, or a receive, has one for each."""
+def with_partitions(options: Options) -> Options:
+    """A run with room for queues with partitions: a consumer, or a receive, has a wait and some frames for each of them."""
+    limits, pipe_bytes = options.router_limits, options.client_limits["pipe_bytes_max"]
     return replace(
-        limits, waits_max=max(limits.waits_max, WAITS_MIN), client_waits_max=max(limits.client_waits_max, CLIENT_WAITS_MIN)
+        options,
+        router_limits=replace(
+            limits,
+            waits_max=max(limits.waits_max, WAITS_MIN),
+            client_waits_max=max(limits.client_waits_max, CLIENT_WAITS_MIN),
+        ),
+        client_limits=options.client_limits | {"pipe_bytes_max": max(pipe_bytes, PIPE_BYTES_MIN)},
     )
 
 

@@ -35,7 +35,7 @@ class NotedCalls:
         """Make a call and note it; returns its record."""
         partitions = self.history.spread_of(queue)[0]
         if partitions > 1 and kind not in SENT_ONCE:  # each is asked in turn, after the refusal that names them
-            asks *= 1 + partitions
+            asks *= 2 + partitions
         limit_us = round((self.options.timeout_s * asks + wait_s) * 1e6)
         record = self.history.began(self.process.name, kind, queue, limit_us, **said)
         try:
