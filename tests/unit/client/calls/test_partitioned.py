@@ -115,7 +115,6 @@ def test_what_can_not_be_asked_of_a_whole_queue_says_so():
 
 def test_a_batch_is_opened_in_the_first_partition():
     fan = ask_partitions("q", PLAN, OpenBatch(bytes(16), Enqueue([b""])))
-    assert fan.is_for_any
     assert fan.names == ["q@0"]
 
 

@@ -82,7 +82,11 @@ def commands(frames):
 def test_many_messages_are_looked_for_everywhere_and_asked_for_by_weight(receiver):
     receiving = receiver.receive(40)
     frames = receiver.asked()
-    assert commands(frames) == {"q@0": Receive(0), "q@1": Receive(0), "q@2": Receive(0)}
+    assert commands(frames) == {
+        "q@0": Receive(0, partitions=3),
+        "q@1": Receive(0, partitions=3),
+        "q@2": Receive(0, partitions=3),
+    }
     receiver.weigh_all(frames, q0=3, q2=1)
     frames = receiver.asked()
     assert {key: sent.command.count for key, sent in frames.items()} == {
@@ -103,7 +107,7 @@ def test_if_that_is_not_enough_those_that_have_more_are_asked_until_it_is(receiv
     assert receiver.asked() == {}
     receiver.give(frames["q@1"], frames["q@1"].command.count, weight=1)
     frames = receiver.asked()
-    assert commands(frames) == {"q@1": Receive(4)}
+    assert commands(frames) == {"q@1": Receive(4, partitions=3)}
     receiver.give(frames["q@1"], 2, weight=0)
     assert len(leases(receiving.outcome())) == 8
     assert receiver.peer.sent() == []
@@ -113,7 +117,7 @@ def test_few_messages_are_looked_for_in_one_after_the_other(receiver):
     receiving = receiver.receive(1)
     for _ in range(2):
         ((_, sent),) = receiver.asked().items()
-        assert sent.command == Receive(1)
+        assert sent.command == Receive(1, partitions=3)
         receiver.give(sent, 0)
     ((_, sent),) = receiver.asked().items()
     receiver.give(sent, 1, weight=1)
@@ -146,12 +150,12 @@ def test_without_a_wait_nothing_is_nothing(receiver):
 
 def test_with_one_all_are_watched_and_the_first_that_has_something_is_asked(receiver):
     receiving, frames = receiver.watching()
-    assert commands(frames) == dict.fromkeys(["q@0", "q@1", "q@2"], Receive(0, 10_000))
+    assert commands(frames) == dict.fromkeys(["q@0", "q@1", "q@2"], Receive(0, 10_000, partitions=3))
     receiver.peer.reply(frames["q@1"], Delivered(0, [], weight=2))
     sent = receiver.peer.sent()
     assert {each.key for each in sent if isinstance(each.command, CancelReceive)} == {"q@0", "q@2"}
     (ask,) = [each for each in sent if isinstance(each.command, Receive)]
-    assert (ask.key, ask.command) == ("q@1", Receive(5))
+    assert (ask.key, ask.command) == ("q@1", Receive(5, partitions=3))
     receiver.give(ask, 1)
     assert len(leases(receiving.outcome())) == 1
 
@@ -162,7 +166,7 @@ def test_where_another_one_was_faster_it_watches_on(receiver):
     receiver.peer.reply(frames["q@1"], Delivered(0, [], weight=2))
     receiver.give(receiver.asked()["q@1"], 0)
     frames = receiver.asked()
-    assert commands(frames) == dict.fromkeys(["q@0", "q@1", "q@2"], Receive(0, 6_000))
+    assert commands(frames) == dict.fromkeys(["q@0", "q@1", "q@2"], Receive(0, 6_000, partitions=3))
     receiver.peer.advance(6)
     receiver.weigh_all(frames)
     assert receiving.outcome() == []
@@ -199,7 +203,7 @@ def test_a_partition_that_goes_down_after_the_look_costs_its_own_messages_only(r
     receiver.peer.refuse(frames["q@0"], DOWN)
     receiver.give(frames["q@1"], 3, weight=1)
     frames = receiver.asked()
-    assert commands(frames) == {"q@1": Receive(3)}
+    assert commands(frames) == {"q@1": Receive(3, partitions=3)}
     receiver.give(frames["q@1"], 3, weight=1)
     assert len(leases(receiving.outcome())) == 6
 
@@ -212,7 +216,7 @@ def test_a_partition_that_hangs_is_waited_for_a_moment_only_while_others_have_me
     receiver.peer.sent()
     receiver.peer.advance(LOOK_S)
     asks = [sent for sent in receiver.peer.sent() if isinstance(sent.command, Receive)]
-    assert [(sent.key, sent.command) for sent in asks] == [("q@1", Receive(5))]
+    assert [(sent.key, sent.command) for sent in asks] == [("q@1", Receive(5, partitions=3))]
     receiver.give(asks[0], 1)
     assert len(leases(receiving.outcome())) == 1
 
@@ -389,7 +393,7 @@ def test_what_is_asked_after_the_hurry_is_hurried_too(receiver):
     receiving, frames = both(receiver)
     receiver.give(frames.pop("plain"), 1)
     receiver.weigh_all(frames, q0=1)
-    assert commands(receiver.asked()) == {"q@0": Receive(5)}
+    assert commands(receiver.asked()) == {"q@0": Receive(5, partitions=3)}
     receiver.advance(HURRY_S)
     assert len(leases(receiving.outcome())) == 1
 
