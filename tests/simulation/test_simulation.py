@@ -70,7 +70,7 @@ BUGS = {
     "hasty_callback": Caught("batches", 60, "together,consume,receive"),
     "idle_queue_kept": Caught("rest", 60, "debounce"),
     "dropped_update": Caught("replaced", 60, "debounce"),
-    "old_number": Caught("crash", 40, "rewind,elsewhere,verbs,receive,max_attempts", 11_400),
+    "old_number": Caught("crash", 40, "rewind,elsewhere,verbs,receive,max_attempts", 20_040),
     "kept_letter": Caught("audit", 10, "hosts,elsewhere"),
     "place_counted_twice": Caught("concurrency", 60, "concurrency,consume"),
     "forgotten_place": Caught("concurrency", 60, "concurrency,kill_worker,consume,long_leases", 10_050),
