@@ -359,6 +359,7 @@ def test_who_knows_the_old_queue_finds_the_new_one(client: Client, other: Client
 
 
 @settling_may_fail
+@pytest.mark.whole
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (4, 1), (1, 4)])
 def test_a_consumer_and_a_producer_live_through_it(
     client: Client, other: Client, connect: Connect, queue: str, before: int, after: int
@@ -455,6 +456,7 @@ def test_a_worker_that_dies_stops_its_own_partitions_only_and_nothing_is_lost(pa
 
 
 @settling_may_fail
+@pytest.mark.whole
 def test_while_a_worker_is_away_the_other_partitions_are_served(pair: Cluster, open_client: Connect):
     """It is killed again and again, so that it stays away."""
     with open_client(pair.endpoint, timeout=PATIENCE_S) as client, open_client(pair.endpoint, timeout=2.0) as taker:

@@ -25,9 +25,12 @@ from fila_proto_zmq.commands import (
     BeginBackup,
     CloseConnection,
     Command,
+    CreateByTemplate,
     CreateKey,
+    CreatePartitioned,
     CreateQueue,
     CutBackup,
+    DeletePartitioned,
     DeleteQueue,
     DeleteSchedule,
     DeleteTemplate,
@@ -64,6 +67,7 @@ from fila_proto_zmq.commands import (
     RevokeKey,
     SetConfig,
     UndoConfig,
+    UpdatePartitioned,
     UpdateQueue,
 )
 from fila_proto_zmq.frames import pack_header
@@ -89,7 +93,8 @@ OF_THE_CLUSTER: list[Command] = [
     SetConfig("a", "b"), GetConfig("a"), ListConfig(), ListConfigHistory(), UndoConfig(1), ListActs(), ListConnections(),
     CloseConnection("0a1b2c3d"), BeginBackup("b"), CutBackup("b"), KeepBackup("b", 1000), MoveShard(0, "worker-0"), DrainWorker("worker-0"),
     PutTemplate("secret-*", QueueOptions()), GetTemplate("secret-*"), ListTemplates(), DeleteTemplate("secret-*"),
-    ListThrottles(),
+    CreatePartitioned("secret", QueueOptions(partitions=2)), CreateByTemplate("secret"), UpdatePartitioned("secret", QueueOptions(), []),
+    DeletePartitioned("secret"), ListThrottles(),
 ]  # fmt: skip
 OF_KEYS: list[Command] = [
     CreateKey("never", ["consume:orders"]), ListKeys(), RevokeKey("admin"), GrantKey("admin", ["consume:orders"]),

@@ -327,7 +327,7 @@ def test_frames_for_an_earlier_life_of_a_shard_are_dropped_until_their_router_kn
 
     def answers(request: int) -> list[int]:
         for wire in cluster.wires:
-            wire.send(CLIENT, pack_header(Receive.opcode, request), QUEUE.encode(), b"\x93\x01\x00\x00")
+            wire.send(CLIENT, pack_header(Receive.opcode, request), QUEUE.encode(), b"\x92\x01\x00")
         cluster.take_in()
         return sorted(effect.call.link for effect in cluster.host.turn(0) if isinstance(effect, Answer))
 
