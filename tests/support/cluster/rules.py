@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from fila_cluster import Client, Delivery, Message
 from fila_cluster.errors import FilaError
@@ -126,8 +127,8 @@ class ThrottledLoad:
         """Set the limit and begin. The queues must be there."""
         client.set_config(f"throttle.{self.KEY}", f"{self.rate},{self.burst}")
         for queue in self.queues:
-            self._threads.start(lambda client, queue=queue: self._produce(client, queue))
-            self._threads.start(lambda client, queue=queue: self._consume(client, queue))
+            self._threads.start(partial(self._produce, queue=queue))
+            self._threads.start(partial(self._consume, queue=queue))
 
     def _produce(self, client: Client, queue: str) -> None:
         while not self._threads.stopping.wait(0.1):

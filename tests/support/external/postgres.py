@@ -29,9 +29,9 @@ def what_postgres_lacks() -> str | None:
     return "there is no PostgreSQL server: install it (Debian: apt-get install postgresql)"
 
 
-def _user() -> dict[str, str]:
-    """Who runs it: the server refuses to be root."""
-    return {"user": "nobody"} if os.geteuid() == 0 else {}
+def _user() -> str | None:
+    """Who runs it, if not this user: the server refuses to be root."""
+    return "nobody" if os.geteuid() == 0 else None
 
 
 @contextmanager
@@ -42,14 +42,14 @@ def postgres() -> Iterator[str]:
     assert server
     folder = Path(tempfile.mkdtemp(prefix="fila-postgres-"))  # short: the path of a socket has at most 107 characters
     if user := _user():
-        shutil.chown(folder, user["user"])
+        shutil.chown(folder, user)
     data, environment = folder / "data", {**os.environ, "LC_ALL": "C", "HOME": str(folder)}
     try:
         make = (initdb, "-D", data, "-U", "fila", "-A", "trust", "-E", "UTF8", "--no-sync")
-        subprocess.run(make, check=True, capture_output=True, cwd=folder, env=environment, timeout=PATIENCE_S, **user)
+        subprocess.run(make, check=True, capture_output=True, cwd=folder, env=environment, timeout=PATIENCE_S, user=user)
         with (folder / "log").open("w") as log:
             running = subprocess.Popen(
-                (server, "-D", data, "-k", folder, *FLAGS), stdout=log, stderr=log, cwd=folder, env=environment, **user
+                (server, "-D", data, "-k", folder, *FLAGS), stdout=log, stderr=log, cwd=folder, env=environment, user=user
             )
         try:
             url = f"postgresql+psycopg://fila@/postgres?host={folder}"
@@ -69,7 +69,7 @@ def _answers(url: str) -> bool:
     engine = create_engine(url)
     try:
         with engine.connect() as connection:
-            return connection.scalar(text("SELECT 1")) == 1
+            return bool(connection.scalar(text("SELECT 1")) == 1)
     except OperationalError:
         return False
     finally:

@@ -23,6 +23,7 @@ from fila_cluster.errors import FilaError
 from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor.endpoints import Ports
 from tests.support.cluster.cluster import command, environment, eventually
+from tests.support.external.brokers.properties import HOST
 from tests.support.hosts.kafka import Kafka, kafka_cluster
 from tests.support.hosts.network import Network, network
 
@@ -240,7 +241,7 @@ def cluster_of_nodes(
         net = stack.enter_context(network(hosts)) if apart else None
         ports = stack.enter_context(Ports())
         kafka = stack.enter_context(
-            kafka_cluster(directory / "kafka", brokers=brokers, **({} if net is None else {"host": net.brokers}))
+            kafka_cluster(directory / "kafka", brokers=brokers, host=HOST if net is None else net.brokers)
         )
         addresses = ["127.0.0.1" if net is None else net.address(number) for number in range(hosts)]
 
@@ -252,7 +253,7 @@ def cluster_of_nodes(
         joins = [place(number, 5556) for number in range(hosts)]
         nodes = []
         for number, name in enumerate(NAMES[:hosts]):
-            own = {
+            own: dict[str, dict[str, Any]] = {
                 "server": {"listen_addr": str(listen := place(number, 5555)), "data_dir": str(directory / name / "data"),
                            "shards": shards, "workers": workers},
                 "replication": {"log": f"kafka://{kafka.bootstrap}", "replicas": min(3, brokers), "in_sync": min(2, brokers)},
