@@ -23,6 +23,7 @@ from fila_worker.transport.router_links import PULSE_MS
 
 _SHARD = ShardSettings()
 _LIMITS = _SHARD.limits
+_TITLES = [*(each.title for each in QUEUES), *(each.title for each in KEYS), *(each.title for each in WORKERS)]
 _CELLS = {column.title: column.screen_cells for column in QUEUES}
 
 PHRASES = {
@@ -65,7 +66,7 @@ PHRASES = {
         f"Split batches at {limits.FRAME_BYTES_MAX // 2**20} MiB",
     ],
     "top.md": [
-        *{column.title.split()[0] for column in (*QUEUES, *KEYS, *WORKERS)},
+        *{title.split()[0] for title in _TITLES},
         f"`ack/s` (under {_CELLS['ack/s']} columns), `shard` ({_CELLS['shard']}) and the bars ({_CELLS['depth']})",
     ],
     "why.md": [
