@@ -217,8 +217,11 @@ class Shard(State):
         return templates.queue_by_template(self, name, now_ms)
 
     def entrance(self, name: str, now_ms: int) -> Queue | None:
-        """Return the partition here that a name stands for; None: there is none."""
-        return partitions.entrance(self, name, now_ms) if len(self.runtime.definitions) else None
+        """Return the queue here that takes in what is sent to a name: the queue itself, or a partition; None: there is none."""
+        queue = self.queues.get(name)
+        if queue is None and len(self.runtime.definitions):
+            return partitions.entrance(self, name, now_ms)
+        return queue
 
     def pursue(self, call: ClientCall, command: Command, outcome: "Reply | Work | None") -> None:
         """Answer with the outcome of a command, or begin its work.

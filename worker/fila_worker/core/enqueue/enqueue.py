@@ -150,7 +150,7 @@ def known_queue(state: "State", name: str, now_ms: int) -> "Queue | None":
 
     Raise :class:`QueueNotFoundError`, or :class:`InvalidArgumentError` for a dead letter queue.
     """
-    queue = state.queues.get(name) or state.entrance(name, now_ms)
+    queue = state.entrance(name, now_ms)
     if queue is None:
         if is_dead_letter(name) or state.runtime.templates.find(whole_queue(name)) is None:
             raise state.queues.not_found(name)

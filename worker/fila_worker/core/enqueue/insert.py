@@ -91,7 +91,7 @@ def forwarded(state: "State", transfer: Transfer, now_ms: int) -> bool:
     """Take in a message that was in another partition of its queue, as it is. Drop it if that queue was deleted meanwhile.
     Return False if its partition is not here.
     """
-    queue = state.queues.get(transfer.queue) or state.entrance(transfer.queue, now_ms)
+    queue = state.entrance(transfer.queue, now_ms)
     if queue is None or queue.partition is None or queue.partition.defined < transfer.forwarded:
         return False
     if queue.partition.defined > transfer.forwarded:

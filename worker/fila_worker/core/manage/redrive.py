@@ -113,7 +113,7 @@ def _send_back(state: "State", lane: "Lane", message_key: bytes, record: bytes, 
     assert source is not None, f"{lane.key.queue.name!r} has a message that is not a dead letter, and may go"
     state.delete_pending(lane, message_key, len(record))
     source = state.runtime.definitions.partition_for(source, lane.key.name)
-    target = state.queues.get(source) or state.entrance(source, now_ms)
+    target = state.entrance(source, now_ms)
     if target is None:
         place = own_place(message_key, letter.priority)
         transfers.send(state, lane, place, transfer_of(source, lane, letter, redriven=True))

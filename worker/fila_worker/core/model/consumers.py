@@ -122,11 +122,6 @@ class Waiter:
     __slots__ = ("call", "consumer", "count", "deadline_ms", "done", "leases", "queue", "queued")
     opcode = Receive.opcode
 
-    @property
-    def looks(self) -> bool:
-        """Whether it takes no message, and only waits until one could be taken."""
-        return self.count == 0
-
     def __init__(
         self,
         call: ClientCall,
@@ -146,6 +141,11 @@ class Waiter:
         self.deadline_ms = call.now_ms + wait_ms
         self.queued = False
         self.done = False
+
+    @property
+    def looks(self) -> bool:
+        """Whether it takes no message, and only waits until one could be taken."""
+        return self.count == 0
 
     @property
     def credit(self) -> int:

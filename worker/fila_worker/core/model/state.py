@@ -134,7 +134,7 @@ class State:
         raise NotImplementedError
 
     def entrance(self, name: str, now_ms: int) -> Queue | None:
-        """Return the partition that a name stands for; see :mod:`~fila_worker.core.manage.partitions`."""
+        """Return the queue that takes in what is sent to a name; see :mod:`~fila_worker.core.manage.partitions`."""
         raise NotImplementedError
 
     def pursue(self, call: ClientCall, command: Command, outcome: "Reply | Work | None") -> None:

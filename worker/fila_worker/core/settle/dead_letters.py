@@ -58,7 +58,7 @@ def dead_letter(state: "State", lane: "Lane", message_key: bytes, record: bytes,
     extension.expires_ms = extension.batch = None
     if policy != OWN:
         policy = state.runtime.definitions.partition_for(policy, lane.key.name)
-    named = (state.queues.get(policy) or state.entrance(policy, now_ms)) if policy != OWN else None
+    named = state.entrance(policy, now_ms) if policy != OWN else None
     if named is not None:
         state.appoint(named)  # it may not be the queue that was appointed
         number = insert.kept_number(state, message_key, source, named)

@@ -79,9 +79,9 @@ def send(state: "State", owner: Owner, queue: str, command: Enqueue) -> None:
 
 def _put(state: "State", entry: OutboxEntry) -> None:
     transfer = entry.transfer
-    if transfer.enqueue is not None:
-        key = transfer.enqueue.fairness_key
-        transfer.queue = state.runtime.definitions.partition_for(transfer.queue, key if isinstance(key, str) else key[0])
+    assert transfer.enqueue is not None
+    key = transfer.enqueue.fairness_key
+    transfer.queue = state.runtime.definitions.partition_for(transfer.queue, key if isinstance(key, str) else key[0])
     state.outbox.add(shard_of(transfer.queue, state.shards), entry, state.batch)
 
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 
 def send(state: "State", lane: "Lane", place: bytes, transfer: Transfer) -> None:
-    """Send a message that has left its lane to a queue of another shard. ``place``: its place in the lane."""
-    transfer.queue = state.runtime.definitions.partition_for(transfer.queue, transfer.fairness_key)
+    """Send a message that has left its lane to a queue of another shard, or to a partition. ``place``: its place in the lane."""
     parcel = OutboxEntry(lane.key.queue.id, place, transfer)
     state.outbox.add(shard_of(transfer.queue, state.shards), parcel, state.batch)
 
@@ -109,7 +108,7 @@ def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
         message = insert.moved(record, transfer.fairness_key, transfer.weight, keys, transfer.due_ms, now_ms)
         insert.take_in(state, queue_for(state, transfer.queue, now_ms), message, now_ms, limited=True)
         return True
-    queue = state.queues.get(transfer.queue) or state.entrance(transfer.queue, now_ms)
+    queue = state.entrance(transfer.queue, now_ms)
     if queue is None or record is None:
         return False
     message = insert.Incoming(
