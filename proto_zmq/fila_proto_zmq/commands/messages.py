@@ -69,23 +69,22 @@ class Enqueue(Command):
 
     def picked(self, places: Sequence[int]) -> "Enqueue":
         """Return some messages as a command of their own."""
-        total = len(self.envelopes)
-        columns = {name: getattr(self, name) for name in self.__struct_fields__}
-        whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
-        if total == 1:
-            whole.pop("throttle_keys", None)  # one list of keys is for all
-        return replace(self, **{name: [column[place] for place in places] for name, column in whole.items()})
+        return replace(self, **{name: [column[at] for at in places] for name, column in self._columns().items()})
 
     def only(self, start: int, end: int) -> "Enqueue":
         """Return some consecutive messages as a command of their own."""
-        total = len(self.envelopes)
-        if start == 0 and end >= total:
+        if start == 0 and end >= len(self.envelopes):
             return self
-        columns = {name: getattr(self, name) for name in self.__struct_fields__}
-        whole = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == total}
+        return replace(self, **{name: column[start:end] for name, column in self._columns().items()})
+
+    def _columns(self) -> dict[str, list[Any]]:
+        """Return the fields that have a value for each message."""
+        total = len(self.envelopes)
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        columns = {name: field for name, field in fields.items() if isinstance(field, list) and len(field) == total}
         if total == 1:
-            whole.pop("throttle_keys", None)  # one list of keys is for all
-        return replace(self, **{name: column[start:end] for name, column in whole.items()})
+            columns.pop("throttle_keys", None)  # one list of keys is for all
+        return columns
 
 
 Fences: TypeAlias = list[tuple[int, list[int]]]
