@@ -20,7 +20,6 @@ from fila_cluster.client.views import QueueInfo, queue_infos
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import Command
 from fila_proto_zmq.errors import PartitionedError
-from fila_proto_zmq.names import PARTITION_MARK, check_routing_key
 from fila_proto_zmq.record import FIXED_BYTES
 
 
@@ -85,10 +84,7 @@ class CommandsAhead:
 
     def start(self, command: Command | Request) -> Pending[Any]:
         """Send a command as :meth:`Client.request` does."""
-        if isinstance(command, Request) and PARTITION_MARK in command.queue:
-            queue, asked = check_routing_key(command.queue), command.command
-        else:
-            queue, asked = as_request(command)
+        queue, asked = as_request(command)
         if isinstance(asked, commands.Enqueue) and partitions_of(self._client, queue):
             return self._spread(queue, asked)
         return self._client._start(queue, asked)

@@ -147,9 +147,8 @@ class ListingQueues(Paging[commands.QueueInfo]):
 
     def answered(self, page: commands.QueueList) -> None:
         """Take in a page."""
-        last = page.queues[-1].name if page.queues else ""
         self.shards = set(page.shards) if self.shards is None else self.shards & set(page.shards)
-        self._after = last
+        self._after = page.queues[-1].name if page.queues else ""
         self._add(page.queues, more=page.more)
         if self._over:
             self.result = joined_infos(self.result)

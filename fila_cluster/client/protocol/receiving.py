@@ -133,11 +133,14 @@ class Receiving(Pending["list[Delivery]"]):
             self._asking.hurry(call, HURRY_S)
 
     def _ask_all(self) -> None:
-        wait_ms = round(max(0.0, self._wait_until - self._asking.now) * 1000) if self._waits else 0
         self._errors.clear()
         self._open = dict.fromkeys(self._wanted)  # all of them, before the first answers
         for queue in self._wanted:
-            self._ask(queue, wait_ms)
+            self._ask(queue, self._wait_ms())
+
+    def _wait_ms(self) -> int:
+        """Return how long the next receive may wait at its shard."""
+        return round(1000 * max(0.0, self._wait_until - self._asking.now)) if self._waits else 0
 
     def _ask(self, queue: str, wait_ms: int) -> None:
         """``_waits``: a refused call is repeated. Before the waiting that would only hold up messages of other queues."""
@@ -169,7 +172,7 @@ class Receiving(Pending["list[Delivery]"]):
             if isinstance(error, (PartitionedError, QueueNotFoundError)) and not self._replanned:
                 self._replanned = True
                 self._asking.plans.learn(queue, error)
-                self._ask(queue, round(1000 * max(0.0, self._wait_until - self._asking.now)) if self._waits else 0)
+                self._ask(queue, self._wait_ms())
                 return
             self._errors[queue] = error
         self._advance()
@@ -178,7 +181,7 @@ class Receiving(Pending["list[Delivery]"]):
         if self.done:  # given up
             return
         if isinstance(call.error, PartitionedError) and self._asking.plans.learn(queue, call.error) is not None:
-            self._ask(queue, round(1000 * max(0.0, self._wait_until - self._asking.now)) if self._waits else 0)
+            self._ask(queue, self._wait_ms())
             return
         del self._open[queue]
         if call.error is None:
