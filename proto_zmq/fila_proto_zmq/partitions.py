@@ -6,6 +6,9 @@ Only :class:`~fila_proto_zmq.commands.CreatePartitioned` and its like set such k
 
 With ``spread="key"`` the partition of a message is a hash of its fairness key: jump consistent hashing (Lamping and Veach,
 "A Fast, Minimal Memory, Consistent Hash Algorithm", 2014). Another number of partitions moves as few keys as possible.
+
+While messages move to another number of partitions, the definition has the earlier number, and how far each earlier partition
+has come: *drained*, it has sent on all messages that it had before the change; *empty*, it has no message at all.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,14 +32,31 @@ _MASK: Final = (1 << 64) - 1
 
 
 class Plan(NamedTuple):
-    """How a queue is spread over its partitions."""
+    """How a queue is spread over its partitions. ``earlier``: how many it had, while messages move from these; 0: none move.
+
+    ``version``: that of the config in which the number last changed.
+    """
 
     partitions: int
     spread: str
+    earlier: int = 0
+    version: int = 0
+
+    @property
+    def held(self) -> int:
+        """How many partitions may have messages."""
+        return max(self.partitions, self.earlier)
 
     def names(self, queue: str) -> list[str]:
-        """Return the names of the partitions of a queue, or of its dead letter queue."""
-        return [partition_name(queue, each) for each in range(self.partitions)]
+        """Return the names of the partitions of a queue, or of its dead letter queue, that may have messages."""
+        return [partition_name(queue, each) for each in range(self.held)]
+
+    def names_for(self, queue: str, key: str) -> list[str]:
+        """Return the names of the partitions that may have messages of a fairness key, the one that takes them in first."""
+        if self.spread != BY_KEY:
+            return self.names(queue)
+        places = dict.fromkeys(partition_of(key, count) for count in (self.partitions, self.earlier) if count)
+        return [partition_name(queue, each) for each in places]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -51,27 +71,87 @@ def partition_of(key: str, partitions: int) -> int:
     return partition
 
 
+class PartitionMove(NamedTuple):
+    """The messages of a queue on their way to another number of partitions. ``earlier``: the number before.
+
+    ``first_number``: messages that come after the change have sequence numbers from this one on, and those before it have not.
+    ``drained`` and ``empty``: the earlier partitions that are. ``paused``: whether one of them was.
+    """
+
+    earlier: int
+    first_number: int
+    drained: frozenset[int] = frozenset()
+    empty: frozenset[int] = frozenset()
+    paused: bool = False
+
+    def is_over(self, partitions: int) -> bool:
+        """Return whether nothing is left to move, and in partitions that are no more."""
+        return len(self.drained) == self.earlier and self.empty.issuperset(range(partitions, self.earlier))
+
+
+def first_number_at(now_ms: int) -> int:
+    """Return a sequence number that no shard has given out before a time, Unix ms, and each can begin with then.
+
+    A shard's numbers grow from 1, and by less than 2**20 in a millisecond. So the next change has a higher one, on any shard.
+    """
+    return now_ms << 20
+
+
 class Definition(NamedTuple):
-    """A queue with several partitions. ``created``: the version of the config that created it."""
+    """A queue with several partitions.
+
+    ``created``: the version of the config that created it. ``changed``: the one in which its number of partitions last changed;
+    0: it is as it was created. ``move``: its messages move since then.
+    """
 
     options: QueueOptions
     created: int
+    changed: int = 0
+    move: PartitionMove | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of the config since which it has this number of partitions."""
+        return self.changed or self.created
 
     @property
     def plan(self) -> Plan:
         """How it is spread."""
-        return Plan(self.options.partitions or 1, self.options.spread or BY_KEY)
+        earlier = 0 if self.move is None else self.move.earlier
+        return Plan(self.options.partitions or 1, self.options.spread or BY_KEY, earlier, self.version)
+
+    def moved_to(self, options: QueueOptions, version: int, now_ms: int) -> "Definition":
+        """Return it with another number of partitions."""
+        return Definition(options, self.created, version, PartitionMove(self.plan.partitions, first_number_at(now_ms)))
+
+    @property
+    def was_ordinary(self) -> bool:
+        """Whether it was a queue without partitions until the move in progress. That queue is its first partition now."""
+        return self.move is not None and not self.changed
 
     def refusal(self, name: str) -> PartitionedError:
         """Return the error for a command on the whole queue, or on a partition that it has no longer."""
-        partitions, spread = self.plan
+        plan = self.plan
         return PartitionedError(
-            f"queue {whole_queue(name)!r} has {partitions} partitions, which this client does not know: upgrade it",
-            details={"partitions": partitions, "spread": spread},
+            f"queue {whole_queue(name)!r} has {plan.partitions} partitions, which this client does not know: upgrade it",
+            details=plan._asdict(),
         )
 
 
-_Stored = msgspec.defstruct("_Stored", [("created", int), ("options", Fields)])
+_Stored = msgspec.defstruct(
+    "_Stored",
+    [
+        ("created", int),
+        ("options", Fields),
+        ("changed", int, 0),
+        ("earlier", int, 0),
+        ("first_number", int, 0),
+        ("drained", list[int], msgspec.field(default_factory=list)),
+        ("empty", list[int], msgspec.field(default_factory=list)),
+        ("paused", bool, False),
+    ],
+    omit_defaults=True,
+)
 _encode = msgspec.json.Encoder().encode
 _decode: Callable[[str], Any] = msgspec.json.Decoder(_Stored).decode
 
@@ -79,7 +159,11 @@ _decode: Callable[[str], Any] = msgspec.json.Decoder(_Stored).decode
 def encode_definition(definition: Definition) -> str:
     """Return a definition as the value of a key."""
     options = Fields(**msgspec.structs.asdict(definition.options))
-    return _encode(_Stored(created=definition.created, options=options)).decode()
+    stored: dict[str, Any] = {"created": definition.created, "options": options, "changed": definition.changed}
+    if (move := definition.move) is not None:
+        stored |= {"earlier": move.earlier, "first_number": move.first_number, "paused": move.paused}
+        stored |= {"drained": sorted(move.drained), "empty": sorted(move.empty)}
+    return _encode(_Stored(**stored)).decode()
 
 
 def decode_definition(value: str) -> Definition | None:
@@ -88,7 +172,13 @@ def decode_definition(value: str) -> Definition | None:
         stored = _decode(value)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    return Definition(QueueOptions(**msgspec.structs.asdict(stored.options)), stored.created)
+    move = None
+    if stored.earlier:
+        move = PartitionMove(
+            stored.earlier, stored.first_number, frozenset(stored.drained), frozenset(stored.empty), stored.paused
+        )
+    options = QueueOptions(**msgspec.structs.asdict(stored.options))
+    return Definition(options, stored.created, stored.changed, move)
 
 
 class Definitions:

@@ -13,7 +13,7 @@ from fila_cluster.client import checks, views
 from fila_cluster.client.calls import cluster, queues
 from fila_cluster.client.calls.request import Request, Steps
 from fila_proto_zmq import commands
-from fila_proto_zmq.errors import FilaError, QueueExistsError, QueueNotFoundError
+from fila_proto_zmq.errors import FilaError, PartitionedError, QueueExistsError, QueueNotFoundError
 from fila_proto_zmq.limits import ACTS_LISTED_MAX
 from fila_proto_zmq.names import check_pattern
 from fila_proto_zmq.runtime_config import THROTTLE_LIMITS
@@ -103,7 +103,8 @@ class Administration:
     def update_queue(self, name: str, **options: Unpack[queues.QueueOptions]) -> None:
         """Change some of the options of :meth:`create_queue`, for all that happens from now on. The others stay.
 
-        An option that is None goes back to its default.
+        An option that is None goes back to its default. Another number of ``partitions`` holds for new messages at once. Those
+        that are in other places than it says move, each once; meanwhile their keys may deliver nothing.
 
         Args:
             name: The queue.
@@ -111,9 +112,14 @@ class Administration:
         Raises:
             QueueNotFoundError: There is no such queue.
             LuaCompilationError: A script does not compile. The queue keeps its options.
+            OverloadedError: Messages still move to the number of partitions that was set before.
             TypeError: There is no option of this name.
         """
-        self.request(Request(checks.queue_name(name), commands.UpdateQueue(*queues.encode(options))))
+        queue = checks.queue_name(name)
+        try:
+            self.request(Request(queue, commands.UpdateQueue(*queues.encode(options))))
+        except PartitionedError as refusal:
+            self.request(queues.first_partitions(queue, refusal))
 
     def delete_queue(self, name: str, *, force: bool = False) -> None:
         """Delete a queue with its messages, and its dead letter queue.

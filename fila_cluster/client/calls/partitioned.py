@@ -22,7 +22,7 @@ from fila_proto_zmq.errors import (
     QueueNotFoundError,
 )
 from fila_proto_zmq.names import dead_letter_name, is_dead_letter, partition_name, root_name, whole_queue
-from fila_proto_zmq.partitions import BY_KEY, Plan, partition_of
+from fila_proto_zmq.partitions import BY_KEY, Plan
 
 Replies: TypeAlias = list[Any]
 
@@ -63,9 +63,10 @@ class Fan:
     def concerned(self) -> list[str]:
         """Return the partitions to ask."""
         key = getattr(self.command, "fairness_key", None)
-        if key is not None and self.plan.spread == BY_KEY:
-            return [partition_name(self.queue, partition_of(key, self.plan.partitions))]
-        return self.plan.names(self.queue)
+        if key is None:
+            return self.plan.names(self.queue)
+        names = self.plan.names_for(self.queue, key)
+        return names[:1] if isinstance(self.command, commands.Pause) and self.plan.spread == BY_KEY else names
 
     def next_request(self) -> Request | None:
         """Return the next request; None when it is done."""

@@ -8,9 +8,10 @@ from fila_cluster.client import checks
 from fila_cluster.client.calls.partitioned import joined_infos
 from fila_cluster.client.calls.request import AsksLater, Listing, Paging, Request
 from fila_proto_zmq import commands
-from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.errors import InvalidArgumentError, PartitionedError
 from fila_proto_zmq.limits import SCRIPT_BYTES_MAX
 from fila_proto_zmq.names import check_new_queue_name
+from fila_proto_zmq.templates import decode_options
 
 
 class QueueOptions(TypedDict, total=False):
@@ -108,6 +109,15 @@ def creation(name: Any, options: Mapping[str, Any]) -> list[Request]:
     if given.partitions in {None, 1}:
         return [Request(queue, commands.CreateQueue(given))]
     return [Request(queue, commands.DescribeQueue()), Request("", commands.CreatePartitioned(queue, given))]
+
+
+def first_partitions(queue: str, refusal: PartitionedError) -> Request:
+    """Return the request that gives partitions to a queue without any, as the refusal of an update says; else raise that."""
+    options = refusal.details.get("ordinary")
+    decoded = decode_options(options) if isinstance(options, str) else None
+    if decoded is None:
+        raise refusal
+    return Request("", commands.CreatePartitioned(queue, decoded, ordinary=True))
 
 
 def dead_letters_of(options: Mapping[str, Any]) -> Request | None:

@@ -145,6 +145,13 @@ class Consumption(LooseLeases):
         self._start(member := subscription.member(self._opened, queue, partitions))
         return member
 
+    def let_go(self, subscription: ClientSubscription) -> list[ClientLease]:
+        """End a subscription whose queue has partitions now, but not for its caller. Return what is leased to it."""
+        self.subscriptions.pop(subscription.id, None)
+        leases = list(subscription.leases.values())
+        self._loosen(subscription, leases)
+        return leases
+
     def close_member(self, member: ClientSubscription) -> PendingCall | None:
         """End the subscription for one partition. What its caller holds stays leased."""
         was_open = self.subscriptions.pop(member.id, None) is not None
@@ -312,12 +319,15 @@ class Consumption(LooseLeases):
 
     def _end(self, subscription: ClientSubscription) -> None:
         subscription.ended = True
-        leases = list(subscription.leases.values())
+        self._loosen(subscription, list(subscription.leases.values()))
+        subscription.wake()
+
+    def _loosen(self, subscription: ClientSubscription, leases: list[ClientLease]) -> None:
+        """Keep leases alive without their subscription."""
         for lease in leases:
             lease.hold(self._loose[subscription.queue])
         if leases:
             self._schedule_loose([lease.terms for lease in leases] if subscription.auto_extend else ())
-        subscription.wake()
 
     def _discard(self, subscription: ClientSubscription) -> None:
         self.subscriptions.pop(subscription.id, None)

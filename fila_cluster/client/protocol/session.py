@@ -101,6 +101,7 @@ class ClientSession:
         self._singles = SingleEnqueues(self._start)
         self.timers = Timers()
         self.plans = Plans(random)
+        self._calls.judge = self.plans.judged
         self._around = Surroundings(self._start, self.timers, random, timeout_s, lambda: self._now)
         self.pipelines = Pipelines(self._around, self.plans)
         self._settler = Settler(owner, self._start, lambda: self._now, timeout_s)

@@ -14,7 +14,7 @@ reached. With equal timeouts that is about once per timeout, however many calls 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from random import Random
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from fila_proto_zmq.errors import (
     FilaError,
     InvalidFrameError,
     OverloadedError,
+    PartitionedError,
     RequestTimeoutError,
     ShardUnavailableError,
     UnsupportedVersionError,
@@ -72,6 +73,8 @@ class OpenCalls:
         self._bytes = 0
         self._kept_bytes_max = kept_bytes_max
         self.requests = 0
+        self.judge: Callable[[str, PartitionedError], FilaError] = lambda _, error: error
+        """Returns the error to take for a refusal that names partitions."""
 
     def __iter__(self) -> Iterator[PendingCall]:
         """Iterate over the calls of this moment; their ends may end or start others meanwhile."""
@@ -166,6 +169,8 @@ class OpenCalls:
                 self.finish(call, decode_body(call.command.reply, body))
                 return True
             error = from_fault(decode_body(Fault, body))
+            if isinstance(error, PartitionedError):
+                error = self.judge(call.key, error)
         except (InvalidFrameError, UnsupportedVersionError) as failure:
             error = failure
         self._refused(call, error)

@@ -148,6 +148,8 @@ class CreatePartitioned(Command):
     options: QueueOptions
     by: str = ""
     """The name of the API key that asks; the router sets it."""
+    ordinary: bool = False
+    """Whether there is a queue of this name without partitions. It becomes the first partition, and its messages move."""
 
 
 class CreateByTemplate(Command):

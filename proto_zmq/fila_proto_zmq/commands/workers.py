@@ -215,6 +215,12 @@ class Transfer(Struct):
     forwarded: int = 0
     """Of a message on its way to its partition of the same queue: the version of the runtime config that created that queue.
     It stays as it is, and no hook runs. 0: of no such message."""
+    version: int = 0
+    """Of a message on its way to its partition: the version of the config in which the number of partitions last changed."""
+    number: int = 0
+    """Its sequence number, if it is from before that change; it keeps it. 0: it is not."""
+    pause: bool = False
+    """No message: its fairness key is paused in the queue. ``record`` is empty then."""
 
 
 class EnqueueOutcome(Struct):
@@ -256,6 +262,22 @@ class MessagesTransferred(Command):
     stream: bytes
     outcomes: list[EnqueueOutcome] = []
     """Of the transfers that are enqueues."""
+
+
+class ReportMove(Command):
+    """A partition's message to shard 0, while messages move to another number of partitions: it has sent on what it had.
+
+    ``version``: that of the config in which the number changed. ``empty``: it has no message at all. ``paused``: whether it is.
+    """
+
+    opcode = 112
+    to_shard: int
+    from_shard: int
+    queue: str
+    version: int
+    number: int
+    empty: bool
+    paused: bool
 
 
 class Appoint(Command):

@@ -14,7 +14,7 @@ from fila_proto_zmq.names import check_routing_key, shard_of
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.worker_state import WorkerState
 
-_TRANSFERS: Final = (wire.TransferMessages, wire.MessagesTransferred, wire.Appoint, wire.Appointed)
+_TRANSFERS: Final = (wire.TransferMessages, wire.MessagesTransferred, wire.Appoint, wire.Appointed, wire.ReportMove)
 _BATCHES: Final = (wire.JoinBatch, wire.BatchJoined, wire.SealParts, wire.ReportParts, wire.ForgetParts)
 _PLACES: Final = (wire.ReportPlaces, wire.GrantPlaces)
 RELAYED: Final = frozenset(command.opcode for command in _TRANSFERS + _BATCHES + _PLACES)

@@ -2,17 +2,23 @@
 
 from collections.abc import Collection
 
+import pytest
+
 from fila_proto_zmq.commands import (
     ChangesConfig,
+    Command,
     ConfigChange,
     CreatePartitioned,
     DeletePartitioned,
     PutConfig,
     QueueOptions,
     UpdatePartitioned,
+    UpdateQueue,
 )
+from fila_proto_zmq.errors import PartitionedError
 from fila_proto_zmq.names import dead_letter_name, partition_name, shard_of
 from fila_proto_zmq.partitions import partition_of
+from fila_proto_zmq.templates import decode_options
 from tests.support.shard.linked_shards import LinkedShards
 from tests.support.shard.shard import Got, ShardHarness
 
@@ -31,6 +37,8 @@ class PartitionedShards(LinkedShards):
     def __init__(self, total: int = TOTAL, **options: object) -> None:
         super().__init__(*range(total), total=total, **options)  # type: ignore[arg-type]
         self.total = total
+        self.unseen: set[int] = set()
+        """Shards that get no changes that shard 0 makes of itself."""
 
     # --- definitions --------------------------------------------------------------------------------------------------
 
@@ -43,6 +51,26 @@ class PartitionedShards(LinkedShards):
         for index in self.stations.keys() - {0, *unseen}:
             self.tell(index, PutConfig(change.version, change.changes))
         return change
+
+    def deliver(self, command: Command) -> None:
+        """Hand one frame over; tell all shards what shard 0 has changed in the config of itself."""
+        super().deliver(command)
+        first = self[0].shard
+        changes, first.own_changes = first.own_changes, []
+        for change in changes:
+            for index in self.stations.keys() - {0, *self.stopped, *self.unseen}:
+                self.tell(index, PutConfig(change.version, change.changes))
+
+    def convert(
+        self, partitions: int, name: str = ORDERS, *, unseen: Collection[int] = (), **options: object
+    ) -> ConfigChange:
+        """Give partitions to a queue without any."""
+        home = self[shard_of(name, self.total)]
+        with pytest.raises(PartitionedError) as refusal:
+            home.ask(UpdateQueue(QueueOptions(partitions=partitions, **options), ["partitions", *options]), name)  # type: ignore[arg-type]
+        made = decode_options(refusal.value.details["ordinary"])
+        assert made is not None
+        return self.change(CreatePartitioned(name, made, ordinary=True), unseen=unseen)
 
     def tell(self, index: int, put: PutConfig) -> None:
         """Bring a change of the config to one shard."""

@@ -25,6 +25,7 @@ from fila_proto_zmq.names import (
 from fila_proto_zmq.partitions import (
     Definition,
     Definitions,
+    PartitionMove,
     Plan,
     decode_definition,
     encode_definition,
@@ -132,8 +133,28 @@ def test_a_definition_is_text_that_people_read() -> None:
     definition = Definition(QueueOptions(max_attempts=3, partitions=4), 17)
     assert encode_definition(definition) == '{"created":17,"options":{"max_attempts":3,"partitions":4}}'
     assert decode_definition(encode_definition(definition)) == definition
-    assert definition.plan == Plan(4, "key")
-    assert Definition(QueueOptions(spread="message"), 1).plan == Plan(1, "message")
+    assert definition.plan == Plan(4, "key", version=17)
+    assert Definition(QueueOptions(spread="message"), 1).plan == Plan(1, "message", version=1)
+
+
+def test_a_definition_says_how_far_its_messages_have_moved() -> None:
+    moved = Definition(QueueOptions(partitions=4), 17).moved_to(QueueOptions(partitions=2), 23, 1000)
+    assert (moved.plan, moved.was_ordinary, moved.version) == (Plan(2, "key", earlier=4, version=23), False, 23)
+    assert moved.plan.names("q.dlq") == [f"q.dlq@{number}" for number in range(4)]
+    assert moved.move == PartitionMove(4, 1000 << 20)
+    further = moved._replace(move=moved.move._replace(drained=frozenset({0, 3}), empty=frozenset({3}), paused=True))
+    assert decode_definition(encode_definition(further)) == further
+    assert not further.move.is_over(2)
+    assert PartitionMove(4, 1, frozenset(range(4)), frozenset({2, 3})).is_over(2)
+    assert Definition(QueueOptions(partitions=2), 17, move=PartitionMove(1, 1)).was_ordinary
+
+
+@given(st.text(min_size=1, max_size=9), COUNTS, COUNTS)
+def test_a_key_is_looked_for_where_it_is_and_where_it_was(key: str, partitions: int, earlier: int) -> None:
+    names = Plan(partitions, "key", earlier).names_for("q", key)
+    assert names[0] == partition_name("q", partition_of(key, partitions))
+    assert {*names} == {names[0], partition_name("q", partition_of(key, earlier))}
+    assert Plan(partitions, "message", earlier).names_for("q", key) == Plan(partitions, "message", earlier).names("q")
 
 
 @pytest.mark.parametrize("value", ["", "{}", '{"created":"1","options":{}}', '{"created":1,"options":{"partitions":"x"}}'])

@@ -144,6 +144,7 @@ from fila_proto_zmq.commands import (
     Registered,
     ReleaseShard,
     RenewReservation,
+    ReportMove,
     ReportParts,
     ReportPlaces,
     ReservationEnded,
@@ -321,9 +322,9 @@ BODIES = [
     ),
     Body(DeleteQueue(True), [True], "91c3"),
     Body(
-        CreatePartitioned("orders", QueueOptions(partitions=0), "shop"),
-        ["orders", [*[None] * 12, 0, None], "shop"],
-        "93a66f72646572739ec0c0c0c0c0c0c0c0c0c0c0c000c0a473686f70",
+        CreatePartitioned("orders", QueueOptions(partitions=0), "shop", True),
+        ["orders", [*[None] * 12, 0, None], "shop", True],
+        "94a66f72646572739ec0c0c0c0c0c0c0c0c0c0c0c000c0a473686f70c3",
     ),
     Body(CreateByTemplate("orders", "shop"), ["orders", "shop"], "92a66f7264657273a473686f70"),
     Body(
@@ -783,7 +784,7 @@ BODIES = [
                 Transfer("dead", "acme", 2, ["api"], False, b"\1"),
                 Transfer("q", "", 0, [], False, b"", Enqueue([b"\3"])),
                 Transfer("q", "acme", 1, [], True, b"\2", due_ms=9),
-                Transfer("q@3", "acme", 1, [], True, b"\2", due_ms=0, forwarded=300),
+                Transfer("q@3", "acme", 1, [], True, b"\2", due_ms=0, forwarded=300, version=301, number=7),
             ],
             b"\5",
             b"\4",
@@ -793,7 +794,7 @@ BODIES = [
             1,
             7,
             [
-                ["dead", "acme", 2, ["api"], False, b"\x01", None, None, 0],
+                ["dead", "acme", 2, ["api"], False, b"\x01", None, None, 0, 0, 0, False],
                 [
                     "q",
                     "",
@@ -804,15 +805,18 @@ BODIES = [
                     [[b"\x03"], "default", 0, 0, 0, 0, 0, [], 1000, 0, "", 0, None, 0, False, ""],
                     None,
                     0,
+                    0,
+                    0,
+                    False,
                 ],
-                ["q", "acme", 1, [], True, b"\x02", None, 9, 0],
-                ["q@3", "acme", 1, [], True, b"\x02", None, 0, 300],
+                ["q", "acme", 1, [], True, b"\x02", None, 9, 0, 0, 0, False],
+                ["q@3", "acme", 1, [], True, b"\x02", None, 0, 300, 301, 7, False],
             ],
             b"\x05",
             b"\x04",
         ],
-        "960201079499a464656164a461636d650291a3617069c2c40101c0c00099a171a00090c2c400dc001091c40103a764656661"
-        "756c74000000000090cd03e800a000c000c2a0c00099a171a461636d650190c3c40102c0090099a3714033a461636d650190c3c40102c000cd012cc40105c40104",
+        "96020107949ca464656164a461636d650291a3617069c2c40101c0c0000000c29ca171a00090c2c400dc001091c40103a764"
+        "656661756c74000000000090cd03e800a000c000c2a0c0000000c29ca171a461636d650190c3c40102c009000000c29ca3714033a461636d650190c3c40102c000cd012ccd012d07c2c40105c40104",
     ),
     Body(
         MessagesTransferred(
@@ -820,6 +824,11 @@ BODIES = [
         ),
         [1, 2, 9, [8], b"\x05", [[9, 10, 11, None], [10, 0, 0, ["QUEUE_NOT_FOUND", "gone", 0, {}]]]],
         "960102099108c401059294090a0bc0940a000094af51554555455f4e4f545f464f554e44a4676f6e650080",
+    ),
+    Body(
+        ReportMove(0, 1, "orders", 23, 3, True, False),
+        [0, 1, "orders", 23, 3, True, False],
+        "970001a66f726465727317" + "03c3c2",
     ),
     Body(Appoint(2, 1, 3, "dead"), [2, 1, 3, "dead"], "94020103a464656164"),
     Body(Appointed(1, 2, 3, True), [1, 2, 3, True], "94010203c3"),

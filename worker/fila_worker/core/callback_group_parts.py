@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import msgspec
 
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedError, ShardUnavailableError
-from fila_proto_zmq.names import BATCH_TOKEN_BYTES, ROUTING_KEY_BYTES_MAX, batch_id, parse_batch_id
+from fila_proto_zmq.names import BATCH_TOKEN_BYTES, ROUTING_KEY_BYTES_MAX, batch_id, parse_batch_id, whole_queue
 from fila_worker.core.due_time import AT_ONCE, NEVER, DueTime
 from fila_worker.core.keys import range_of
 
@@ -115,13 +115,15 @@ class BatchParts:
 
     # --- members ------------------------------------------------------------------------------------------------------
 
-    def admit(self, call: "ClientCall", command: "Enqueue") -> bool:
+    def admit(self, call: "ClientCall", command: "Enqueue", queue: str) -> bool:
         """Return whether messages may be stored as members now. Else they wait for the answer of their batch's owner.
+
+        ``queue``: the name under which their queue counts members.
 
         Raise :class:`InvalidArgumentError` if the batch takes no more members.
         """
         owner, token = parse_batch_id(command.batch)
-        place = PartPlace(call.queue, token)
+        place = PartPlace(queue, token)
         if place in self.parts:
             self._check(place, owner)
             return True
@@ -130,7 +132,7 @@ class BatchParts:
 
     def _check(self, place: PartPlace, owner: str) -> PartRecord:
         part = self.parts.get(place)
-        if part is None or part.owner != owner:
+        if part is None or whole_queue(part.owner) != whole_queue(owner):
             raise InvalidArgumentError(f"batch {batch_id(owner, place.token)!r} is not known, or is over: open another one")
         if part.sealed:
             raise sealed_error(owner, place.token)
@@ -246,7 +248,7 @@ class BatchParts:
                 details={"refused": True},
             )
         ask = self.asks.get(place)
-        if ask is None or ask.owner != owner:
+        if ask is None or whole_queue(ask.owner) != whole_queue(owner):
             if len(self.asks) >= limits.batch_waits_max:
                 raise OverloadedError(
                     f"{len(self.asks)} batches wait to get members here: try again later",

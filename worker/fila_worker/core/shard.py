@@ -65,7 +65,7 @@ from fila_worker.core.manage.api_keys import KeysVersion, StoredApiKeys, fetch_k
 from fila_worker.core.manage.config import ConfigCopy, put_config, set_config, undo_config
 from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
 from fila_worker.core.manage.move import BacklogMoves
-from fila_worker.core.manage.partitions import Strays
+from fila_worker.core.manage.partitions import Partitions
 from fila_worker.core.manage.purge import Purges
 from fila_worker.core.manage.queue_commands import QueueCommands
 from fila_worker.core.manage.redrive import Redrives
@@ -120,7 +120,7 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     Purges,
     Redrives,
     BacklogMoves,
-    Strays,
+    Partitions,
     Descriptions,
     Reports,
     Explanations,
@@ -185,7 +185,7 @@ class Shard(State):
             self.touch(queue, call.now_ms)
         try:
             if queue is None and len(self.runtime.definitions):
-                partitions.meet(self, call, command)
+                call = partitions.meet(self, call, command)
             if verb is None:
                 raise InvalidFrameError(f"{type(command).__name__} is not for a shard")
             outcome = verb(self, call, command)
@@ -255,6 +255,8 @@ class Shard(State):
     def on_peer_message(self, command: Command, now_ms: int) -> None:
         """Take in a message of another shard. An answer is another message."""
         PEER_VERBS[type(command)](self, command, now_ms)
+        if self.own_changes:
+            self._follow_config(now_ms)
 
     def granted(self, grants: Grants, now_ms: int) -> None:
         """Take in tokens of the bank."""

@@ -24,12 +24,13 @@ from fila_proto_zmq.commands import (
     StoreKeys,
     Template,
     TemplateList,
+    UpdatePartitioned,
     put_whole,
 )
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.templates import Templates
 from fila_worker.core.due_time import AT_ONCE
-from fila_worker.core.effects import ClientCall, answer
+from fila_worker.core.effects import ANY_LINK, ClientCall, answer
 from fila_worker.core.shard import Shard
 from fila_worker.process.feature import IN_PASSING, ProcessFeature
 from fila_worker.process.slots import Slot
@@ -171,11 +172,24 @@ class ConfigCopies(ProcessFeature):
         owner, now_ms = self._owner(), call.now_ms
         change = self._on_owner(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
         if change.changes:  # else there is no commit for it
-            assert owner.shard is not None
-            self._made = owner.shard.epoch, owner.shard.store.committed + 1
-            self._lost_ms = now_ms + RETURN_MS
-            self.timer.by(self._lost_ms)
+            self._note_made(owner, now_ms)
         owner.answers.append(answer(call, command, change))
+
+    def _note_made(self, owner: Slot, now_ms: int) -> None:
+        assert owner.shard is not None
+        self._made = owner.shard.epoch, owner.shard.store.committed + 1
+        self._lost_ms = now_ms + RETURN_MS
+        self.timer.by(self._lost_ms)
+
+    def send_own(self, slot: Slot, now_ms: int) -> None:
+        """Send the changes that the owner has made by itself, as if a router had asked for them."""
+        shard = slot.shard
+        if shard is None or not shard.own_changes:
+            return
+        changes, shard.own_changes = shard.own_changes, []
+        self._note_made(slot, now_ms)
+        for change in changes:
+            slot.answers.append(answer(ClientCall(b"", 0, "", now_ms, ANY_LINK), UpdatePartitioned, change))
 
     def _keep_keys(self, call: ClientCall, command: StoreKeys | FetchKeys) -> None:
         owner = self._owner()

@@ -20,6 +20,7 @@ from fila_proto_zmq.commands import (
     MessagesTransferred,
     Park,
     PutDraining,
+    ReportMove,
     ReportParts,
     ReportPlaces,
     SealParts,
@@ -42,6 +43,7 @@ BETWEEN_SHARDS: Final = (
     ForgetParts,
     ReportPlaces,
     GrantPlaces,
+    ReportMove,
 )
 
 
@@ -97,6 +99,7 @@ class ShardMessages(ProcessFeature):
         slot = self.process.slots.get(command.to_shard)
         if slot is not None:
             self.process.guarded(slot, now_ms, lambda shard: shard.on_peer_message(command, now_ms))
+            self.process.config.send_own(slot, now_ms)
 
 
 def _ignore(command: AdoptShards, now_ms: int) -> None:

@@ -13,7 +13,7 @@ dealt again. A partition that is down is watched again after a pause, and the ot
 partition's heartbeat sent at once: its answer says whether the queue is gone, or has other partitions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -85,14 +85,14 @@ class PartitionFeed:
         self._consumption = consumption
         self._send = send
         self._timers = timers
-        self._shares = Shares(plan.partitions, random)
+        self._shares = Shares(plan.held, random)
         self._asked = 0
         self._calls: dict[PendingCall, int] = {}
         self._watched: set[int] = set()
         self._going_on = False
         self.closed = False
         self.members: list[ClientSubscription] = []
-        self._unknown = set(range(plan.partitions))
+        self._unknown = set(range(plan.held))
         """Partitions that were not looked at yet. Until then, or a moment, none is asked: the first one would get it all."""
 
     def open(self) -> None:
@@ -100,10 +100,39 @@ class PartitionFeed:
         self.subscription.hungry = self.look_again
         for name in self.plan.names(self.subscription.queue):
             if not self.closed:
-                self.members.append(self._consumption.open_member(self.subscription, name, self.plan.partitions))
+                self.members.append(self._consumption.open_member(self.subscription, name, self.plan.held))
         self._timers.at(self._consumption.now + FIRST_LOOK_S, self._know)
-        for partition in range(self.plan.partitions):
+        for partition in range(self.plan.held):
             self._watch(partition, 0.0)
+
+    def follow(self, plan: Plan) -> None:
+        """Have other partitions. What is leased, or was asked for and comes, stays: the order of a key would suffer."""
+        if plan == self.plan:
+            return
+        before, held = self.plan.held, plan.held
+        self.plan = plan
+        self._shares.resize(held)
+        for member in self.members[held:]:
+            self._consumption.close_member(member)
+        del self.members[held:]
+        for call in [call for call, partition in self._calls.items() if partition >= held]:
+            self._consumption.take_no_answer(call)
+        for member in self.members:
+            member.partitions = held
+            self._consumption.beat_soon(member)
+        for name in plan.names(self.subscription.queue)[len(self.members) :]:
+            self.members.append(self._consumption.open_member(self.subscription, name, held))
+        self._watched = {each for each in self._watched if each < held}
+        self._unknown = {each for each in self._unknown if each < held}
+        for partition in range(before, held):
+            self._watch(partition, 0.0)
+
+    def take_over(self, leases: Iterable[ClientLease]) -> None:
+        """Count leases that the consumer got before its queue had these partitions."""
+        for lease in leases:
+            if lease.unsettled:
+                lease.feed = self
+                self.held += lease.unsettled
 
     def freed(self, count: int) -> None:
         """Take back credit: messages are settled, or their leases have ended."""
@@ -156,14 +185,14 @@ class PartitionFeed:
     def _ask(self, partition: int, count: int) -> None:
         self._asked += count
         then = partial(self._answered, partition, count, self._shares.weight(partition))
-        ask = commands.Receive(count, 0, leased=True, partitions=self.plan.partitions)
+        ask = commands.Receive(count, 0, leased=True, partitions=self.plan.held)
         self._receive(partition, ask, then, ANSWER_S)
 
     def _watch(self, partition: int, wait_s: float = WATCH_S) -> None:
-        if self.closed or partition in self._watched:
+        if self.closed or partition in self._watched or partition >= len(self.members):
             return
         self._watched.add(partition)
-        look = commands.Receive(0, round(wait_s * 1000), partitions=self.plan.partitions)
+        look = commands.Receive(0, round(wait_s * 1000), partitions=self.plan.held)
         self._receive(partition, look, partial(self._looked, partition), wait_s + ANSWER_S)
 
     def _know(self) -> None:
@@ -183,7 +212,7 @@ class PartitionFeed:
         self._calls.pop(call, None)
         self._watched.discard(partition)
         self._unknown.discard(partition)
-        if self.closed:
+        if self.closed or partition >= len(self.members):
             return
         if call.error is not None:
             self._failed(partition, call.error)
@@ -194,7 +223,9 @@ class PartitionFeed:
         self.go_on()
 
     def _answered(self, partition: int, count: int, weight: int, call: PendingCall) -> None:
-        if self.closed:
+        if self.closed or partition >= len(self.members):
+            self._calls.pop(call, None)
+            self._asked -= count
             if call.error is None:
                 self._consumption.give_back(call.key, call.value.batches)
             return

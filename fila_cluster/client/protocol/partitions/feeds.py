@@ -5,6 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+from fila_cluster.client.protocol.lease import ClientLease
 from fila_cluster.client.protocol.partitions.feed import FeedConsumption, PartitionFeed
 from fila_cluster.client.protocol.partitions.plans import Plans
 from fila_cluster.client.protocol.settling import Indexes
@@ -22,6 +23,9 @@ class FeedsConsumption(FeedConsumption, Protocol):
 
     def open_whole(self, subscription: ClientSubscription) -> None:
         """Open a subscription for a queue without partitions, as far as is known."""
+
+    def let_go(self, subscription: ClientSubscription) -> list[ClientLease]:
+        """End a subscription whose queue has partitions now, but not for its caller. Return what is leased to it."""
 
     def release(self, queue: str, leases: Indexes) -> PendingCall | None:
         """Give back messages that nobody has seen; return the call that confirms it."""
@@ -92,21 +96,23 @@ class Feeds:
         """
         whole = refused.feeds or refused
         plan, feed = self._plans.learn(whole.queue, error), self._open.get(whole.id)
-        if feed is not None:
-            self._close(feed)
+        if feed is not None and plan is not None:
+            feed.follow(plan)
         elif plan is not None:
-            self._consumption.subscriptions.pop(whole.id, None)
-        if plan is not None:
-            self._feed(whole, plan)
-        elif feed is not None and isinstance(error, QueueNotFoundError):
-            self._consumption.open_whole(whole)
+            leases = self._consumption.let_go(whole)
+            self._feed(whole, plan).take_over(leases)
         elif feed is not None:
-            self._end(whole, error)
+            self._close(feed)
+            if isinstance(error, QueueNotFoundError):
+                self._consumption.open_whole(whole)
+            else:
+                self._end(whole, error)
         return feed is not None or plan is not None
 
-    def _feed(self, subscription: ClientSubscription, plan: Plan) -> None:
+    def _feed(self, subscription: ClientSubscription, plan: Plan) -> PartitionFeed:
         feed = self._open[subscription.id] = self._make(subscription, plan)
         feed.open()
+        return feed
 
     @staticmethod
     def _end(subscription: ClientSubscription, error: FilaError | None) -> None:

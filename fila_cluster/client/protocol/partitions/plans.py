@@ -4,12 +4,13 @@ A client knows nothing of a queue at first, and asks for it by its name. If the 
 and names their number. So the other queues cost nothing.
 """
 
+from collections.abc import Mapping
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from fila_cluster.client.protocol.encoding import Row
 from fila_cluster.client.protocol.partitions.shares import Shares
-from fila_proto_zmq.errors import FilaError, PartitionedError
+from fila_proto_zmq.errors import FilaError, PartitionedError, ShardUnavailableError
 from fila_proto_zmq.names import partition_name, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_KEY, Plan, partition_of
 
@@ -50,8 +51,18 @@ class Plans:
         if len(self._plans) >= PLANS_MAX:
             self._plans.clear()
             self._shares.clear()
-        plan = self._plans[root] = Plan(max(1, error.details["partitions"]), str(error.details.get("spread") or BY_KEY))
+        plan = self._plans[root] = _plan_in(error.details)
         return plan
+
+    def judged(self, queue: str, error: PartitionedError) -> FilaError:
+        """Return a refusal as it is; or, if its shard knows an earlier number of partitions than this client, one that passes."""
+        known = self._plans.get(_name(queue))
+        if known is None or _plan_in(error.details).version >= known.version:
+            return error
+        return ShardUnavailableError(
+            f"the shard of {queue!r} does not know yet that the queue has {known.partitions} partitions",
+            details={"refused": True},
+        )
 
     def forget(self, queue: str) -> None:
         """Forget the plan of a queue: it is created anew, or gone."""
@@ -61,8 +72,8 @@ class Plans:
     def shares(self, queue: str, plan: Plan) -> Shares:
         """Return the shares of the partitions among the receives of this client."""
         shares = self._shares.get(queue)
-        if shares is None or shares.partitions != plan.partitions:
-            shares = self._shares[queue] = Shares(plan.partitions, self._random)
+        if shares is None or shares.partitions != plan.held:
+            shares = self._shares[queue] = Shares(plan.held, self._random)
         return shares
 
     def entrance(self, queue: str) -> str:
@@ -88,6 +99,16 @@ class Plans:
             return partition_of(dedup_id, plan.partitions)
         self._turn += 1
         return self._turn % plan.partitions
+
+
+def _plan_in(details: Mapping[str, Any]) -> Plan:
+    partitions, earlier, version = (details.get(name) for name in ("partitions", "earlier", "version"))
+    return Plan(
+        max(1, partitions) if isinstance(partitions, int) else 1,
+        str(details.get("spread") or BY_KEY),
+        earlier if isinstance(earlier, int) else 0,
+        version if isinstance(version, int) else 0,
+    )
 
 
 def _name(queue: str) -> str:

@@ -34,6 +34,15 @@ class Shares:
         self._looked = [-inf] * partitions
         """When each partition was asked last by a receive, monotonic seconds."""
 
+    def resize(self, partitions: int) -> None:
+        """Have another number of partitions. New ones are at the last turn."""
+        more = partitions - self.partitions
+        self.partitions = partitions
+        self.ready = {each for each in self.ready if each < partitions}
+        self._weights = (self._weights + [1] * more)[:partitions]
+        self._tags = (self._tags + [self._now] * more)[:partitions]
+        self._looked = (self._looked + [-inf] * more)[:partitions]
+
     def weight(self, partition: int) -> int:
         """Return the sum of the weights that is known of a partition."""
         return self._weights[partition]

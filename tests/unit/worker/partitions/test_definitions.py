@@ -42,6 +42,7 @@ from fila_proto_zmq.limits import PARTITIONED_QUEUES_MAX, PARTITIONS_MAX
 from fila_proto_zmq.names import partition_name, shard_of
 from fila_proto_zmq.partitions import PARTITIONED
 from fila_proto_zmq.record import seal_envelope
+from fila_proto_zmq.templates import decode_options
 from tests.support.shard.hooked import on_enqueue
 from tests.support.shard.partitioned import ORDERS, TOTAL, PartitionedShards, key_of, payloads
 
@@ -86,7 +87,7 @@ def test_who_asks_for_the_whole_queue_is_told_the_partitions(cluster: Partitione
     for command in GetQueueStats(), Receive(1, 0), Enqueue([seal_envelope(b"x")]), DeleteQueue(), Redrive(0):
         with pytest.raises(PartitionedError, match=r"'orders(\.dlq)?' has 4 partitions") as refusal:
             shard.ask(command, name)
-        assert refusal.value.details == {"partitions": 4, "spread": "message"}
+        assert refusal.value.details == {"partitions": 4, "spread": "message", "earlier": 0, "version": 1}
     assert not shard.shard.queues
 
 
@@ -102,7 +103,7 @@ def test_auto_is_the_number_of_shards(cluster: PartitionedShards) -> None:
     cluster.define(partitions=0)
     with pytest.raises(PartitionedError) as refusal:
         cluster[HOME].stats(ORDERS)
-    assert refusal.value.details == {"partitions": TOTAL, "spread": "key"}
+    assert refusal.value.details == {"partitions": TOTAL, "spread": "key", "earlier": 0, "version": 1}
 
 
 @pytest.mark.parametrize(
@@ -205,22 +206,22 @@ def test_a_hook_sees_the_name_that_users_know(cluster: PartitionedShards) -> Non
     assert cluster.receive(1)[0].throttle_keys == (ORDERS,)
 
 
-def test_the_number_of_partitions_and_the_spread_stay(cluster: PartitionedShards) -> None:
+def test_the_spread_stays(cluster: PartitionedShards) -> None:
     cluster.define()
-    for change in {"partitions": 5}, {"spread": "message"}, {"partitions": None}:
-        with pytest.raises(InvalidArgumentError, match="keeps its number of partitions"):
-            cluster.update(**change)
+    with pytest.raises(InvalidArgumentError, match="keeps its spread"):
+        cluster.update(spread="message")
     with pytest.raises(InvalidArgumentError, match="unknown queue options"):
         cluster.change(UpdatePartitioned(ORDERS, QueueOptions(), ["colour"]))
 
 
-def test_a_usual_queue_gets_no_partitions(cluster: PartitionedShards) -> None:
+def test_a_usual_queue_does_not_make_its_partitions_itself(cluster: PartitionedShards) -> None:
     shard = cluster[HOME]
     with pytest.raises(InvalidArgumentError, match="too old"):
         shard.create(ORDERS, partitions=4)
-    shard.create(ORDERS, partitions=1)
-    with pytest.raises(InvalidArgumentError, match="keeps its number of partitions"):
+    shard.create(ORDERS, partitions=1, max_attempts=3)
+    with pytest.raises(PartitionedError, match="too old") as refusal:
         shard.ask(UpdateQueue(QueueOptions(partitions=4), ["partitions"]), ORDERS)
+    assert decode_options(refusal.value.details["ordinary"]) == QueueOptions(partitions=4, max_attempts=3)
     shard.ask(UpdateQueue(QueueOptions(max_attempts=4), ["max_attempts", "partitions"]), ORDERS)
 
 

@@ -8,6 +8,7 @@ from fila_proto_zmq.commands import Cancel, Cancelled, TransferMessages, Verb
 from fila_proto_zmq.ids import parse_id
 from fila_proto_zmq.names import partition_name
 from tests.property.replication.test_reshard import findings, resharded
+from tests.support.shard.hooked import on_enqueue
 from tests.support.shard.partitioned import ORDERS, PartitionedShards, key_of, payloads
 from tests.support.shard.random_cluster import copied
 
@@ -17,7 +18,7 @@ def filled(before: int) -> tuple[PartitionedShards, list[list[str]]]:
     that stay and of those that do not, by partition.
     """
     cluster = PartitionedShards(before)
-    cluster.define(max_attempts=9)
+    cluster.define(max_attempts=9, on_enqueue=on_enqueue("return {}"))
     ids = [cluster.enqueue(each, b"%d" % each, b"second", key=key_of(each)) for each in range(4)]
     for partition in range(4):
         queue, shard = partition_name(ORDERS, partition), cluster.of(partition)

@@ -139,7 +139,7 @@ def open_batch(state: "State", call: "ClientCall", command: OpenBatch) -> BatchO
     queue = known_queue(state, call.queue, call.now_ms)
     if len(command.token) != BATCH_TOKEN_BYTES:
         raise InvalidArgumentError(f"a batch's token of {len(command.token)} bytes: use {BATCH_TOKEN_BYTES} random ones")
-    name, owned = BatchName(call.queue, command.token), state.part(OwnedBatches)
+    name, owned = BatchName(_first_name(state, call.queue), command.token), state.part(OwnedBatches)
     known = owned.find(*name)
     if known is None:
         if name in owned.ended:
@@ -155,7 +155,7 @@ def open_batch(state: "State", call: "ClientCall", command: OpenBatch) -> BatchO
 
 def seal_batch(state: "State", call: "ClientCall", command: SealBatch) -> Done:
     """Seal a batch. If it is sealed or has ended already, the command is a repeated one."""
-    owned, name = state.part(OwnedBatches), BatchName(call.queue, command.token)
+    owned, name = state.part(OwnedBatches), BatchName(_first_name(state, call.queue), command.token)
     known = owned.find(*name)
     if known is not None:
         owned.seal(known, state.batch)
@@ -167,12 +167,18 @@ def seal_batch(state: "State", call: "ClientCall", command: SealBatch) -> Done:
 def abandon_batch(state: "State", call: "ClientCall", command: AbandonBatch) -> Done:
     """Forget an open batch. Its members stay in their queues."""
     owned = state.part(OwnedBatches)
-    known = owned.find(call.queue, command.token)
+    known = owned.find(_first_name(state, call.queue), command.token)
     if known is not None:
         if known.sealed:
             raise InvalidArgumentError(f"batch {str(known.name)!r} is sealed: it can't be abandoned any more")
         _forget(state, known, call.now_ms)
     return Done()
+
+
+def _first_name(state: "State", name: str) -> str:
+    """Return the first name of a queue of this shard: batches that were opened then have it."""
+    queue = state.queues.get(name)
+    return name if queue is None else queue.counted_as
 
 
 def unknown(queue: str, token: bytes) -> InvalidArgumentError:
@@ -197,7 +203,7 @@ def _forget(state: "State", owned: OwnedBatch, now_ms: int) -> None:
 def join(state: "State", command: JoinBatch, now_ms: int) -> None:
     """Answer whether a queue may get members of a batch."""
     owned = state.part(OwnedBatches)
-    known = owned.find(command.owner, command.token)
+    known = owned.find(_first_name(state, command.owner), command.token)
     until_ms, fault = 0, None
     try:
         if known is None:
@@ -223,7 +229,7 @@ def take_reports(state: "State", command: ReportParts, now_ms: int) -> None:
     owned = state.part(OwnedBatches)
     over: list[PartName] = []
     for report in command.parts:
-        known = owned.find(report.owner, report.token)
+        known = owned.find(_first_name(state, report.owner), report.token)
         if known is None or (command.sealed and owned.add_report(known, report, state.batch)):
             over.append((report.owner, report.token, report.queue))
     state.jobs.charge(JOIN_COST * len(command.parts))
@@ -412,7 +418,7 @@ class Batches(Component):
             return
         state.settle_writes()  # the callbacks are read from disk
         for name in list(islice(owned.complete, state.settings.limits.batch_ends_at_once)):
-            batch, queue = owned.batches[name], state.queues.get(name.queue)
+            batch, queue = owned.batches[name], state.entrance(name.queue, now_ms)
             if queue is None:
                 raise DamageError(f"batch {str(name)!r} is of a queue that does not exist")
             callback = state.store.get(callback_key(name), state.store.families.state)
@@ -447,8 +453,8 @@ def _members(state: "State") -> Iterator[tuple[str, bytes]]:
     for key, record in state.store.scan(FIRST, LAST, families.messages):
         lane = state.find_lane(lane_of(key))
         if lane is not None and not lane.key.queue.gone and key not in lane.acked:
-            yield from ((lane.key.queue.name, token) for token in tokens_of([record]).values())
+            yield from ((lane.key.queue.counted_as, token) for token in tokens_of([record]).values())
     for key, value in state.store.scan(FIRST, LAST, families.delayed):
         lane = state.find_lane(lane_of(key))
         if lane is not None and not lane.key.queue.gone:
-            yield from ((lane.key.queue.name, token) for token in tokens_of([parse_delayed(value).record]).values())
+            yield from ((lane.key.queue.counted_as, token) for token in tokens_of([parse_delayed(value).record]).values())

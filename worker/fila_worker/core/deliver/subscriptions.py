@@ -15,7 +15,7 @@ from fila_proto_zmq.commands import (
     Subscribed,
     Unsubscribe,
 )
-from fila_proto_zmq.errors import InvalidArgumentError, QueueNotFoundError
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError
 from fila_proto_zmq.events import ClientLeft, ConsumerLost
 from fila_proto_zmq.limits import HELD_MAX, PREFETCH_MAX, WAIT_MS_MAX
 from fila_worker.core.deliver.delivery import answer_again
@@ -76,7 +76,7 @@ def receive(state: "State", call: "ClientCall", command: Receive) -> Delivered |
 def _check_partitions(state: "State", queue: "Queue", partitions: int) -> None:
     """Refuse a client that would leave out partitions, or ask for some that are not there."""
     definition = state.runtime.definitions.find(queue.name) if partitions else None
-    if definition is not None and definition.plan.partitions != partitions:
+    if definition is not None and definition.plan.held != partitions:
         raise definition.refusal(queue.name)
 
 
@@ -272,9 +272,8 @@ def close_subscription(subscription: Subscription) -> None:
     queue.exit(consumer)
 
 
-def close_demands(state: "State", queue: "Queue") -> "Generator[int, int, None]":
-    """End the subscriptions of a deleted queue and refuse its waiters. Yield the effort of each step."""
-    gone = QueueNotFoundError(f"queue {queue.name!r} was deleted")
+def close_demands(state: "State", queue: "Queue", why: FilaError) -> "Generator[int, int, None]":
+    """End the subscriptions of a queue that is gone, and refuse its waiters. Yield the effort of each step."""
     step, effort = state.settings.limits.step_effort, 0
     for consumer in list(queue.subscribers):
         effort += len(consumer.subscriptions) + len(consumer.waiters)
@@ -287,7 +286,7 @@ def close_demands(state: "State", queue: "Queue") -> "Generator[int, int, None]"
             effort += DEMAND_COST
             if not waiter.done:
                 waiter.finish()
-                state.effects.append(waiter.refuse(gone))
+                state.effects.append(waiter.refuse(why))
 
 
 def _bid_farewell(state: "State", consumer: Consumer, error: str | None, now_ms: int) -> "Work":

@@ -96,6 +96,7 @@ def _concerns_nothing(state: "State", queue: "Queue", command: Enqueue) -> bool:
         and not state.jobs.open
         and not state.disk_is_full
         and queue.refused is None
+        and (queue.partition is None or not _is_elsewhere(queue, command))
         and 0 < count <= state.settings.limits.enqueue_step_messages
         and (type(command.fairness_key) is str or len(command.fairness_key) == count)
         and ((command.priority == 0 and command.weight == 0) or _is_within_bounds(command))
@@ -130,7 +131,7 @@ def _enqueue_unusual(state: "State", call: "ClientCall", command: Enqueue) -> "E
         check_window(command.dedup_window_ms)
     if state.disk_is_full:
         raise quotas.disk_full(state)
-    if command.batch and not state.batch_parts.admit(call, command):
+    if command.batch and not state.batch_parts.admit(call, command, call.queue if queue is None else queue.counted_as):
         return None  # it continues when the owner of its batch has agreed
     if "/" in call.queue and not state.part(EnqueueRates).admit(call, command, state.runtime.limits):
         return None  # its namespace has a rate: it continues after the bank's answer
@@ -206,6 +207,8 @@ def _take_in(state: "State", call: "ClientCall", queue: "Queue", command: Enqueu
     """Store a batch at once, as usual. Or in steps, if it is large, its hook may take long, or other batches are waiting."""
     count = len(command.envelopes)
     hooked = queue.hooks is not None and queue.hooks.hooks.has_on_enqueue
+    if _is_elsewhere(queue, command):
+        raise _has_moved(state, queue)
     many = count > 1 and count > _step_messages(state, command)
     if hooked or many or (state.jobs.open and call.queue in state.jobs):
         return _take_in_steps(state, call, queue, command)
@@ -249,6 +252,8 @@ def _take_in_steps(state: "State", call: "ClientCall", queue: "Queue", command: 
         if state.runtime.templates.find(call.queue) is None:
             raise _deleted(queue)
         queue = queue_for(state, call.queue, now_ms)
+    if _is_elsewhere(queue, command):
+        raise _has_moved(state, queue)
     if command.after is not None:
         sequences.go_on(call, command.after)
     began_ms = now_ms  # a batch behind others still has its whole time
@@ -273,7 +278,7 @@ def _take_in_steps(state: "State", call: "ClientCall", queue: "Queue", command: 
             state.jobs.charge(effort)
             break
         now_ms = yield effort
-        error = _deleted(queue) if queue.gone else None
+        error = _deleted(queue) if queue.gone else _has_moved(state, queue) if _is_elsewhere(queue, command) else None
         late = error is None and now_ms - began_ms >= limits.enqueue_ms_max
         if late:
             error = _too_late(queue)
@@ -306,6 +311,23 @@ def _is_plain(command: Enqueue) -> bool:
     return own == (0, 0, 0, 0, 0) and command.dedup_last is False and not command.batch
 
 
+def _is_elsewhere(queue: "Queue", command: Enqueue) -> bool:
+    """Return whether some messages are for another partition, as their client knows it, or this shard: one of them lags.
+
+    A hook may decide the keys otherwise.
+    """
+    partition = queue.partition
+    if partition is None or partition.hooked:
+        return False
+    keys = command.fairness_key
+    return partition.is_stray(keys) if isinstance(keys, str) else any(map(partition.is_stray, {*keys}))
+
+
+def _has_moved(state: "State", queue: "Queue") -> FilaError:
+    definition = state.runtime.definitions.find(queue.name)
+    return _deleted(queue) if definition is None else definition.refusal(queue.name)
+
+
 def _deleted(queue: "Queue") -> FilaError:
     return QueueNotFoundError(f"queue {queue.name!r} was deleted")
 
@@ -330,7 +352,7 @@ def _store(
     state: "State", queue: "Queue", command: Enqueue, numbers: Numbers, high: int, now_ms: int, *, plain: bool
 ) -> tuple[Faults, Known]:
     """Store messages with the next of some sequence numbers, without invalid ones. ``plain``: see :func:`_is_plain`."""
-    if command.batch and (refusal := state.batch_parts.refusal(queue.name, command.batch)) is not None:
+    if command.batch and (refusal := state.batch_parts.refusal(queue.counted_as, command.batch)) is not None:
         return [(index, to_fault(refusal)) for index in range(len(command.envelopes))], []
     dedup = Dedup(state, queue, command, now_ms) if command.dedup_id != "" else None
     throttle_sets = _throttle_sets(command)

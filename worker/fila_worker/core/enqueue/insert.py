@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_proto_zmq.commands import QueueOptions, Transfer
 from fila_proto_zmq.ids import sequence
-from fila_proto_zmq.names import dead_letter_name, root_name
+from fila_proto_zmq.names import dead_letter_name, is_dead_letter, root_name
 from fila_proto_zmq.record import FIXED_BYTES, Extension, Record, headers_length, pack_record, unpack_record
 from fila_worker.core.enqueue import policy, quotas
 from fila_worker.core.keys import PRIORITY_BIAS, number_of, pack_place, pack_u32
@@ -87,15 +87,24 @@ def moved(record: Record, key: str, weight: int, throttle_keys: tuple[str, ...],
     )
 
 
+def prepare(state: "State", transfers: list[Transfer]) -> None:
+    """Commit what is written, if some of these messages keep their numbers: they are compared with the messages here."""
+    if any(transfer.number for transfer in transfers):
+        state.settle_writes()
+
+
 def forwarded(state: "State", transfer: Transfer, now_ms: int) -> bool:
     """Take in a message that was in another partition of its queue, as it is. Drop it if that queue was deleted meanwhile.
     Return False if its partition is not here.
     """
-    queue = state.entrance(transfer.queue, now_ms)
+    queue = _partition_for(state, transfer.queue, now_ms)
     if queue is None or queue.partition is None or queue.partition.defined < transfer.forwarded:
         return False
     if queue.partition.defined > transfer.forwarded:
         return True  # another queue has its name now
+    if transfer.pause:
+        _pause(state, queue, transfer.fairness_key)
+        return True
     record = unpack_record(transfer.record)
     expires_ms = record.extension.expires_ms
     message = Incoming(
@@ -106,9 +115,44 @@ def forwarded(state: "State", transfer: Transfer, now_ms: int) -> bool:
         deliver_ms=transfer.due_ms or 0,
         ttl_ms=0 if expires_ms is None else max(1, expires_ms - now_ms),
     )
+    if (
+        transfer.number
+        and transfer.version == queue.partition.version
+        and not _is_taken(state, queue, message, transfer.number)
+    ):
+        message.number = transfer.number
     store(state, queue, message, now_ms)
     state.mark_runnable(queue)
     return True
+
+
+def _is_taken(state: "State", queue: Queue, message: Incoming, number: int) -> bool:
+    """Return whether there is a committed message with this number in the place of another one: another shard gave it out."""
+    key = queue.keys.get(message.key)
+    lane = None if key is None else key.lanes.get(message.throttle_keys)
+    if lane is None:
+        return False
+    message_key = lane.prefix + pack_place(message.record.priority + PRIORITY_BIAS, number)
+    families = state.store.families
+    return any(state.store.get(message_key, family) is not None for family in (families.messages, families.delayed))
+
+
+def _partition_for(state: "State", name: str, now_ms: int) -> Queue | None:
+    queue = state.entrance(name, now_ms)
+    if queue is None and is_dead_letter(name):
+        source = state.entrance(root_name(name), now_ms)
+        queue = None if source is None else own_dead_letters(state, source)
+    return queue
+
+
+def _pause(state: "State", queue: Queue, key_name: str) -> None:
+    """Pause a key that is paused at its earlier partition."""
+    queue.paused_keys.add(key_name)
+    state.define_queue(queue)
+    key = queue.keys.get(key_name)
+    if key is not None:
+        key.paused = True
+        state.refresh_eligibility(key)
 
 
 def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> InsertedMessage:
@@ -141,6 +185,8 @@ def kept_number(state: "State", message_key: bytes, source: Queue, target: Queue
     Numbers from before a reshard are unique among the queues with one root name only, because those had one shard.
     """
     number, earlier = number_of(message_key), state.counters.earlier
+    if source.partition is not None and number < source.partition.first_number:
+        return 0  # another shard may have given it out
     if earlier and number <= earlier[-1].last and root_name(source.name) != root_name(target.name):
         return 0
     return number
@@ -197,6 +243,8 @@ def own_dead_letters(state: "State", queue: Queue) -> Queue:
     if queue.dead_letters is not None:
         return queue.dead_letters
     dead_letters = add_queue(state, dead_letter_name(queue.name), QueueOptions())
+    if queue.partition is not None and dead_letters.partition is not None:
+        dead_letters.partition.join(queue.partition)
     bind_dead_letters(queue, dead_letters)
     state.define_queue(queue)
     return dead_letters

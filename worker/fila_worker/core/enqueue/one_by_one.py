@@ -93,7 +93,7 @@ def accept_one_by_one(
     if replacements:
         replacements.remember()
     if token is not None and stored:
-        state.batch_parts.add(queue.name, command.batch, len(stored), state.batch)
+        state.batch_parts.add(queue.counted_as, command.batch, len(stored), state.batch)
     return faults, known
 
 

@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
+from fila_proto_zmq.errors import QueueNotFoundError
 from fila_proto_zmq.events import QueueDeleted
 from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.deliver.subscriptions import close_demands
@@ -34,8 +35,8 @@ def remove(state: "State", queue: "Queue", *, idle: bool = False) -> None:
     purge(state)
     family = [each for each in (queue, queue.dead_letters) if each is not None]
     state.notes.append(QueueDeleted(queue.name, state.index, sum(each.depth for each in family), idle))
-    state.batch_parts.remove_queue(queue.name, state.batch)
-    state.part(OwnedBatches).remove_queue(queue.name, state.batch)
+    state.batch_parts.remove_queue(queue.counted_as, state.batch)
+    state.part(OwnedBatches).remove_queue(queue.counted_as, state.batch)
     for doomed in family:
         doomed.gone = True
         doomed.dead_letters = None
@@ -51,7 +52,7 @@ def remove(state: "State", queue: "Queue", *, idle: bool = False) -> None:
 
 def clear(state: "State", queue: "Queue") -> "Work":
     """Remove the contents of a queue that is gone, and then its record."""
-    yield from close_demands(state, queue)
+    yield from close_demands(state, queue, QueueNotFoundError(f"queue {queue.name!r} was deleted"))
     yield from _drop_leases(state, queue)
     purge(state)  # messages that were acked meanwhile; from here on no message of the queue is leased
     step = max(1, state.settings.limits.step_effort // LANE_COST)
@@ -125,7 +126,7 @@ def delete_if_idle(state: "State", queue_id: int, due_ms: int, now_ms: int) -> N
     if queue is None or queue.gone or queue.options.idle_expiry_ms is None or queue.look_ms not in {0, due_ms}:
         return
     family = [queue, *([queue.dead_letters] if queue.dead_letters else [])]
-    awaited = state.outbox.carries_from(queue.id) or state.part(OwnedBatches).has_any(queue.name)
+    awaited = state.outbox.carries_from(queue.id) or state.part(OwnedBatches).has_any(queue.counted_as)
     if awaited or any(each.depth or each.subscribers for each in family):
         queue.used_ms = now_ms
     if queue.used_ms + queue.options.idle_expiry_ms > now_ms:

@@ -1,37 +1,39 @@
-"""Queues with several partitions: their definitions, their partitions on this shard, and messages that are in a wrong one.
+"""Queues with several partitions: their definitions, and their partitions on this shard.
 
 The definition of such a queue is a key of the runtime config (:mod:`fila_proto_zmq.partitions`), so each shard has it before
 the client that made it is answered. A partition is a queue of its shard like any other, with the options of the definition. It
 is made when it is first named, changed and removed when the definition is. The whole queue's name is no queue of any shard: who
 asks for it is told the number of partitions.
 
-With ``spread="key"`` a fairness key has one partition. Its messages may come to another one: a hook decides the key, a client
-has an older number of partitions, or another queue moves them here. Such a *stray* key delivers nothing. Its messages are
-transferred to the key's partition, each once, in their order, like messages that a command moves; no hook runs again.
+A queue without partitions that gets some becomes the first one of them, under another name. It stays where it is, because a queue
+and its first partition have one shard.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import (
+    CancelReceive,
     ConfigChange,
     CreateByTemplate,
     CreatePartitioned,
     CreateQueue,
     DeletePartitioned,
     DeleteSchedule,
+    Extend,
     GetSchedule,
+    Goodbye,
+    Heartbeat,
     PutSchedule,
     QueueOptions,
-    Transfer,
+    ReportMove,
+    Settle,
+    Unsubscribe,
     UpdatePartitioned,
 )
-from fila_proto_zmq.errors import (
-    InvalidArgumentError,
-    QueueExistsError,
-)
+from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, PartitionedError, QueueExistsError
 from fila_proto_zmq.limits import PARTITIONS_MAX
 from fila_proto_zmq.names import (
     PARTITION_MARK,
@@ -42,32 +44,26 @@ from fila_proto_zmq.names import (
     shard_of,
     whole_queue,
 )
-from fila_proto_zmq.partitions import Definition, encode_definition
-from fila_proto_zmq.record import BATCHED
+from fila_proto_zmq.partitions import Definition, PartitionMove, encode_definition, first_number_at
+from fila_worker.core.deliver.subscriptions import close_demands
+from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.enqueue import insert
-from fila_worker.core.jobs import REST
-from fila_worker.core.keys import own_place
-from fila_worker.core.manage.backlog_walk import BacklogWalk
 from fila_worker.core.manage.config import make_change
 from fila_worker.core.manage.deletion import remove
+from fila_worker.core.manage.partition_moves import follow, is_empty, report, take_report
 from fila_worker.core.manage.queue_commands import change_options, check_options, compiled, make_queue
+from fila_worker.core.manage.strays import FORWARD_MS, Forwarder, partition_in
 from fila_worker.core.model.component import Component, Steps
-from fila_worker.core.model.due_index import lift
-from fila_worker.core.model.lanes import unpack_stored
 from fila_worker.core.model.queues import DISCARD
-from fila_worker.core.settle import transfers
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Iterable
 
     from fila_proto_zmq.commands import Command
     from fila_proto_zmq.partitions import Definitions
     from fila_worker.core.effects import ClientCall
     from fila_worker.core.jobs import Work
-    from fila_worker.core.model.due_index import Delayed
-    from fila_worker.core.model.fairness_keys import FairnessKey
-    from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.model.queues import Queue, QueuePartition
+    from fila_worker.core.model.queues import Queue
     from fila_worker.core.model.state import State
 
 COMPILE_COST: Final = 500
@@ -77,8 +73,11 @@ FOLLOW_COST: Final = 5
 _OF_SCHEDULES: Final = (PutSchedule, GetSchedule, DeleteSchedule)
 """Their routing key is a schedule's name."""
 
-FORWARD_MS: Final = 1000
-"""How long to wait for another shard, and before strays that could not go are tried again."""
+_OF_DELIVERIES: Final = (Settle, Extend, Heartbeat, CancelReceive, Unsubscribe, Goodbye)
+"""They name messages that were delivered, or demands."""
+
+MOVING_S: Final = 0.1
+"""When to ask again for another number of partitions while messages move."""
 
 LAST_DIGIT: Final = ":"
 """Sorts behind all names of partitions, after the mark."""
@@ -89,7 +88,8 @@ LAST_DIGIT: Final = ":"
 
 def create_partitioned(state: "State", command: CreatePartitioned, now_ms: int) -> ConfigChange:
     """Define a queue with several partitions."""
-    return _create(state, check_new_queue_name(command.queue), command.options, command.by, now_ms)
+    move = PartitionMove(1, first_number_at(now_ms)) if command.ordinary else None
+    return _create(state, check_new_queue_name(command.queue), command.options, command.by, now_ms, move)
 
 
 def create_by_template(state: "State", command: CreateByTemplate, now_ms: int) -> ConfigChange:
@@ -104,11 +104,13 @@ def create_by_template(state: "State", command: CreateByTemplate, now_ms: int) -
     return _create(state, name, options, command.by, now_ms)
 
 
-def _create(state: "State", name: str, options: QueueOptions, by: str, now_ms: int) -> ConfigChange:
+def _create(
+    state: "State", name: str, options: QueueOptions, by: str, now_ms: int, move: PartitionMove | None = None
+) -> ConfigChange:
     if runtime_config.PARTITIONED + name in state.runtime.values:
         raise QueueExistsError(f"queue {name!r} exists already")
-    options = _checked(state, name, options)
-    return _put(state, name, Definition(options, state.runtime.version + 1), by, now_ms)
+    options, version = _checked(state, name, options), state.runtime.version + 1
+    return _put(state, name, Definition(options, version, move=move), by, now_ms)
 
 
 def update_partitioned(state: "State", command: UpdatePartitioned, now_ms: int) -> ConfigChange:
@@ -119,13 +121,28 @@ def update_partitioned(state: "State", command: UpdatePartitioned, now_ms: int) 
         raise InvalidArgumentError(f"unknown queue options {sorted(unknown)}: use {list(QueueOptions.__struct_fields__)}")
     given = {name: getattr(command.options, name) for name in command.given}
     options = _checked(state, command.queue, msgspec.structs.replace(old.options, **given))
-    if (options.partitions, options.spread) != (old.options.partitions, old.options.spread):
+    if options.spread != old.options.spread:
         raise InvalidArgumentError(
-            f"partitions={options.partitions}, spread={options.spread!r} for {command.queue!r}, which has "
-            f"{old.options.partitions} partitions: a queue keeps its number of partitions and its spread; create another queue, and "
-            "move() the messages"
+            f"spread={options.spread!r} for {command.queue!r}, which is spread by {old.plan.spread}: a queue with partitions keeps "
+            "its spread; create another queue, and move() the messages"
         )
-    return _put(state, command.queue, Definition(options, old.created), command.by, now_ms)
+    if options.partitions == old.options.partitions:
+        definition = old._replace(options=options)
+    elif old.move is None:
+        definition = old.moved_to(options, state.runtime.version + 1, now_ms)
+    else:
+        raise _still_moving(command.queue, old.plan.partitions, old.move)
+    return _put(state, command.queue, definition, command.by, now_ms)
+
+
+def _still_moving(name: str, partitions: int, move: PartitionMove) -> OverloadedError:
+    left = move.earlier - len(move.drained) or len(set(range(partitions, move.earlier)) - move.empty)
+    return OverloadedError(
+        f"messages of {name!r} are still moving from {move.earlier} partitions to {partitions}, and {left} of these have "
+        "not finished: change the number again when that is over",
+        retry_after=MOVING_S,
+        details={"refused": True, "moving": True},
+    )
 
 
 def delete_partitioned(state: "State", command: DeletePartitioned, now_ms: int) -> ConfigChange:
@@ -146,11 +163,6 @@ def _checked(state: "State", name: str, options: QueueOptions) -> QueueOptions:
     if options.partitions == 0:
         options = msgspec.structs.replace(options, partitions=min(state.shards, PARTITIONS_MAX))
     check_options(name, options)
-    if options.max_in_flight is not None and options.max_in_flight < (options.partitions or 1):
-        raise InvalidArgumentError(
-            f"max_in_flight={options.max_in_flight} with {options.partitions} partitions: each has a part of it, so use at "
-            f"least {options.partitions}"
-        )
     hooks = compiled(state, name, options)
     if hooks is not None:
         hooks.hooks.close()
@@ -166,24 +178,30 @@ def _put(state: "State", name: str, definition: Definition, by: str, now_ms: int
 # --- partitions of this shard -----------------------------------------------------------------------------------------
 
 
-def meet(state: "State", call: "ClientCall", command: "Command") -> None:
+def meet(state: "State", call: "ClientCall", command: "Command") -> "ClientCall":
     """Make the partition that a command names, if it is defined and not there. Raise :class:`PartitionedError` for a command
     on the whole queue. Whether a partition has dead letters of its own is not known elsewhere: so each is asked, and has a
-    queue for them then, wherever they go now.
+    queue for them then, wherever they go now. Return the call to carry out: what a queue without partitions has delivered is
+    settled at the one that it has become.
     """
     name = call.queue
     definition = None if isinstance(command, _OF_SCHEDULES) else state.runtime.definitions.find(name)
     if definition is None or (is_dead_letter(name) and not _has_dead_letters(state, name, definition)):
-        return
+        return call
     if isinstance(command, CreateQueue):
         raise QueueExistsError(f"queue {name!r} exists already")
     number = name.partition(PARTITION_MARK)[2]
-    if not number or int(number) >= definition.plan.partitions:
+    if not number and isinstance(command, _OF_DELIVERIES):
+        first = state.queues.get(partition_name(name, 0))
+        if first is not None and first.former == name:
+            return msgspec.structs.replace(call, queue=first.name)
+    if not number or int(number) >= definition.plan.held:
         raise definition.refusal(name)
     open_partition(state, name, call.now_ms)
     source = state.queues.get(root_name(name)) if is_dead_letter(name) else None
     if source is not None:
         insert.own_dead_letters(state, source)
+    return call
 
 
 def _has_dead_letters(state: "State", name: str, definition: Definition) -> bool:
@@ -202,29 +220,38 @@ def open_partition(state: "State", name: str, now_ms: int) -> "Queue | None":
     """Return a partition of a queue, or of its dead letter queue, made if it is missing; None: there is no such partition."""
     definition = state.runtime.definitions.find(name)
     number = name.partition(PARTITION_MARK)[2]
-    if definition is None or int(number) >= definition.plan.partitions:
+    if definition is None or int(number) >= definition.plan.held:
         return None
     if shard_of(name, state.shards) != state.index:
         return None
     root = root_name(name)
     if root not in state.queues:
         queue = make_queue(state, root, definition.options, now_ms)
-        _partition(queue).defined = definition.created
-        state.define_queue(queue)
+        follow(state, queue, definition)
     return state.queues.get(name)
 
 
-def _partition(queue: "Queue") -> "QueuePartition":
-    assert queue.partition is not None, f"{queue.name!r} is no partition"
-    return queue.partition
+# --- following the definitions ----------------------------------------------------------------------------------------
 
 
-def _is_current(state: "State", queue: "Queue") -> bool:
-    """Return whether a partition belongs to the queue that has its name now."""
-    definition, partition = state.runtime.definitions.find(queue.name), _partition(queue)
-    return definition is not None and (
-        definition.created == partition.defined and partition.number < definition.plan.partitions
-    )
+def _adopt(state: "State", queue: "Queue") -> None:
+    """Make a queue without partitions the first one of the queue that has its name now. Its clients are to ask again."""
+    definition = state.runtime.definitions.find(queue.name)
+    assert definition is not None
+    refusal = definition.refusal(queue.name)
+    for each in (queue, queue.dead_letters):
+        if each is not None:
+            state.queues.leave(each)
+            each.rename(partition_name(each.name, 0))
+            state.queues.enter(each)
+            state.jobs.start_own(_part_from_clients(state, each, refusal))
+            state.define_queue(each)
+    queue.set_options(definition.options)
+
+
+def _part_from_clients(state: "State", queue: "Queue", refusal: PartitionedError) -> "Work":
+    yield from close_demands(state, queue, refusal)
+    return None
 
 
 def _change(state: "State", queues: "list[Queue]", now_ms: int) -> "Work":
@@ -241,117 +268,17 @@ def _change(state: "State", queues: "list[Queue]", now_ms: int) -> "Work":
     return None
 
 
-# --- messages that are in a wrong partition ---------------------------------------------------------------------------
-
-
-class _Forwarding(BacklogWalk):
-    """Transfers the messages of a stray key to its partition."""
-
-    takes_delayed = True
-
-    def __init__(self, state: "State", key: "FairnessKey", target: str, now_ms: int) -> None:
-        super().__init__(state, key.queue, now_ms)
-        self._target, self._shard = target, shard_of(target, state.shards)
-        self.last = 0
-        """The number of its last transfer; 0: it has none."""
-        self.stays = False
-        """Whether a message can't go: its batch counts it here."""
-
-    def may_go(self, record: bytes) -> bool:
-        """Return whether a message is no member of a batch, and its queue still exists."""
-        self.over = self.over or self._queue.gone
-        batched = bool(record[1] & BATCHED)
-        self.stays = self.stays or batched
-        return not (batched or self.over)
-
-    def take_pending(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
-        """Send a message on."""
-        if self._sent(lane, message_key, record, 0):
-            self._state.buffers.remove(lane, {message_key})
-            self._state.delete_pending(lane, message_key, len(record))
-
-    def take_delayed(self, lane: "Lane", message_key: bytes, delayed: "Delayed") -> None:
-        """Send a delayed message on."""
-        if self._sent(lane, message_key, delayed.record, delayed.due_ms):
-            lift(self._state, lane, message_key, delayed)
-            if delayed.retrying:
-                self._state.release_slot(lane.key)
-
-    def _sent(self, lane: "Lane", message_key: bytes, stored: bytes, due_ms: int) -> bool:
-        """Put a message into its partition, or on its way. If there is none, end the walk and return False."""
-        state, key = self._state, lane.key
-        keys, defined = list(lane.throttle_keys), _partition(self._queue).defined
-        transfer = Transfer(self._target, key.name, key.weight, keys, True, stored, due_ms=due_ms, forwarded=defined)
-        if self._shard != state.index:
-            transfers.send(state, lane, own_place(message_key, unpack_stored(stored).priority), transfer)
-            self.last = state.outbox.last_number(self._shard)
-        elif not insert.forwarded(state, transfer, self._now_ms):
-            self.over = True
-            return False
-        self.moved += 1
-        return True
-
-
-def _forward(state: "State", strays: "Strays", now_ms: int) -> "Work":
-    """Send the messages of all stray keys on, a bounded number at a time. A shard that has not answered yet gets no more."""
-    try:
-        for key in list(state.strays):
-            target = state.runtime.definitions.partition_for(whole_queue(key.queue.name), key.name)
-            is_over = key.queue.gone or not key.paused or key.queue.keys.get(key.name) is not key
-            if is_over or PARTITION_MARK not in target:
-                state.strays.pop(key, None)
-            elif strays.have_arrived(shard_of(target, state.shards)):
-                now_ms = yield from _forward_key(state, strays, key, target, now_ms)
-            now_ms = yield 1
-    finally:
-        strays.running = False
-    return None
-
-
-def _forward_key(
-    state: "State", strays: "Strays", key: "FairnessKey", target: str, now_ms: int
-) -> "Generator[int, int, int]":
-    """Send the messages of a stray key on, as long as the other shard takes them in soon. Return the time."""
-    to_shard, left = shard_of(target, state.shards), _left(key)
-    most = state.settings.limits.redrive_messages_max
-    while True:
-        walk, until_ms = _Forwarding(state, key, target, now_ms), now_ms + FORWARD_MS
-        yield from walk.first_ones(most, key.name)
-        if walk.last:
-            strays.last[to_shard] = walk.last
-        while not strays.have_arrived(to_shard):
-            if now_ms >= until_ms:
-                return now_ms
-            now_ms = yield REST
-        before, left = left, _left(key)
-        if walk.moved < most or left >= before:
-            break  # all have gone, or the other shard sends them back
-    if walk.stays:
-        _partition(key.queue).settled.add(key.name)
-        key.paused = key.name in key.queue.paused_keys
-        state.refresh_eligibility(key)
-    if walk.stays or not left:
-        state.strays.pop(key, None)
-    return now_ms
-
-
-def _left(key: "FairnessKey") -> int:
-    return key.pending + sum(view.delayed for view in key.views)
-
-
-class Strays(Component):
+class Partitions(Component):
     """The partitions on this shard, and the messages that belong to other partitions."""
+
+    peer_verbs: ClassVar = {ReportMove: take_report}
 
     def __init__(self, state: "State") -> None:
         super().__init__(state, state.stray_timer)
         self._followed: Definitions | None = None
-        self.running = False
-        self.last: dict[int, int] = {}
-        """The numbers of the last transfers, by shard."""
-
-    def have_arrived(self, to_shard: int) -> bool:
-        """Return whether all strays that were sent to a shard are there, or came back."""
-        return to_shard not in self.last or self.state.outbox.has_arrived(to_shard, self.last[to_shard])
+        self._forwarder = Forwarder(state)
+        self._moving: dict[Queue, None] = {}
+        """Partitions whose queues change their number of partitions."""
 
     def recover(self, now_ms: int) -> Steps:
         """Follow what has changed in the config since the partitions here were last written."""
@@ -366,32 +293,76 @@ class Strays(Component):
         state, definitions = self.state, self.state.runtime.definitions
         if definitions is not self._followed:
             self._followed = definitions
-            names = [name for name in state.queues if PARTITION_MARK in name]
+            roots, names = list(definitions), [name for name in state.queues if PARTITION_MARK in name]
         else:
-            names = [name for each in definitions.changed for name in self._partitions_of(each)]
+            roots = list(definitions.changed)
+            names = [name for each in roots for name in self._partitions_of(each)]
         definitions.changed.clear()
+        for name in roots:
+            definition, ordinary = definitions.find(name), state.queues.get(name)
+            if definition is not None and definition.was_ordinary and ordinary is not None:
+                _adopt(state, ordinary)
+                names.append(ordinary.name)
         changed: list[Queue] = []
         for queue in [state.queues[name] for name in names]:
-            if queue.source is not None or definitions.is_unreadable(queue.name):
-                continue
-            state.jobs.charge(FOLLOW_COST)
-            definition = state.runtime.definitions.find(queue.name)
-            if definition is None or not _is_current(state, queue):
-                remove(state, queue)
-            elif definition.options != queue.options:
-                changed.append(queue)
+            if queue.source is None and not definitions.is_unreadable(queue.name):
+                self._follow(queue, changed)
+        for name in roots:
+            self._open_moving(name, now_ms)
         if changed:
             state.jobs.start_own(_change(state, changed, now_ms))
+
+    def _follow(self, queue: "Queue", changed: "list[Queue]") -> None:
+        state, partition = self.state, partition_in(queue)
+        state.jobs.charge(FOLLOW_COST)
+        definition = state.runtime.definitions.find(queue.name)
+        if definition is None or partition.defined not in {definition.created, 0}:
+            remove(state, queue)
+            return
+        follow(state, queue, definition)
+        if definition.options != queue.options:
+            changed.append(queue)
+        if definition.move is not None or partition.is_retired:
+            self._note_moving(queue)
+
+    def _open_moving(self, name: str, now_ms: int) -> None:
+        """Make the missing partitions here of a queue whose messages move: the earlier ones, because each has to report; and
+        the new ones if the queue is paused.
+        """
+        state, definition = self.state, self.state.runtime.definitions.find(name)
+        move = None if definition is None else definition.move
+        if definition is None or move is None:
+            return
+        for number in range(definition.plan.held if move.paused else move.earlier):
+            queue = open_partition(state, partition_name(name, number), now_ms)
+            if queue is None:
+                continue
+            self._note_moving(queue)
+            if move.paused and number >= move.earlier and not queue.paused:
+                queue.paused = True
+                state.define_queue(queue)
+
+    def _note_moving(self, queue: "Queue") -> None:
+        self._moving[queue] = None
+        self.timer.by(AT_ONCE)
 
     def _partitions_of(self, name: str) -> "Iterable[str]":
         first = name + PARTITION_MARK
         return self.state.queues.names.irange(first, first + LAST_DIGIT)
 
     def tick(self, now_ms: int) -> int | None:
-        """Send the messages of stray keys on."""
-        if not self.state.strays:
-            return None
-        if not self.running:
-            self.running = True
-            self.state.jobs.start_own(_forward(self.state, self, now_ms))
-        return now_ms + FORWARD_MS
+        """Send the messages of stray keys on, and report how far that has come. Remove what is empty and not needed."""
+        state = self.state
+        for queue in list(self._moving):
+            if queue.gone:
+                del self._moving[queue]
+            elif (definition := state.runtime.definitions.find(queue.name)) is not None and definition.move is None:
+                if not partition_in(queue).is_retired:
+                    del self._moving[queue]
+                elif is_empty(state, queue):
+                    remove(state, queue)
+        report(state, self._moving)
+        if state.strays and not self._forwarder.running:
+            self._forwarder.running = True
+            state.jobs.start_own(self._forwarder.run(now_ms))
+        return now_ms + FORWARD_MS if state.strays or self._moving else None

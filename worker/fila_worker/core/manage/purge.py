@@ -41,7 +41,7 @@ def purge(state: "State", call: "ClientCall", command: PurgeQueue) -> "Work":
     """Remove the pending and delayed messages of a queue or a key, a bounded number per command; leased ones stay."""
     queue = state.queues.find(call.queue)
     acked_messages.purge(state)
-    unread = queue.lanes <= state.settings.limits.purge_lanes_max and not state.batch_parts.has_open(queue.name)
+    unread = queue.lanes <= state.settings.limits.purge_lanes_max and not state.batch_parts.has_open(queue.counted_as)
     if command.fairness_key is None and unread:
         count = sum(_empty(state, view.warm()) for view in _lanes(queue, None))
         queue.size_bytes = _leased_bytes(state, queue)

@@ -25,12 +25,14 @@ from fila_proto_zmq.errors import (
     InvalidArgumentError,
     LuaCompilationError,
     OverloadedError,
+    PartitionedError,
     QueueExistsError,
 )
 from fila_proto_zmq.events import HookRefused, QueueCreated, QueuePaused, QueueResumed, QueueUpdated
 from fila_proto_zmq.limits import LIST_QUEUES_MAX, SCRIPT_BYTES_MAX
 from fila_proto_zmq.names import PARTITION_MARK, check_new_queue_name, matches, whole_queue
 from fila_proto_zmq.partitions import BY_MESSAGE
+from fila_proto_zmq.templates import encode_options
 from fila_worker.core.enqueue.insert import add_queue
 from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.explain.text import counted
@@ -145,16 +147,12 @@ def update_queue(state: "State", call: "ClientCall", command: UpdateQueue) -> "D
     if "dead_letter" in given and not appointed(state, queue.name, options.dead_letter):
         ask_for_appointment(state, call, command, options.dead_letter)
         return None
-    if _spread(options) != _spread(queue.options):
-        raise InvalidArgumentError(
-            f"partitions={options.partitions}, spread={options.spread!r} for {queue.name!r}, which has one partition: a queue "
-            "keeps its number of partitions and its spread; create another queue, and move() the messages"
+    if options.partitions not in {None, 1}:
+        raise PartitionedError(
+            f"queue {queue.name!r} is to have {options.partitions} partitions: this client is too old for that",
+            details={"ordinary": encode_options(options)},
         )
     return change_options(state, queue, options, given.keys(), call.now_ms)
-
-
-def _spread(options: QueueOptions) -> tuple[int, str]:
-    return (1 if options.partitions is None else options.partitions), options.spread or "key"
 
 
 def _whole(queue: Queue) -> Queue:
@@ -239,7 +237,7 @@ def pause(state: "State", call: "ClientCall", command: Pause) -> Done:
         key = queue.keys.get(command.fairness_key)
         if key is not None:
             key.paused = command.paused
-            state.hold_if_stray(key)
+            state.hold_if_moving(key)
             state.refresh_eligibility(key)
     state.define_queue(queue)
     state.mark_runnable(queue)

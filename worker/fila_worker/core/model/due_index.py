@@ -180,7 +180,7 @@ def delay(
     lane.put_off(len(record), retrying=retrying)
     state.ledger.touch_queue(lane.key.queue)
     if lane.key.paused:
-        state.hold_if_stray(lane.key)
+        state.hold_if_moving(lane.key)
 
 
 def lift(state: "State", lane: "Lane", key: bytes, delayed: Delayed) -> None:

@@ -12,7 +12,7 @@ from sortedcontainers import SortedList
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter, root_name, whole_queue
-from fila_proto_zmq.partitions import BY_MESSAGE, partition_of
+from fila_proto_zmq.partitions import BY_KEY, partition_of
 from fila_worker.core.measures import DeliveryRate, Meter
 from fila_worker.core.model.cold_lanes import WarmLanes
 from fila_worker.core.model.drr import Ring
@@ -20,6 +20,7 @@ from fila_worker.core.model.fairness_keys import KeyTable
 from fila_worker.core.settings import DEFAULTS, Limits
 
 if TYPE_CHECKING:
+    from fila_proto_zmq.partitions import Definition
     from fila_worker.core.hooks import GuardedHooks
     from fila_worker.core.model.consumers import Consumer, Demand
     from fila_worker.core.model.fairness_keys import FairnessKey
@@ -58,6 +59,10 @@ class QueueRecord(msgspec.Struct, array_like=True):
     """Whether it is deleted, and not all of it is removed yet."""
     defined: int = 0
     """Of a partition: the version of the runtime config that created its queue."""
+    moved: tuple[int, int] = (0, 0)
+    """Of a partition: the version in which the number of partitions last changed, and its first number since then."""
+    former: str = ""
+    """Of a partition: its name from before its queue had partitions."""
 
 
 encode_queue = msgspec.msgpack.Encoder().encode
@@ -84,28 +89,80 @@ class RefusedLine:
 
 
 class QueuePartition:
-    """What a partition of a queue has beside other queues. ``defined``: the version of the runtime config that created its
-    queue. ``settled``: keys of other partitions whose messages are delivered here, because they can't go.
+    """What a partition has beside other queues: its part of the keys, and how far a move of messages has come.
+
+    When the number of partitions changes, the messages of some keys move, and their newer ones go to the new place at once. There
+    the order of a key must hold. So a shard goes on with a higher sequence number when a partition of it first follows the change
+    (:attr:`~fila_proto_zmq.partitions.PartitionMove.first_number`). A message from before keeps its number when it moves, and so its place before
+    all messages from after the change. And a key delivers nothing at its new place until its earlier partition has sent on what it
+    had.
     """
 
-    __slots__ = ("defined", "has_all_keys", "number", "partitions", "settled")
+    __slots__ = (
+        "_drained", "_earlier", "_is_dead_letter", "count", "defined", "draining", "first_number", "has_all_keys", "held_back", "hooked",
+        "is_looking", "number", "settled", "version",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.number = int(name.partition(PARTITION_MARK)[2])
         self.defined = 0
-        self.partitions = 1
-        self.has_all_keys = True
+        """The version of the config that created its queue."""
+        self.version = self.first_number = 0
+        """The version of the config in which the number of partitions last changed, as this partition knows, and the first
+        sequence number of messages that came after that change."""
+        self.count = 0
+        """The number of partitions that take in messages; 0: not known."""
+        self.hooked = False
+        """Whether a hook may decide the keys."""
         self.settled: set[str] = set()
+        """Keys of other partitions whose messages are delivered here, because they can't go."""
+        self.held_back: dict[FairnessKey, None] = {}
+        """Keys that deliver nothing until their earlier partition has sent on what it had."""
+        self.draining: dict[FairnessKey, None] | None = None
+        """Keys of other partitions with messages from before the change. None: not all keys were looked at since."""
+        self.is_looking = False
+        """Whether the keys are looked at now."""
+        self._earlier = 0
+        self._drained: frozenset[int] = frozenset()
+        self._is_dead_letter = is_dead_letter(name)
+        self.has_all_keys = True
+        """Whether each partition takes in messages of all keys."""
 
-    def part_of(self, count: int) -> int:
-        """Return this partition's part of a limit on the whole queue."""
-        return count // self.partitions + (self.number < count % self.partitions)
+    def follow(self, definition: "Definition") -> None:
+        """Note how its queue is spread, and how far a move has come."""
+        plan, move = definition.plan, definition.move
+        self.count = plan.partitions
+        self.hooked = definition.options.on_enqueue is not None
+        self.has_all_keys = self._is_dead_letter or plan.spread != BY_KEY
+        self._earlier, self._drained = (0, frozenset()) if move is None else (move.earlier, move.drained)
+
+    def join(self, source: "QueuePartition") -> None:
+        """Follow a partition whose dead letters this one is to take."""
+        self.defined, self.version, self.first_number = source.defined, source.version, source.first_number
+        self.count, self._earlier, self._drained = source.count, source._earlier, source._drained
+        self.draining = {}
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it takes in no messages any more."""
+        return 0 < self.count <= self.number
 
     def is_stray(self, key: str) -> bool:
-        """Return whether a fairness key belongs to another partition."""
-        if self.has_all_keys or partition_of(key, self.partitions) == self.number:
+        """Return whether the messages of a fairness key are to be sent on to another partition."""
+        if not self.is_retired and (self.has_all_keys or partition_of(key, self.count) == self.number):
             return False
         return key not in self.settled
+
+    def awaits(self, key: str) -> bool:
+        """Return whether earlier messages of a key of this partition may still come from another one."""
+        if not self._earlier or self._is_dead_letter:
+            return False
+        if self.has_all_keys:  # a new partition learns with the last earlier one whether the queue is paused
+            return self.number >= self._earlier > len(self._drained)
+        earlier = partition_of(key, self._earlier)
+        if earlier == self.number:
+            return False
+        return earlier not in self._drained or (self.hooked and len(self._drained) < self._earlier)
 
 
 class Queue:
@@ -129,6 +186,7 @@ class Queue:
         "enqueued",
         "expired",
         "forgotten_keys",
+        "former",
         "gone",
         "hooks",
         "id",
@@ -167,7 +225,8 @@ class Queue:
     def __init__(
         self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS, warm: WarmLanes | None = None
     ) -> None:
-        self.id, self.name, self.partition = queue_id, name, QueuePartition(name) if PARTITION_MARK in name else None
+        partition = QueuePartition(name) if PARTITION_MARK in name else None
+        self.id, self.name, self.former, self.partition = queue_id, name, "", partition
         self.set_options(options)
         self.dead_letters: Queue | None = None
         self.source: Queue | None = None
@@ -186,10 +245,9 @@ class Queue:
         """The demands with credit, in line."""
         self.subscribers: dict[Consumer, int] = {}
         """The number of subscriptions and waiters of each consumer here."""
-        self.paused = False
         self.paused_keys: set[str] = set()
-        self.appointed = False
-        """Whether it collects dead letters of other queues."""
+        self.paused = self.appointed = False
+        """``appointed``: whether it collects dead letters of other queues."""
         self.served = self.served_ms = 0
         """The number of messages that its consumers took last, and when they last asked."""
         self.meter, self.delivery_rate = Meter(), DeliveryRate()
@@ -231,9 +289,14 @@ class Queue:
         concerned = hooked or timed or self.gone or self.source is not None or NAMESPACE_MARK in self.name
         self.usual = self._limits.usual and not concerned
 
-    def is_stray(self, key: str) -> bool:
-        """Return whether a fairness key belongs to another partition of the queue."""
-        return self.partition is not None and self.partition.is_stray(key)
+    @property
+    def counted_as(self) -> str:
+        """The name under which batches count its messages: the first one that it had."""
+        return self.former or self.name
+
+    def rename(self, name: str) -> None:
+        """Give it another name, which is that of a partition."""
+        self.former, self.name, self.partition = self.counted_as, name, QueuePartition(name)
 
     @property
     def open(self) -> bool:
@@ -258,12 +321,7 @@ class Queue:
     def set_options(self, options: QueueOptions) -> None:
         """Treat messages by these options from now on. What is delivered at most once does not count as in flight."""
         self.options = options
-        if self.partition is not None:
-            self.partition.has_all_keys = options.spread == BY_MESSAGE or is_dead_letter(self.name)
-            self.partition.partitions = options.partitions or 1
         most = options.max_in_flight
-        if most is not None and self.partition is not None:
-            most = self.partition.part_of(most)
         self.max_in_flight: float = inf if self.at_most_once or most is None else most
         """The most messages that may be leased."""
 
@@ -332,8 +390,10 @@ class Queue:
         record = QueueRecord(
             self.name, self.options, dead_letters, self.paused, sorted(self.paused_keys), self.appointed, priorities,
             self.size_bytes, self.used_ms, self.strangers, self.created_ms, self.gone,
-            self.partition.defined if self.partition is not None else 0,
         )  # fmt: skip
+        if self.partition is not None:
+            record.defined, record.former = self.partition.defined, self.former
+            record.moved = self.partition.version, self.partition.first_number
         return encode_queue(record)
 
     def recover(self, record: QueueRecord) -> None:
@@ -342,7 +402,8 @@ class Queue:
         self.priorities, self.strangers = set(record.priorities) or None, record.strangers
         self.gone = record.gone
         if self.partition is not None:
-            self.partition.defined = record.defined
+            self.partition.defined, self.former = record.defined, record.former
+            self.partition.version, self.partition.first_number = record.moved
         self.size_bytes, self.used_ms, self.created_ms = record.size_bytes, record.used_ms, record.created_ms
 
     @property
@@ -365,6 +426,7 @@ class Queue:
         self.forgotten_keys += 1
         if self.partition is not None:
             self.partition.settled.discard(key.name)
+            self.partition.held_back.pop(key, None)
 
     def want(self, demand: "Demand") -> None:
         """Put a demand with credit in line."""

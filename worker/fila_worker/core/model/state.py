@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from fila_proto_zmq.commands import Command, Park, Reply
+from fila_proto_zmq.commands import Command, ConfigChange, Park, Reply
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.ids import sequence, shard_of_id
@@ -110,6 +110,8 @@ class State:
         """Keys that have messages here and belong to other partitions of their queues."""
         self.stray_timer = DueTime()
         """When there may be some to send on."""
+        self.own_changes: list[ConfigChange] = []
+        """Changes of the runtime config that shard 0 has made by itself, and its owner has not sent yet."""
         self.delivery = DueTime()
         """When there may be messages to deliver."""
         self.to_be_registered = False
@@ -195,14 +197,15 @@ class State:
         key = FairnessKey(name, queue)
         queue.keys.add(key)
         key.paused = name in queue.paused_keys
-        self.hold_if_stray(key)
+        self.hold_if_moving(key)
         return key
 
-    def hold_if_stray(self, key: FairnessKey) -> None:
-        """If a key belongs to another partition of its queue, let it deliver nothing, and send its messages on."""
-        if key.queue.partition is not None and key.queue.is_stray(key.name):
+    def hold_if_moving(self, key: FairnessKey) -> None:
+        """Let a key deliver nothing if its messages are to go to another partition of its queue, or earlier ones are to come."""
+        partition = key.queue.partition
+        if partition is not None and ((strays := partition.is_stray(key.name)) or partition.awaits(key.name)):
             key.paused = True
-            self.strays[key] = None
+            (self.strays if strays else partition.held_back)[key] = None
             self.stray_timer.by(AT_ONCE)
 
     def find_lane(self, lane_id: int) -> Lane | None:
@@ -297,7 +300,7 @@ class State:
         """Make a lane active that has a pending message with this key."""
         key = lane.key
         if key.paused:
-            self.hold_if_stray(key)  # more came after its first ones were sent on
+            self.hold_if_moving(key)  # more came after its first ones were sent on
         if not lane.active:
             lane.active = True
             key.ready += 1
@@ -384,7 +387,7 @@ class State:
     def end_members(self, queue: Queue, tokens: Iterable[bytes], outcome: MemberOutcome) -> None:
         """Count messages of a queue that are done in their batches, which have these tokens."""
         if not queue.gone:  # else all its members count as removed already
-            self.batch_parts.end(queue.name, tokens, outcome, self.batch)
+            self.batch_parts.end(queue.counted_as, tokens, outcome, self.batch)
 
     def set_weight(self, key: FairnessKey, weight: int) -> None:
         """Set the weight of a key. The latest weight counts for all its messages."""

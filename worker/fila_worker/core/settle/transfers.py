@@ -57,6 +57,7 @@ def take(state: "State", command: TransferMessages, now_ms: int) -> None:
 def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTransferred:
     """Take in messages, each once. Return the confirmation, perhaps of the first ones only."""
     outbox = state.outbox
+    insert.prepare(state, command.transfers)
     if len(command.stream) != STREAM_BYTES:
         raise InvalidFrameError(f"stream of {len(command.stream)} bytes: it has {STREAM_BYTES}")
     outbox.forget_streams(command.from_shard, command.since, state.batch)
@@ -70,6 +71,8 @@ def _taken(state: "State", command: TransferMessages, now_ms: int) -> MessagesTr
         fresh = range(taken.last + 1, last + 1)
         for number in fresh:
             transfer = command.transfers[number - command.first]
+            if transfer.version > state.runtime.version:
+                break  # this shard does not know yet that messages move: the sender sends the rest again
             if transfer.enqueue is not None:
                 if number > fresh.start and state.jobs.full:
                     break  # hooks took long: the sender sends the rest again
@@ -102,7 +105,7 @@ def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
     the layout of its record. Raise the errors of an enqueue for a message that was moved."""
     record = _read(transfer)
     if transfer.forwarded:
-        return record is not None and insert.forwarded(state, transfer, now_ms)
+        return (transfer.pause or record is not None) and insert.forwarded(state, transfer, now_ms)
     if record is not None and transfer.due_ms is not None:
         keys = tuple(transfer.throttle_keys)
         message = insert.moved(record, transfer.fairness_key, transfer.weight, keys, transfer.due_ms, now_ms)
@@ -165,8 +168,14 @@ def _bring_back(state: "State", command: MessagesTransferred, now_ms: int) -> No
 
 def _lay_back(state: "State", origin: "Queue", parcel: OutboxEntry, now_ms: int) -> None:
     transfer = parcel.transfer
+    if transfer.pause:
+        origin.paused_keys.add(transfer.fairness_key)
+        state.define_queue(origin)
+        return
     queue = origin if transfer.redriven else insert.own_dead_letters(state, origin)
     lane = state.lane(queue, transfer.fairness_key, tuple(transfer.throttle_keys))
+    if queue.partition is not None and queue.partition.draining is not None:
+        queue.partition.draining[lane.key] = None
     record = unpack_stored(transfer.record)
     insert.remember(state, queue, record, number_in(parcel.place))
     if record.extension.expires_ms is not None:  # its entry may have come due meanwhile

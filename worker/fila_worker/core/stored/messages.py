@@ -97,6 +97,8 @@ def _recover_queues(state: "State", now_ms: int) -> Steps:
         queue = Queue(queue_id, record.name, record.options, state.settings.limits, state.lanes)
         state.queues.by_id[queue_id] = queue
         queue.recover(record)
+        if queue.partition is not None and (definition := state.runtime.definitions.find(queue.name)) is not None:
+            queue.partition.follow(definition)
         if queue.gone:
             continue  # there may be another queue of this name
         state.queues.enter(queue)
