@@ -59,6 +59,8 @@ WORDS = {
         "an async iterator of deliveries. Use it in an ``async with``": "an iterator of deliveries. Use it in a ``with``",
     },
     "client.py": {
+        "import asyncio\n": "import time\n",
+        "asyncio.sleep": "time.sleep",
         """A connection to a broker for asyncio programs; it belongs to the event loop that first uses it.
 
     Calls are awaited and may run concurrently: calls of one tick of the loop travel together, so

@@ -2,6 +2,7 @@
 
 """The calls that send messages, any other command, and how a client is opened and closed."""
 
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +28,7 @@ from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.client.protocol.encoding import Row, seal_row
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY, Chunk
-from fila_cluster.client.protocol.partitions.plans import REPLANS_MAX
+from fila_cluster.client.protocol.partitions.plans import REPLAN_S, REPLANS_MAX
 from fila_cluster.client.protocol.pipelining import Pipeline
 from fila_cluster.client.protocol.producing import Bulk, id_of
 from fila_cluster.client.protocol.session import CLIENT_VERSION, ClientSession
@@ -285,7 +286,9 @@ class Client(Consuming, Scheduling):
 
     def _enqueue_anew(self, name: str, place: str, row: Row, error: FilaError) -> str:
         """Enqueue a message whose queue has partitions that are not known, or are others by now."""
-        for _ in range(REPLANS_MAX):
+        for attempt in range(REPLANS_MAX):
+            if attempt:
+                time.sleep(REPLAN_S * 2**attempt)
             if self._session.plans.learn(name, error) is None:
                 if "template" in error.details and isinstance(error, PartitionedError):
                     with suppress(QueueExistsError):

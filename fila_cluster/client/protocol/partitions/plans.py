@@ -14,8 +14,10 @@ from fila_proto_zmq.errors import FilaError, PartitionedError, ShardUnavailableE
 from fila_proto_zmq.names import partition_name, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_KEY, Plan, partition_of
 
-REPLANS_MAX: Final = 5
+REPLANS_MAX: Final = 7
 """How often a call follows a queue whose partitions are others each time."""
+REPLAN_S: Final = 0.005
+"""How long it waits before the second time, and twice as long each time: one shard may learn of the partitions after another."""
 
 PLANS_MAX: Final = 10_000
 """Queues with partitions that a client remembers."""

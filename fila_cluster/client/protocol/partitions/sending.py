@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any
 
 from fila_cluster.client.protocol.ordering import Chunk, OrderedSender, Surroundings, answered_in, error_for
-from fila_cluster.client.protocol.partitions.plans import REPLANS_MAX, Plans
+from fila_cluster.client.protocol.partitions.plans import REPLAN_S, REPLANS_MAX, Plans
 from fila_cluster.client.protocol.producing import MESSAGES_PER_FRAME
 from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq import commands
@@ -53,6 +53,7 @@ class QueueSender:
         self._again: list[_Sending] = []
         """Chunks to be sent once nothing is under way, and the queue is created if its template says so."""
         self._creating = False
+        self._resting = False
         self._halted = False
         """Whether nothing else is sent until nothing is under way."""
         self._recalling = False
@@ -106,7 +107,7 @@ class QueueSender:
 
     def _go(self, sending: "_Sending") -> None:
         plan = None if self._is_part else self._plans.get(self._queue)
-        if self._halted or self._again or (self._under_way and plan != self._plan):
+        if self._halted or self._again or self._resting or (self._under_way and plan != self._plan):
             self._again.append(sending)
             return
         self._under_way += 1
@@ -119,6 +120,8 @@ class QueueSender:
         if error is None or sending.replans == REPLANS_MAX:
             return any(isinstance(each, _RecalledError) for each in sending.errors)
         sending.replans += 1
+        if sending.replans > 1:
+            self._rest(REPLAN_S * 2**sending.replans)
         if isinstance(error, PartitionedError) and "template" in error.details:
             self._create()
             return True
@@ -127,6 +130,16 @@ class QueueSender:
             return was_split  # it may be there without partitions
         self._is_part = False
         return True
+
+    def _rest(self, pause_s: float) -> None:
+        """Send nothing for a moment: a shard may learn of the partitions after another."""
+        if not self._resting:
+            self._resting = True
+            self._around.timers.at(self._around.now() + pause_s, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._resume()
 
     def _create(self) -> None:
         """Have the queue created as its template says."""
@@ -145,7 +158,7 @@ class QueueSender:
 
     def _resume(self) -> None:
         """Send what is to be sent again, once nothing is under way."""
-        if self._under_way or self._creating or self._recalling:
+        if self._under_way or self._creating or self._recalling or self._resting:
             return
         self._halted = False
         refused, self._again = sorted(self._again, key=_number), []

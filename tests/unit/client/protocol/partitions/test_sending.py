@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from fila_cluster.client.protocol.ordering import Chunk
-from fila_cluster.client.protocol.partitions.plans import REPLANS_MAX
+from fila_cluster.client.protocol.partitions.plans import REPLAN_S, REPLANS_MAX
 from fila_cluster.client.protocol.producing import results_of
 from fila_cluster.errors import (
     FilaError,
@@ -302,6 +302,7 @@ def test_a_queue_that_is_another_each_time_is_an_error_in_the_end():
     for turn in range(REPLANS_MAX + 1):
         assert not chunk.done
         sender.refuse(has(2 + turn), *sender.sent())
+        sender.peer.advance(REPLAN_S * 2 ** (REPLANS_MAX + 1))
     assert isinstance(chunk.error, PartitionedError)
 
 
