@@ -181,6 +181,33 @@ def test_one_message_at_a_time_is_shared_within_one_for_each_consumer_and_partit
 
 
 @settings(deadline=None, max_examples=30)
+@given(consumers=st.integers(10, 50), dealt=st.integers(1, 300), seed=SEEDS)
+def test_consumers_that_begin_together_do_not_serve_a_light_partition_at_the_same_time(
+    consumers: int, dealt: int, seed: int
+) -> None:
+    """Else each has one message of it in the same round: all together have too many, and then none for long."""
+    weights, random, given_now = [1, 50, 50], Random(seed), 0
+    for _ in range(consumers):
+        shares = Shares(len(weights), random)
+        for partition, weight in enumerate(weights):
+            shares.note(partition, weight)
+        given_now += shares.deal(dealt).get(0, 0)
+    # Each has a part of a message too many or too few, which is even between -1 and 1: the deviation of the sum is √(n / 6) at most.
+    assert abs(given_now - consumers * dealt / sum(weights)) <= 5 * (consumers / 6) ** 0.5
+
+
+@settings(deadline=None, max_examples=30)
+@given(dealt=st.integers(1, 300), seed=SEEDS)
+def test_a_light_partition_that_had_nothing_at_the_beginning_is_next_when_it_has(dealt: int, seed: int) -> None:
+    shares = Shares(3, Random(seed))
+    for partition, weight in enumerate((0, 50, 50)):
+        shares.note(partition, weight)
+    shares.deal(dealt)
+    shares.note(0, 1)
+    assert 0 in shares.deal(3)
+
+
+@settings(deadline=None, max_examples=30)
 @given(
     weights=WEIGHTS,
     prefetches=st.lists(st.integers(1, 20), min_size=1, max_size=8),

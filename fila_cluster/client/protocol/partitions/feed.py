@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 WATCH_S: Final = 20.0
 """How long a watch waits before it begins anew."""
-FIRST_LOOK_S: Final = 0.05
-"""How long the first messages wait until all partitions have answered."""
+FIRST_LOOK_S: Final = 1.0
+"""How long the first messages wait until all partitions have answered: one may be at a worker that hangs."""
 ANSWER_S: Final = 5.0
 """How long its answer may take beyond that."""
 PAUSE_S: Final = 0.25

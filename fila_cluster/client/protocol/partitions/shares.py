@@ -6,8 +6,9 @@ queueing by start tags, in its simplest form (Goyal, Vin, Cheng, "Start-time Fai
 ``1 / weight`` with each message that is asked of it, and the one with the lowest tag is asked next. A partition that gets
 messages again begins at the tag of the others, so it is next, and it has saved nothing up.
 
-Consumers do not know of each other. Each of them takes in proportion, so all of them together do. The first tags are random: else
-all consumers would begin with the same partition.
+Consumers do not know of each other. Each of them takes in proportion, so all of them together do. A consumer begins at a random
+moment of each partition's turns: else all consumers would begin with the same partition, and each with one message of a partition
+whose weight entitles it to a few of them all.
 """
 
 from heapq import heapify, heappop, heappush
@@ -29,8 +30,10 @@ class Shares:
         self.ready: set[int] = set()
         self._weights = [1] * partitions
         self._tags = [random.random() for _ in range(partitions)]
-        self._now = 1.0
-        """The tag of the last turn."""
+        self._now = 0.0
+        """The tag of the last turn; 0: there was none yet."""
+        self._new = set(range(partitions))
+        """Partitions of which nothing is known yet."""
         self._looked = [-inf] * partitions
         """When each partition was asked last by a receive, monotonic seconds."""
 
@@ -49,6 +52,9 @@ class Shares:
 
     def note(self, partition: int, weight: int) -> None:
         """Take in a partition's sum of weights; 0: it has nothing to deliver now."""
+        if partition in self._new:
+            self._new.discard(partition)
+            self._tags[partition] = self._tags[partition] / weight if weight > 0 and not self._now else 0.0
         if weight <= 0:
             self.ready.discard(partition)
             return
