@@ -42,6 +42,10 @@ MODULES: Final = {
     "encryption": "benchmarks.costs.encryption",
     "testing": "benchmarks.costs.testing",
     "partitions": "benchmarks.costs.partitions",
+    "partition_shares": "benchmarks.partitions.shares",
+    "partition_waits": "benchmarks.partitions.waits",
+    "partition_tasks": "benchmarks.partitions.tasks",
+    "partition_faults": "benchmarks.partitions.faults",
     "spark": "benchmarks.costs.spark",
 }
 COMMANDS: Final = {"instructions": "benchmarks.inside.instructions"}
