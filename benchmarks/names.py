@@ -41,7 +41,7 @@ MODULES: Final = {
     "replication": "benchmarks.costs.replication",
     "encryption": "benchmarks.costs.encryption",
     "testing": "benchmarks.costs.testing",
-    "partitions": "benchmarks.costs.partitions",
+    "partitions": "benchmarks.partitions.costs",
     "partition_shares": "benchmarks.partitions.shares",
     "partition_waits": "benchmarks.partitions.waits",
     "partition_tasks": "benchmarks.partitions.tasks",

@@ -10,7 +10,7 @@ import os
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection as Pipe
 from typing import Any, TypeAlias
 
@@ -170,14 +170,23 @@ def environment(changes: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-@contextmanager
-def one_core(pinned: bool) -> Iterator[None]:
-    """Pin this process and all that it starts meanwhile to its first core, if ``pinned``."""
+def own_cores() -> list[int]:
+    """Return the cores that this process may use."""
     process = psutil.Process()
-    with suppress(AttributeError):  # not every system can pin
-        before = process.cpu_affinity()
-        if pinned:
-            process.cpu_affinity(before[:1])
+    return list(process.cpu_affinity() if hasattr(process, "cpu_affinity") else range(psutil.cpu_count() or 1))
+
+
+def one_core(pinned: bool) -> AbstractContextManager[None]:
+    """Pin this process and all that it starts meanwhile to its first core, if ``pinned``."""
+    return on_cores(own_cores()[:1]) if pinned else nullcontext()
+
+
+@contextmanager
+def on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """Pin this process and all that it starts meanwhile to some cores, where the system can pin."""
+    process, before = psutil.Process(), own_cores()
+    with suppress(AttributeError):
+        process.cpu_affinity(list(cores))
     try:
         yield
     finally:
