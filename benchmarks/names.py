@@ -46,6 +46,7 @@ MODULES: Final = {
     "partition_waits": "benchmarks.partitions.waits",
     "partition_tasks": "benchmarks.partitions.tasks",
     "partition_faults": "benchmarks.partitions.faults",
+    "partition_hosts": "benchmarks.partitions.hosts",
     "spark": "benchmarks.costs.spark",
 }
 COMMANDS: Final = {"instructions": "benchmarks.inside.instructions"}
