@@ -286,10 +286,13 @@ def _results(answer: commands.Enqueued) -> list[Any]:
 
 def _cut(command: commands.Enqueue, places: list[int]) -> list[list[int]]:
     """Cut the messages of a part into frames."""
+    envelopes = command.envelopes
+    if 0 < len(places) <= MESSAGES_PER_FRAME and sum(map(len, map(envelopes.__getitem__, places))) <= FRAME_BYTES_MAX:
+        return [places]
     pieces: list[list[int]] = []
     size = 0
     for place in places:
-        length = len(command.envelopes[place])
+        length = len(envelopes[place])
         if not pieces or size + length > FRAME_BYTES_MAX or len(pieces[-1]) >= MESSAGES_PER_FRAME:
             pieces.append([])
             size = 0

@@ -11,7 +11,7 @@ moment of each partition's turns: else all consumers would begin with the same p
 whose weight entitles it to a few of them all.
 """
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heapreplace
 from math import inf
 from random import Random
 from typing import Final
@@ -70,14 +70,18 @@ class Shares:
     def deal(self, count: int) -> dict[int, int]:
         """Deal ``count`` messages to the ready partitions, and return how many to ask of each."""
         counts: dict[int, int] = {}
+        if not self.ready or count <= 0:
+            return counts
         heap = [(self._tags[each], each) for each in self.ready]
         heapify(heap)
-        for _ in range(count if heap else 0):
-            tag, partition = heappop(heap)
-            self._now = max(self._now, tag)
+        tag = 0.0
+        for _ in range(count):
+            tag, partition = heap[0]
             counts[partition] = counts.get(partition, 0) + 1
-            self._tags[partition] = tag + 1 / self._weights[partition]
-            heappush(heap, (self._tags[partition], partition))
+            heapreplace(heap, (tag + 1 / self._weights[partition], partition))
+        self._now = max(self._now, tag)  # the last one is the greatest
+        for tag, partition in heap:
+            self._tags[partition] = tag
         return counts
 
     def first(self, candidates: set[int], count: int, now: float) -> tuple[int, int]:
