@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from fila_proto_zmq.commands import DeleteQueue, GrantPlaces, Receive, ReportPlaces, Verb
+from tests.support.shard.linked_shards import once
 from tests.support.shard.placed_shards import PlacedShards
 from tests.support.shard.shard import ADMIN, Got
 
@@ -263,6 +264,21 @@ def test_a_shard_with_more_places_than_the_limit_uses_none_again_also_before_the
         assert cluster.leased("k") == left
 
 
+def test_a_shard_that_was_restarted_uses_none_again_before_the_bank_says_that_it_may() -> None:
+    cluster = placed(6, 1)
+    cluster.copies = lambda command: 0 if isinstance(command, GrantPlaces) else 1
+    cluster.limit("k", 4)
+    got = cluster.taken(1)
+    cluster[1].restart()
+    cluster.consume(1)
+    for left in (5, 4, 3):
+        cluster.ack(1, [got.pop()])
+        assert cluster.leased("k") == left
+    cluster.copies = once
+    cluster.pass_time(1000)
+    assert cluster.leased("k") == 4
+
+
 def test_a_new_limit_lets_no_lease_begin_before_all_shards_have_told_theirs() -> None:
     cluster = PlacedShards()
     for shard in (1, 2):
@@ -272,6 +288,18 @@ def test_a_new_limit_lets_no_lease_begin_before_all_shards_have_told_theirs() ->
     cluster.limit("k", 4, shards=(0, 1))
     cluster.ack(1, cluster.taken(1)[:1])
     assert cluster.leased("k") == 5
+
+
+def test_as_many_places_as_the_limit_are_not_used_again_before_all_shards_have_told_theirs() -> None:
+    cluster = PlacedShards()
+    cluster.enqueue(1, 10, "k")
+    cluster.consume(1, prefetch=6)
+    cluster.stopped.add(2)
+    cluster.limit("k", 4, shards=(0, 1))
+    got = cluster.taken(1)
+    for left in (5, 4, 3, 2):
+        cluster.ack(1, [got.pop()])
+        assert cluster.leased("k") == left
 
 
 def test_messages_wait_for_a_limit_that_is_set_again_as_for_the_first_one() -> None:

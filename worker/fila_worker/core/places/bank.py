@@ -127,7 +127,7 @@ class PlaceBank(Component):
         if account is not None and told.number < account.number:
             self._link(shard).say((ACCOUNT, key.key))
             return
-        granted, returned, short = told.taken, told.returned, False
+        granted, returned, short = told.taken, told.returned, key in self._unopened
         if account is not None and told.number == account.number:
             granted, returned, short = max(granted, account.granted), max(returned, account.returned), account.short
         self._keep(shard, key, ShardAccount(told.number, granted, min(returned, granted), short))
@@ -337,13 +337,12 @@ class PlaceBank(Component):
         return count
 
     def _tell_short(self, key: BankKey) -> None:
-        """Tell shards whether they keep the places that become free."""
+        """Tell shards whether they keep the places that become free: not before all have said what is leased."""
         if self.keys.get(key.key) is not key:
             return
-        wanted_by, full = key.wanted_by(), key.outstanding >= key.limit
+        wanted_by, full, excess = key.wanted_by(), key.outstanding >= key.limit, key.outstanding > key.limit
         for shard, account in list(key.accounts.items()):
-            others = key.outstanding > key.limit or bool(wanted_by - {shard})
-            short = account.outstanding > 0 and full and others
+            short = account.outstanding > 0 and (key in self._unopened or excess or (full and bool(wanted_by - {shard})))
             if short != account.short:
                 account.short = short
                 self._link(shard).say((ACCOUNT, key.key))

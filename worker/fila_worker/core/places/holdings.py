@@ -242,6 +242,7 @@ class PlaceReports(Component):
                 continue
             traffic = state.token_client.traffic.setdefault(throttle_key, Traffic())
             key = traffic.held = state.places.account(throttle_key, traffic)
+            key.short = True  # until the bank says that it may keep what becomes free
             key.saved = key.number, key.opening, key.taken, key.returned = decode_held(data)
             self._link.dispatch.say((ACCOUNT, throttle_key))
             state.places.touch(key)
