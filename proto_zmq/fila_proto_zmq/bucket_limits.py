@@ -65,15 +65,19 @@ class BucketLimits:
             else:
                 values[key] = value
             if is_concurrency(key):
-                self.concurrency_changes += 1
                 (self._concurrencies.discard if value is None else self._concurrencies.add)(key)
-                self._last_concurrencies.append(name or "")
+                self.note_concurrency(name or "")
         for bucket in buckets_of(changes):
             limit = bucket_limit(bucket, values)
             if limit is None:
                 self.own.pop(bucket, None)
             else:
                 self.own[bucket] = limit
+
+    def note_concurrency(self, name: str) -> None:
+        """Note that the concurrency of a key or pattern has changed."""
+        self.concurrency_changes += 1
+        self._last_concurrencies.append(name)
 
     def _count(self, pattern: str, key: str, change: int) -> None:
         lengths = self._lengths[key.rpartition(":")[2]]

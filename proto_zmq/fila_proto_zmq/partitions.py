@@ -26,6 +26,10 @@ from fila_proto_zmq.templates import Fields
 
 BY_KEY: Final = "key"
 BY_MESSAGE: Final = "message"
+AT_MOST_ONCE: Final = "at_most_once"
+
+_PLACES: Final = "\0queue:"
+"""No throttle key of a message, and no key of the config, begins so."""
 
 _STEP: Final = 2862933555777941757
 _MASK: Final = (1 << 64) - 1
@@ -57,6 +61,16 @@ class Plan(NamedTuple):
             return self.names(queue)
         places = dict.fromkeys(partition_of(key, count) for count in (self.partitions, self.earlier) if count)
         return [partition_name(queue, each) for each in places]
+
+
+def places_of(queue: str) -> str:
+    """Return the name of the places of a whole queue. To the place bank it is one more throttle key."""
+    return _PLACES + queue
+
+
+def queue_with_places(name: str) -> str | None:
+    """Return the queue whose places have this name; None: it is a throttle key."""
+    return name[len(_PLACES) :] if name.startswith(_PLACES) else None
 
 
 @lru_cache(maxsize=1 << 16)
@@ -129,6 +143,11 @@ class Definition(NamedTuple):
         """Whether it was a queue without partitions until the move in progress. That queue is its first partition now."""
         return self.move is not None and not self.changed
 
+    @property
+    def places(self) -> int | None:
+        """How many of its messages may be leased at a time; None: any number. Those delivered at most once do not count."""
+        return None if self.options.delivery == AT_MOST_ONCE else self.options.max_in_flight
+
     def refusal(self, name: str) -> PartitionedError:
         """Return the error for a command on the whole queue, or on a partition that it has no longer."""
         plan = self.plan
@@ -195,6 +214,11 @@ class Definitions:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name)
+
+    @property
+    def have_places(self) -> bool:
+        """Whether any of the queues has a ``max_in_flight``."""
+        return any(definition.places is not None for definition in self._by_name.values())
 
     def change(self, changes: Mapping[str, str | None]) -> None:
         """Follow a change of the config."""

@@ -81,6 +81,7 @@ BUGS = {
     "forgotten_asks": Caught("prefetch", 60, "partitions,consume"),
     "left_strays": Caught("strays", 60, "partitions,hooks"),
     "unwatched_partition": Caught("starved", 60, "partitions,consume"),
+    "each_for_itself": Caught("concurrency", 60, "partitions,in_flight,consume"),
 }
 
 

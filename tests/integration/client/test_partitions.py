@@ -335,6 +335,45 @@ def test_two_clients_may_make_it_at_the_same_time(client: Client, other: Client,
     assert sorted(drained(client, name)) == list(range(500))
 
 
+# --- how many are leased ----------------------------------------------------------------------------------------------
+
+
+def test_max_in_flight_holds_over_all_partitions(client: Client, other: Client, queue: str):
+    name = f"{queue}-few"
+    client.create_queue(name, partitions=4, max_in_flight=3)
+    client.enqueue_many(name, messages(40))
+    held = other.receive(name, 100, wait=PATIENCE_S)
+    while len(held) < 3:
+        held += other.receive(name, 100, wait=PATIENCE_S)
+    assert (len(held), client.receive(name, 100)) == (3, [])
+    stats = client.queue_stats(name)
+    assert (stats.in_flight, stats.max_in_flight) == (3, 3)
+    [reason] = [each for each in client.why(name).reasons if each.code == "concurrency"]
+    assert (reason.details["queue"], reason.details["limit"], reason.details["in_use"]) == (name, 3, 3)
+    assert not [each.key for each in client.list_throttles() if name in each.key]
+    client.update_queue(name, max_in_flight=5)
+    while len(held) < 5:
+        held += other.receive(name, 100, wait=PATIENCE_S)
+    assert (len(held), client.receive(name, 100)) == (5, [])
+    other.ack(held)
+    client.update_queue(name, max_in_flight=None)
+    assert len(consumed(client, name, 35)) == 35
+
+
+def test_one_partition_may_have_all_that_may_be_leased(client: Client, other: Client, queue: str):
+    name = f"{queue}-few"
+    client.create_queue(name, partitions=8, max_in_flight=3)
+    client.enqueue_many(name, messages(40, keys=1))
+    with other.consume(name, prefetch=10) as consumer:
+        held = [consumer.take(PATIENCE_S) for _ in range(3)]
+        assert consumer.take(0.3) is None
+        for _ in range(37):
+            held.pop(0).ack()
+            held.append(consumer.take(PATIENCE_S))
+        other.ack(held)
+    assert client.queue_stats(name).acked == 40
+
+
 # --- another queue of that name ---------------------------------------------------------------------------------------
 
 
@@ -451,6 +490,31 @@ def test_a_worker_that_dies_stops_its_own_partitions_only_and_nothing_is_lost(pa
                 consume(1)
         assert client.queue_stats("q").depth == 0
         assert set(seen) == set(range(440))
+
+
+@settling_may_fail
+def test_whatever_dies_no_more_are_leased_than_may_be(pair: Cluster, open_client: Connect):
+    with open_client(pair.endpoint, timeout=PATIENCE_S) as client, open_client(pair.endpoint, timeout=PATIENCE_S) as taker:
+        client.create_queue("q", partitions=8, max_in_flight=3, visibility_timeout=600)
+        client.enqueue_many("q", messages(200))
+        done: set[int] = set()
+        with taker.consume("q", prefetch=20) as consumer:
+
+            def consume(count: int) -> None:
+                while len(done) < count:
+                    delivery = consumer.take(PATIENCE_S)
+                    assert client.queue_stats("q").in_flight <= 3
+                    with suppress(FilaError):
+                        delivery.ack()
+                        done.add(int(delivery.payload))
+
+            for victim in range(2):  # the second one is the place bank, or it was the first
+                consume(40 * (victim + 1))
+                pid = pair.status().workers[victim].pid
+                next(each for each in pair.children() if each.pid == pid).kill()
+                eventually(pair.all_up, "it is back")
+            consume(200)
+        assert client.queue_stats("q").depth == 0
 
 
 @settling_may_fail

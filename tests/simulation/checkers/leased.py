@@ -5,7 +5,9 @@ A message is leased from the commit that has its lease until the commit that end
 
 from typing import Any
 
-from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter
+from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter, whole_queue
+from fila_proto_zmq.partitions import decode_definition, places_of
+from fila_proto_zmq.runtime_config import PARTITIONED
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, lane_of
 from fila_worker.core.model.acked_messages import is_mark
 from fila_worker.core.model.leases import FINISHED, decode_lease, member_ended
@@ -29,7 +31,7 @@ class Leased:
         self._in_force: dict[int, int] = {}
         """The generation of each shard's config that is in force."""
         self._limits: dict[int, dict[str, int]] = {}
-        """The concurrency of throttle keys that each shard has heard of."""
+        """The concurrency of throttle keys, and of whole queues with partitions, that each shard has heard of."""
         self._earlier: list[tuple[int, dict[str, int]]] = []
         """The limits that shard 0 had, and until when."""
         self._unlimited: dict[str, tuple[int, int]] = {}
@@ -88,6 +90,10 @@ class Leased:
             name = key[len(front) :].decode(errors="replace") if of == shard and key.startswith(front) else ""
             if name.startswith("throttle:") and name.endswith(":concurrency"):
                 limits[name.removeprefix("throttle:").removesuffix(":concurrency")] = int(value)
+            elif name.startswith(PARTITIONED):
+                definition = decode_definition(value.decode())
+                if definition is not None and definition.places is not None:
+                    limits[places_of(name.removeprefix(PARTITIONED))] = definition.places
         before = self._limits.get(shard, {})
         if shard == 0 and limits != before:
             self._earlier.append((self._history.world.now_us, before))
@@ -123,11 +129,11 @@ class Leased:
     def _check_queue(self, place: tuple[int, int], records: list[QueueRecord]) -> None:
         """After a new lease of a queue: not more of its messages are leased than its options allow, before or after the commit.
 
-        Each partition may have its part of them.
+        Those of a queue with partitions are counted as those of a throttle key.
         """
-        limits = [_most(record) for record in records]
+        limits = [record.options.max_in_flight for record in records if PARTITION_MARK not in record.name]
         is_bound = all(record.options.delivery != "at_most_once" for record in records)
-        if not is_bound or None in limits or self._history.power_cuts:
+        if not is_bound or not limits or None in limits or self._history.power_cuts:
             return
         held = [key for (of, key), (_, its, once) in self._holders.items() if (of, its) == place and not once]
         if len(held) > max(limits):
@@ -139,14 +145,16 @@ class Leased:
         return {key for member in self._members.get((shard, lease), ()) for key in self._needs(shard, member)}
 
     def _needs(self, shard: int, member: bytes) -> list[str]:
-        """The throttle keys of which a leased message has places."""
-        _, queue, at_most_once = self._holders[shard, member]
-        if at_most_once or is_dead_letter(self._queues[shard, queue].name):
+        """The throttle keys of which a leased message has places. A queue with partitions is one of them."""
+        _, number, at_most_once = self._holders[shard, member]
+        queue = self._queues[shard, number]
+        if at_most_once or is_dead_letter(queue.name):
             return []
-        return self._lanes[shard, lane_of(member)][1]
+        is_part = PARTITION_MARK in queue.name and not queue.gone
+        return self._lanes[shard, lane_of(member)][1] + [places_of(whole_queue(queue.name))] * is_part
 
     def _check_key(self, shard: int, key: str) -> None:
-        """After a new lease: not more messages of the key are leased on all shards than its limit allows."""
+        """After a new lease: not more messages of the key, or whole queue, are leased on all shards than its limit allows."""
         limit, now_us = _limit(self._limits[shard], key), self._history.world.now_us
         held = sorted(of for of, member in self._holders if key in self._needs(of, member))
         if limit is None:
@@ -160,15 +168,8 @@ class Leased:
             allowed = max(allowed, leased)  # it had a limit, then none: this shard may not have heard of that
         if len(held) > allowed:
             self._history.fail(
-                "concurrency", f"{len(held)} messages of {key} are leased on shards {held}, of at most {allowed}"
+                "concurrency", f"{len(held)} messages of {key!r} are leased on shards {held}, of at most {allowed}"
             )
-
-
-def _most(record: QueueRecord) -> int | None:
-    """How many messages of a queue, or of a partition, may be leased."""
-    most, partitions = record.options.max_in_flight, record.options.partitions or 1
-    _, mark, number = record.name.partition(PARTITION_MARK)
-    return most if most is None or not mark else len(range(int(number), most, partitions))
 
 
 def _limit(limits: dict[str, int], key: str) -> int | None:

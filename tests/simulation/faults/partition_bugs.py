@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from fila_cluster.client.protocol.partitions.feed import PartitionFeed
+from fila_worker.core.deliver import delivery
 from fila_worker.core.manage.partitions import Strays
 from tests.simulation.faults.planting import Plant, replace
 from tests.simulation.replacing import replaced
@@ -40,4 +41,17 @@ def unwatched_partition(stack: ExitStack) -> None:
     replace(stack, PartitionFeed, "_watch", make)
 
 
-PARTITION_BUGS: tuple[Plant, ...] = (forgotten_asks, left_strays, unwatched_partition)
+def each_for_itself(stack: ExitStack) -> None:
+    """Each partition has as many messages leased as the whole queue may have."""
+
+    def make(real: Any) -> Any:
+        def room(state: Any, queue: Any) -> float:
+            most = queue.options.max_in_flight
+            return real(state, queue) if most is None or queue.at_most_once else most - queue.in_flight
+
+        return room
+
+    replace(stack, delivery, "room", make)
+
+
+PARTITION_BUGS: tuple[Plant, ...] = (forgotten_asks, left_strays, unwatched_partition, each_for_itself)

@@ -62,8 +62,6 @@ def draw_partitions(seed: int, name: str, chosen: dict[str, Any]) -> dict[str, A
     partitions, by_message = own.choice([None, 2, 2, 3, 4, 5]), own.random() < 0.3
     if partitions is None:
         return {}
-    if (most := chosen.get("max_in_flight")) is not None:
-        chosen["max_in_flight"] = max(most, partitions)
     spread = {"spread": "message"} if by_message and "max_in_flight_per_key" not in chosen else {}
     return {"partitions": partitions, **spread}
 

@@ -2,7 +2,8 @@
 
 A message needs a place of each of its limited keys. Lanes that need places of the same keys wait in one line. Free places are
 *dealt* to lanes in turns of their weights: a dealt place is for the next message of that lane. A lane may take a free place by
-itself only while nobody waits for the key. So no lane overtakes those that wait.
+itself only while nobody waits for the key. So no lane overtakes those that wait. A partition of a queue with a limit waits in the
+same way for places of its whole queue, which is a key of its own.
 """
 
 from collections import Counter, OrderedDict
@@ -34,15 +35,18 @@ DEALT_MAX: Final = 1000
 
 
 class LeasedCount(Protocol):
-    """Counts the leased messages of a throttle key."""
+    """Counts the leased messages of a throttle key. ``held``: the account of the key; None: it has none."""
 
     leased: int
+    held: "HeldKey[Any] | None"
 
 
 class Weighted(Protocol):
     """A fairness key. ``queue``: to which it belongs."""
 
-    weight: int
+    @property
+    def weight(self) -> int:
+        """Its weight."""
 
     @property
     def queue(self) -> Hashable:
@@ -50,9 +54,14 @@ class Weighted(Protocol):
 
 
 class WaitingLane(Protocol):
-    """A lane of messages."""
+    """A lane of messages, or a whole partition of a queue."""
 
-    blocked: bool
+    @property
+    def blocked(self) -> bool:
+        """Whether it may deliver nothing now."""
+
+    @blocked.setter
+    def blocked(self, blocked: bool) -> None: ...
 
     @property
     def key(self) -> Weighted:
@@ -216,6 +225,8 @@ class Places(Generic[L]):
         """In the order in which they are taken back."""
         self.ready: Counter[Hashable] = Counter()
         """The number of these lanes, by queue."""
+        self.doubtful: dict[L, None] = {}
+        """Those among them that may not use their places soon."""
         self.touched: dict[HeldKey[L], None] = {}
         """Keys whose places came, became free, or were left over."""
         self.changed: dict[PlaceLine[L], None] = {}
@@ -243,7 +254,7 @@ class Places(Generic[L]):
         """Return the account of a key, a new one if need be."""
         key = self.keys.get(name)
         if key is None:
-            key = self.keys[name] = HeldKey(name, counts)
+            key = counts.held = self.keys[name] = HeldKey(name, counts)
             key.version = self.version
             self.made += 1
         return key
@@ -262,23 +273,23 @@ class Places(Generic[L]):
                 unused.append(key)
         return unused
 
-    def has(self, lane: L, keys: tuple[HeldKey[L], ...]) -> bool:
-        """Return whether a lane may take a place of each key now."""
+    def room(self, lane: L, keys: tuple[HeldKey[L], ...]) -> int:
+        """Return how many places of each key a lane may take now."""
         dealt = self.dealt.get(lane)
         if dealt is not None:
             if dealt.keys == keys:
-                return True
+                return dealt.count
             self._collect(lane)
-        return all(key.idle > 0 and not key.lines for key in keys)
+        return 0 if any(key.lines for key in keys) else max(0, min(key.idle for key in keys))
 
-    def spend(self, lane: L, keys: tuple[HeldKey[L], ...]) -> bool:
-        """Use a dealt place of these keys for a message that is counted as leased now. Return whether the lane had one."""
+    def spend(self, lane: L, keys: tuple[HeldKey[L], ...], count: int = 1) -> bool:
+        """Use dealt places of these keys for messages that are counted as leased now. Return whether the lane had some."""
         dealt = self.dealt.get(lane)
         if dealt is None or dealt.keys != keys:
             return False
-        dealt.count -= 1
+        dealt.count -= count
         for key in keys:
-            key.dealt -= 1
+            key.dealt -= count
         if not dealt.count:
             self._use_up(lane)
         return True
@@ -363,6 +374,19 @@ class Places(Generic[L]):
                 dealt.until_ms = now_ms + HOLD_MS
                 self.dealt.move_to_end(lane)
             else:
+                self._collect(lane)
+
+    def doubt(self, lane: L) -> None:
+        """Look at the end of the turn whether a lane keeps its places."""
+        if lane in self.dealt:
+            self.doubtful[lane] = None
+            self.reports.by(AT_ONCE)
+
+    def collect_doubtful(self, keeps: Callable[[L], bool]) -> None:
+        """Take back the places of lanes that may not use them soon, unless they are to be kept."""
+        doubtful, self.doubtful = self.doubtful, {}
+        for lane in doubtful:
+            if lane in self.dealt and not keeps(lane):
                 self._collect(lane)
 
     def next_unused(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Places of throttle keys that are free while messages wait for them.
+"""Places of throttle keys, and of whole queues, that are free while messages wait for them.
 
 They are looked at twice, because they may be under way. Where the shard got places in between, they still may be.
 """
@@ -6,6 +6,9 @@ They are looked at twice, because they may be under way. Where the shard got pla
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from fila_proto_zmq.names import whole_queue
+from fila_proto_zmq.partitions import places_of
+from fila_worker.core.model.queues import QueuePartition
 from fila_worker.core.places.taking import can_use
 
 if TYPE_CHECKING:
@@ -19,7 +22,8 @@ Idle = tuple[int, tuple[str, ...], tuple[int, ...]]
 def idle_places(run: "Run") -> set[Idle]:
     """The messages that could go, if their shard had the places that are free.
 
-    Messages that need tokens, too, do not count: places are under way to and fro while there are none.
+    Messages that need tokens, too, do not count: places are under way to and fro while there are none. Neither do those of a
+    whole queue with places that need some of throttle keys, too: those of one go back while they wait for those of the other.
     """
     shards = {
         shard.index: (shard, worker.now_ms())
@@ -32,17 +36,26 @@ def idle_places(run: "Run") -> set[Idle]:
     leased = Counter[str]()
     for shard, _ in shards.values():
         leased.update({key: traffic.leased for key, traffic in shard.token_client.traffic.items()})
+        leased.update({name: siblings.leased for name, siblings in shard.queues._siblings.items()})
     limit = shards[0][0].runtime.concurrency
     taken = Counter[str]()
     for shard, _ in shards.values():
         taken.update({name: key.taken for name, key in shard.places.keys.items()})
+    both = {
+        whole_queue(lane.key.queue.name)
+        for shard, _ in shards.values()
+        for lane in shard.lanes.values()
+        if lane.throttle is not None and limit(places_of(whole_queue(lane.key.queue.name))) is not None
+    }
     return {
         (index, line.names, tuple(taken[name] for name in line.names))
         for index, (shard, now_ms) in shards.items()
         for lane, line in shard.places.where.items()
-        if not lane.throttle.limited
-        and can_use(lane, now_ms)
-        and lane.key.queue.demands  # its consumers have credit
+        for queue in [lane.owner if isinstance(lane, QueuePartition) else lane.key.queue]
+        if can_use(lane, now_ms)
+        and whole_queue(queue.name) not in both
+        and (isinstance(lane, QueuePartition) or not lane.throttle.limited)
+        and queue.demands  # its consumers have credit
         and all(leased[name] < (limit(name) or 0) for name in line.names)
     }
 

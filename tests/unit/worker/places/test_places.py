@@ -188,8 +188,8 @@ def test_a_backlog_that_waits_costs_a_turn_nothing(monkeypatch: pytest.MonkeyPat
         cluster.enqueue(1, 1, "k", fairness_key=str(number))
     cluster.consume(1)
     places, asked = cluster[1].shard.places, list[object]()
-    has = places.has
-    monkeypatch.setattr(places, "has", lambda *arguments: asked.append(arguments) or has(*arguments))
+    room = places.room
+    monkeypatch.setattr(places, "room", lambda *arguments: asked.append(arguments) or room(*arguments))
     for _ in range(10):
         cluster.ack(1, cluster.taken(1))
     assert len(asked) <= 30

@@ -27,7 +27,7 @@ from fila_worker.core.model.due_index import too_old
 from fila_worker.core.model.fairness_keys import MILLI
 from fila_worker.core.model.lanes import ENTRY_BYTES, NO_LEASES, SHORT, extension_of, head, next_entry, tokens_of
 from fila_worker.core.model.leases import Lease
-from fila_worker.core.places.taking import may_take, take
+from fila_worker.core.places.taking import may_take, room, take, use_room
 from fila_worker.core.settings import Limits
 from fila_worker.core.settle import dead_letters
 
@@ -100,7 +100,7 @@ def _serve(state: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
     """Deliver up to ``count_max`` messages of one queue, and return how many."""
     served = left_of_round = share = 0
     delivered = queue.delivered
-    while queue.demands and len(queue.ring) and served < count_max and queue.open:
+    while queue.demands and len(queue.ring) and served < count_max and queue.open and (free := room(state, queue)) > 0:
         if left_of_round == 0:
             left_of_round = len(queue.demands)
             share = max(1, queue.pending // left_of_round)
@@ -113,12 +113,13 @@ def _serve(state: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
             queue.want(demand)
             continue
         count = min(demand.credit, share, DELIVERY_MESSAGES_MAX, count_max - served)
-        if count > (free := queue.max_in_flight - queue.in_flight):
+        if count > free:
             count = int(free)
         if count > 0:
             parcel = pick(state, queue, count, now_ms)
+            queue.count_leased(len(parcel))
+            use_room(state, queue, len(parcel))
             if parcel.members:
-                queue.count_leased(len(parcel))
                 _hand_over(state, queue, demand, parcel, now_ms)
             served += max(len(parcel), parcel.size_bytes // WEIGHT_BYTES)
         queue.want(demand)

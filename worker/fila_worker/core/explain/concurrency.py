@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from fila_proto_zmq.commands import ThrottleHolder
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.limits import THROTTLE_USERS_SHOWN
+from fila_proto_zmq.names import whole_queue
 from fila_proto_zmq.reasons import ReasonCode
 from fila_proto_zmq.record import record_id
 from fila_worker.core.explain.text import counted, holder, reason, span
@@ -27,15 +29,22 @@ LEASES_LOOKED_AT_MAX: Final = 20_000
 
 
 def full_queue(state: "State", queue: "Queue", now_ms: int) -> "Reason | None":
-    """Return as a reason that as many messages of a queue are leased as may be."""
-    if not queue.full:
+    """Return as a reason that as many messages of a queue are leased as may be; of a partition: of its whole queue."""
+    limit, in_use, is_full = queue.max_in_flight, queue.in_flight, queue.full
+    siblings = None if queue.partition is None else queue.partition.siblings
+    if siblings is not None:
+        limit, in_use = state.places.limit(siblings.name) or inf, places_in_use(state, siblings.name)
+        is_full = is_full or (in_use >= limit and _lacks(state, siblings.name))
+    if not is_full or limit == inf:
         return None
-    leases = [lease for lease in _oldest(state) if lease.queue is queue]
-    about = f"queue {queue.name!r} has {counted(queue.in_flight, 'message')} leased of at most {queue.max_in_flight:,}"
+    leases = [lease for lease in _oldest(state) if lease.queue is queue or (siblings and siblings.has(lease.queue))]
+    about = f"queue {whole_queue(queue.name)!r} has {counted(in_use, 'message')} leased of at most {limit:,}"
     first_ms = min((lease.next_expiry() for lease in leases), default=0)
     longest, words = _longest(state, leases, lambda lane: True, now_ms)
-    details: dict[str, Any] = {"limit": queue.max_in_flight, "in_use": queue.in_flight, "holders": longest}
-    return reason(ReasonCode.CONCURRENCY, f"{about} (max_in_flight){words}", first_ms, queue=queue.name, **details)
+    details: dict[str, Any] = {"limit": limit, "in_use": in_use, "holders": longest}
+    return reason(
+        ReasonCode.CONCURRENCY, f"{about} (max_in_flight){words}", first_ms, queue=whole_queue(queue.name), **details
+    )
 
 
 def place_shortage(state: "State", lane: "Lane", now_ms: int) -> "Reason | None":

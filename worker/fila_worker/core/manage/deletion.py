@@ -47,6 +47,8 @@ def remove(state: "State", queue: "Queue", *, idle: bool = False) -> None:
         doomed.judge()
         state.runnable.pop(doomed.id, None)
         state.queues.leave(doomed)
+        if doomed.partition is not None:
+            state.places.leave(doomed.partition)
         state.jobs.start_own(clear(state, doomed))
 
 

@@ -13,10 +13,10 @@ from fila_proto_zmq.commands import ListThrottles, ThrottleList, ThrottleStats, 
 from fila_proto_zmq.limits import LIST_THROTTLES_MAX, THROTTLE_USERS_SHOWN
 from fila_worker.core.explain.concurrency import longest_holders, places_in_use
 from fila_worker.core.model.component import Component
+from fila_worker.core.model.lanes import Lane
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import ClientCall
-    from fila_worker.core.model.lanes import Lane
     from fila_worker.core.model.state import State
 
 LISTED_COST: Final = 5
@@ -108,7 +108,8 @@ def _waiting_lanes(state: "State", key: str, looks_max: int) -> "tuple[list[Lane
     """
     sets = list(islice(state.token_client.by_key.get(key, ()), looks_max))
     for_tokens = (lane for each in sets for lane in each.waiting)
-    lanes = list(islice(chain(for_tokens, state.places.waiting_for(key)), looks_max))
+    for_places = (lane for lane in state.places.waiting_for(key) if isinstance(lane, Lane))
+    lanes = list(islice(chain(for_tokens, for_places), looks_max))
     return lanes, len(sets) + len(lanes)
 
 

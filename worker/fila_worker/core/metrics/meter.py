@@ -24,6 +24,7 @@ from fila_proto_zmq.commands import (
     ShardMetrics,
     ThrottleMetrics,
 )
+from fila_proto_zmq.partitions import queue_with_places
 from fila_worker.core.explain.concurrency import places_in_use
 from fila_worker.core.metrics.top_keys import TopKeys
 from fila_worker.core.model.component import Component
@@ -176,7 +177,11 @@ def _places(state: "State", watch: ReportState, now_ms: int) -> list[PlaceMetric
     """Return the throttle keys with a concurrency that have the most leased and waiting messages."""
     places = state.places
     looked_at = islice(places.keys.values(), THROTTLES_LOOKED_AT_MAX)
-    busy = [(key.counts.leased, len(key.lines), key.key) for key in looked_at if key.counts.leased or key.lines]
+    busy = [
+        (key.counts.leased, len(key.lines), key.key)
+        for key in looked_at
+        if (key.counts.leased or key.lines) and queue_with_places(key.key) is None
+    ]
     since = watch.full_since if now_ms - watch.places_seen_ms <= REPORT_GAP_MS_MAX else {}
     watch.full_since, watch.places_seen_ms = {}, now_ms
     shown = []

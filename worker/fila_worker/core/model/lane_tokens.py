@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fila_proto_zmq.runtime_config import Limit
     from fila_worker.core.held_places import HeldKey
     from fila_worker.core.model.lanes import Lane
-    from fila_worker.core.model.queues import Queue
+    from fila_worker.core.model.queues import PlaceTaker, Queue
 
 TOKEN: Final = 1_000_000
 """One token. Tokens are counted in millionths."""
@@ -35,7 +35,7 @@ class Traffic:
 
     def __init__(self) -> None:
         self.passes = self.hits = self.leased = 0
-        self.held: HeldKey[Lane] | None = None
+        self.held: HeldKey[PlaceTaker] | None = None
         """Its account with the place bank; None: it has none."""
 
 
@@ -143,7 +143,7 @@ class LaneTokens:
         """When it is to be repeated."""
         self.traffic: tuple[Traffic, ...] = ()
         """The counters of its keys."""
-        self.placed: tuple[HeldKey[Lane], ...] = ()
+        self.placed: tuple[HeldKey[PlaceTaker], ...] = ()
         """The accounts of the keys that have a concurrency, by the config of ``places_version``."""
         self.places_version = -1
         self.asking: Sequence[Queue] = ()

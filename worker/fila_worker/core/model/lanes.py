@@ -212,6 +212,8 @@ class Lane:
         queue = self.key.queue
         queue.in_flight -= 1
         queue.pending += 1
+        if queue.partition is not None:
+            queue.partition.add_leased(-1)
 
     def acks(self) -> list[bytes]:
         """Return its list of acked messages, for adding to it. The caller takes them out of ``leased``, and off its queue's

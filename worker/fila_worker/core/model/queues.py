@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 from sortedcontainers import SortedList
@@ -12,7 +12,7 @@ from sortedcontainers import SortedList
 from fila_proto_zmq.commands import QueueInfo, QueueOptions
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter, root_name, whole_queue
-from fila_proto_zmq.partitions import BY_KEY, partition_of
+from fila_proto_zmq.partitions import AT_MOST_ONCE, BY_KEY, partition_of, places_of
 from fila_worker.core.measures import DeliveryRate, Meter
 from fila_worker.core.model.cold_lanes import WarmLanes
 from fila_worker.core.model.drr import Ring
@@ -20,7 +20,10 @@ from fila_worker.core.model.fairness_keys import KeyTable
 from fila_worker.core.settings import DEFAULTS, Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fila_proto_zmq.partitions import Definition
+    from fila_worker.core.held_places import HeldKey
     from fila_worker.core.hooks import GuardedHooks
     from fila_worker.core.model.consumers import Consumer, Demand
     from fila_worker.core.model.fairness_keys import FairnessKey
@@ -36,7 +39,6 @@ DEMANDS_SURVEYED: Final = 64
 NAMESPACE_MARK: Final = "/"
 """In a queue's name: the limits of a namespace may concern it."""
 
-AT_MOST_ONCE: Final = "at_most_once"
 DISCARD: Final = "discard"
 OWN: Final = "dlq"
 
@@ -88,6 +90,41 @@ class RefusedLine:
     """The last measurement: its time, the number of messages that had left by then, and the number that leave in a ms."""
 
 
+PlaceTaker: TypeAlias = "Lane | QueuePartition"
+"""Who takes places: a lane those of its throttle keys, a partition those of its whole queue."""
+
+
+class Siblings:
+    """The partitions of one queue that are on this shard: their leased messages take places of the whole queue."""
+
+    __slots__ = ("_touch", "count", "held", "leased", "name", "placed", "version")
+
+    def __init__(self, name: str, touch: "Callable[[HeldKey[PlaceTaker]], None]") -> None:
+        self.name = name
+        """Of the places."""
+        self.count = 0
+        """The number of these partitions."""
+        self.leased = 0
+        """The sum of what they have in flight, counted also without a limit."""
+        self.held: HeldKey[PlaceTaker] | None = None
+        """The account of the places; None: it has none."""
+        self.placed: tuple[HeldKey[PlaceTaker], ...] = ()
+        """The account, if there is a limit, by the limits of ``version``."""
+        self.version = -1
+        self._touch = touch
+
+    def has(self, queue: "Queue") -> bool:
+        """Return whether a queue is one of them."""
+        return queue.partition is not None and queue.partition.siblings is self
+
+    def add(self, leased: int) -> None:
+        """Count messages that become leased; negative: that are leased no more, so their places are free."""
+        self.leased += leased
+        if leased < 0 and self.held is not None:
+            self.held.freed -= leased
+            self._touch(self.held)
+
+
 class QueuePartition:
     """What a partition has beside other queues: its part of the keys, and how far a move of messages has come.
 
@@ -96,14 +133,18 @@ class QueuePartition:
     (:attr:`~fila_proto_zmq.partitions.PartitionMove.first_number`). A message from before keeps its number when it moves, and so its place before
     all messages from after the change. And a key delivers nothing at its new place until its earlier partition has sent on what it
     had.
+
+    A partition waits for places of its whole queue as a lane does for those of throttle keys, and is its own fairness key there.
+    ``siblings``: with which it takes places; None: its messages take none.
     """
 
     __slots__ = (
         "_drained", "_earlier", "_is_dead_letter", "count", "defined", "draining", "first_number", "has_all_keys", "held_back", "hooked",
-        "is_looking", "number", "settled", "version",
+        "is_looking", "number", "owner", "settled", "siblings", "version",
     )  # fmt: skip
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, owner: "Queue", name: str) -> None:
+        self.owner = owner
         self.number = int(name.partition(PARTITION_MARK)[2])
         self.defined = 0
         """The version of the config that created its queue."""
@@ -127,6 +168,8 @@ class QueuePartition:
         self._is_dead_letter = is_dead_letter(name)
         self.has_all_keys = True
         """Whether each partition takes in messages of all keys."""
+        self.siblings: Siblings | None = None
+        self.blocked = False
 
     def follow(self, definition: "Definition") -> None:
         """Note how its queue is spread, and how far a move has come."""
@@ -146,6 +189,40 @@ class QueuePartition:
     def is_retired(self) -> bool:
         """Whether it takes in no messages any more."""
         return 0 < self.count <= self.number
+
+    @property
+    def key(self) -> "QueuePartition":
+        """Itself."""
+        return self
+
+    @property
+    def queue(self) -> "QueuePartition":
+        """Itself: the places that it has do not count as those of its queue's lanes."""
+        return self
+
+    @property
+    def weight(self) -> int:
+        """The sum of the weights of the keys that may deliver."""
+        return max(1, self.owner.ring.weight)
+
+    @property
+    def pending(self) -> int:
+        """The messages that could be delivered soon."""
+        return min(self.owner.pending, self.owner.appetite())
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it waits for a place."""
+        return not self.owner.max_in_flight
+
+    @blocked.setter
+    def blocked(self, blocked: bool) -> None:
+        self.owner.max_in_flight = 0 if blocked else inf
+
+    def add_leased(self, count: int) -> None:
+        """Count messages of the partition that become leased; negative: that are leased no more."""
+        if self.siblings is not None:
+            self.siblings.add(count)
 
     def is_stray(self, key: str) -> bool:
         """Return whether the messages of a fairness key are to be sent on to another partition."""
@@ -225,7 +302,7 @@ class Queue:
     def __init__(
         self, queue_id: int, name: str, options: QueueOptions, limits: Limits = DEFAULTS, warm: WarmLanes | None = None
     ) -> None:
-        partition = QueuePartition(name) if PARTITION_MARK in name else None
+        partition = QueuePartition(self, name) if PARTITION_MARK in name else None
         self.id, self.name, self.former, self.partition = queue_id, name, "", partition
         self.set_options(options)
         self.dead_letters: Queue | None = None
@@ -296,7 +373,7 @@ class Queue:
 
     def rename(self, name: str) -> None:
         """Give it another name, which is that of a partition."""
-        self.former, self.name, self.partition = self.counted_as, name, QueuePartition(name)
+        self.former, self.name, self.partition = self.counted_as, name, QueuePartition(self, name)
 
     @property
     def open(self) -> bool:
@@ -321,9 +398,10 @@ class Queue:
     def set_options(self, options: QueueOptions) -> None:
         """Treat messages by these options from now on. What is delivered at most once does not count as in flight."""
         self.options = options
-        most = options.max_in_flight
-        self.max_in_flight: float = inf if self.at_most_once or most is None else most
-        """The most messages that may be leased."""
+        if self.partition is None:
+            most = options.max_in_flight
+            self.max_in_flight: float = inf if self.at_most_once or most is None else most
+            """The most messages that may be leased. A partition has no limit of its own: 0 while it waits for a place."""
 
     def visibility_timeout_ms(self, settings: "ShardSettings") -> int:
         """Return how long a delivery is leased."""
@@ -358,12 +436,16 @@ class Queue:
         """Count pending messages that become leased."""
         self.pending -= count
         self.in_flight += count
+        if self.partition is not None:
+            self.partition.add_leased(count)
 
     def count_acked(self, count: int, size_bytes: int) -> None:
         """Count leased messages that become acked."""
         self.in_flight -= count
         self.acked += count
         self.shrink(size_bytes)
+        if self.partition is not None:
+            self.partition.add_leased(-count)
 
     def count_lane(self, stored: int, delayed: int) -> None:
         """Count the messages of a recovered lane. Negative numbers: of a removed lane."""
@@ -462,8 +544,12 @@ class Queue:
 class QueueTable(dict[str, Queue]):
     """The queues of a shard, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, touch: "Callable[[HeldKey[PlaceTaker]], None]") -> None:
+        """``touch``: is called with the places of a whole queue when some become free."""
         super().__init__()
+        self._touch = touch
+        self._siblings: dict[str, Siblings] = {}
+        """By the name of their places."""
         self.names: SortedList[str] = SortedList()
         """The names of the queues, in order."""
         self.by_id: dict[int, Queue] = {}
@@ -487,11 +573,33 @@ class QueueTable(dict[str, Queue]):
         """Add a queue under its name."""
         self[queue.name] = queue
         self.names.add(queue.name)
+        if queue.partition is not None and not is_dead_letter(queue.name):
+            siblings = queue.partition.siblings = self.siblings(places_of(whole_queue(queue.name)))
+            siblings.count += 1
+            siblings.add(queue.in_flight)
 
     def leave(self, queue: Queue) -> None:
         """Free the name of a deleted queue."""
         del self[queue.name]
         self.names.remove(queue.name)
+        if queue.partition is not None and (siblings := queue.partition.siblings) is not None:
+            queue.partition.siblings = None
+            siblings.count -= 1
+            siblings.add(-queue.in_flight)
+            self.forget_siblings(siblings.name)
+
+    def siblings(self, name: str) -> Siblings:
+        """Return the partitions here that take the places of this name."""
+        siblings = self._siblings.get(name)
+        if siblings is None:
+            siblings = self._siblings[name] = Siblings(name, self._touch)
+        return siblings
+
+    def forget_siblings(self, name: str) -> None:
+        """Forget the count of a queue that has no partitions here, unless there is an account that uses it."""
+        siblings = self._siblings.get(name)
+        if siblings is not None and not siblings.count and siblings.held is None:
+            del self._siblings[name]
 
 
 def _how_to_get(name: str) -> str:

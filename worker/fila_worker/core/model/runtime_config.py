@@ -23,7 +23,7 @@ from sortedcontainers import SortedSet
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.bucket_limits import BucketLimits
 from fila_proto_zmq.commands import ConfigEdit
-from fila_proto_zmq.partitions import Definitions
+from fila_proto_zmq.partitions import Definitions, places_of, queue_with_places
 from fila_proto_zmq.templates import Templates
 from fila_worker.core.due_time import DueTime
 from fila_worker.core.keys import LAST, pack_u64, range_of, u64
@@ -83,8 +83,20 @@ class RuntimeConfig:
         return runtime_config.read(key, self.values)
 
     def concurrency(self, throttle_key: str) -> int | None:
-        """Return how many messages with a throttle key may be leased at a time, in the whole cluster; None: any number."""
-        return self.limits.concurrency(throttle_key)
+        """Return how many messages with a throttle key may be leased at a time, in the whole cluster; None: any number.
+
+        The places of a queue with partitions are those of a throttle key that no message has.
+        """
+        queue = queue_with_places(throttle_key)
+        if queue is None:
+            return self.limits.concurrency(throttle_key)
+        definition = self.definitions.find(queue)
+        return None if definition is None else definition.places
+
+    @property
+    def has_concurrency(self) -> bool:
+        """Whether any throttle key, pattern or queue with partitions has places."""
+        return self.limits.has_concurrency or self.definitions.have_places
 
     def limited(self, throttle_keys: Iterable[str]) -> list[str]:
         """Return those of the throttle keys that have a limit, sorted."""
@@ -122,6 +134,9 @@ class RuntimeConfig:
         _change(self.limits, self.throttle_keys, changes)
         self.templates.change(changes)
         self.definitions.change(changes)
+        for key in changes:
+            if key.startswith(runtime_config.PARTITIONED):
+                self.limits.note_concurrency(places_of(key[len(runtime_config.PARTITIONED) :]))
 
     # --- a config in pages --------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from fila_worker.core.model.lane_tokens import LaneTokens
 from fila_worker.core.model.lanes import HeadBuffers, Lane
 from fila_worker.core.model.leases import Lease, LeaseBook, first_lease
 from fila_worker.core.model.ledger import Counters, Ledger, decode_lane
-from fila_worker.core.model.queues import USED_SAVE_MS, Queue, QueueTable
+from fila_worker.core.model.queues import USED_SAVE_MS, PlaceTaker, Queue, QueuePartition, QueueTable
 from fila_worker.core.model.runtime_config import RuntimeConfig
 from fila_worker.core.model.shard_transfers import ShardTransfers, stream_of
 from fila_worker.core.model.token_client import TokenClient
@@ -87,7 +87,7 @@ class State:
         self.due_index = DueIndex(store, limits)
         self.token_client = TokenClient(self.epoch << 20, self.shards)
         self.runtime = RuntimeConfig(store.families, settings.limits)
-        self.places: Places[Lane] = Places(self.runtime.concurrency)
+        self.places: Places[PlaceTaker] = Places(self.runtime.concurrency)
         self.outbox = ShardTransfers(self.index, stream_of(self.epoch, entropy), store.families, limits)
         self.batch_parts = BatchParts(store.families, self.epoch, limits)
         self.jobs = Jobs(limits, self.conclude)
@@ -100,7 +100,7 @@ class State:
         self.free_disk_bytes = None
         self.behind = False
         """Whether earlier frames may be unread, because the shard's owner was away. No lease ends meanwhile."""
-        self.queues = QueueTable()
+        self.queues = QueueTable(self.places.touch)
         self.lanes = WarmLanes()
         """The lanes that are in memory; see :meth:`find_lane`."""
         self.buffers = HeadBuffers(settings.buffer_bytes)
@@ -110,8 +110,7 @@ class State:
         """Keys that have messages here and belong to other partitions of their queues."""
         self.stray_timer = DueTime()
         """When there may be some to send on."""
-        self.own_changes: list[ConfigChange] = []
-        """Changes of the runtime config that shard 0 has made by itself, and its owner has not sent yet."""
+        self.own_changes: list[ConfigChange] = []  # of the runtime config: made by shard 0 itself, and not sent yet
         self.delivery = DueTime()
         """When there may be messages to deliver."""
         self.to_be_registered = False
@@ -335,9 +334,12 @@ class State:
         self.token_client.rest(lane)
         self.refresh_eligibility(key)
 
-    def unblock(self, lanes: Iterable[Lane]) -> None:
-        """Unblock lanes that have got tokens, or need none."""
-        for lane in lanes:
+    def unblock(self, takers: Iterable[PlaceTaker]) -> None:
+        """Let lanes go on that have got tokens or places, or need none, and partitions that have got places."""
+        for lane in takers:
+            if isinstance(lane, QueuePartition):
+                self.mark_runnable(lane.owner)
+                continue
             key = lane.key
             key.ready += 1
             key.blocked -= 1

@@ -431,7 +431,7 @@ class PlaceBank(Component):
             yield
         for name in gone:
             state.batch.delete(name, state.store.families.state)
-        if state.runtime.limits.has_concurrency:  # also without keys: a power cut may have undone them
+        if state.runtime.has_concurrency:  # also without keys: a power cut may have undone them
             for shard in range(state.shards):
                 self._link(shard).say((HELLO, ""))
             self.timer.by(AT_ONCE)

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import msgspec
 
 from fila_proto_zmq.commands import GrantPlaces, PlaceAccount, PlaceOpening, PlaceWant, ReportPlaces
+from fila_proto_zmq.partitions import queue_with_places
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.effects import Post
 from fila_worker.core.held_places import HOLD_MS, LINES_LOOKED_AT_MAX, HeldKey, Places
 from fila_worker.core.keys import range_of
 from fila_worker.core.model.component import Component, InvariantBroken, PeerVerb, Steps
 from fila_worker.core.model.lane_tokens import Traffic
-from fila_worker.core.model.queues import Queue
+from fila_worker.core.model.queues import PlaceTaker, Queue, QueuePartition, Siblings
 from fila_worker.core.places.dispatch import Dispatch, Item
 from fila_worker.core.places.taking import can_use
 
 if TYPE_CHECKING:
     from fila_proto_zmq.commands import Command
-    from fila_worker.core.held_places import PlaceLine
-    from fila_worker.core.model.lanes import Lane
+    from fila_worker.core.held_places import LeasedCount, PlaceLine
     from fila_worker.core.model.runtime_config import FollowedLimits
     from fila_worker.core.model.state import State
 
@@ -60,7 +60,7 @@ BEHIND_MS: Final = 2000
 class BankLink:
     """What a shard says to the place bank. ``asking``: queues whose receives wait for the bank's answer, by want."""
 
-    def __init__(self, places: "Places[Lane]") -> None:
+    def __init__(self, places: "Places[PlaceTaker]") -> None:
         self._places = places
         self.behind_ms = 0
         """When an opening first came for a config that this shard lacks, Unix ms; 0: it has the config."""
@@ -81,6 +81,8 @@ class BankLink:
         """Note that a want is answered, or not wanted any more."""
         for queue in self.asking.pop(names, ()):
             queue.unanswered -= 1
+            if queue.partition is not None:
+                self._places.doubt(queue.partition)
             self._asking[queue] -= 1
             if not self._asking[queue]:
                 del self._asking[queue]
@@ -157,11 +159,10 @@ def _open(state: "State", link: BankLink, opening: PlaceOpening, now_ms: int) ->
     link.behind_ms = 0
     if places.limit(opening.key) is None:
         return
-    traffic = state.token_client.traffic.setdefault(opening.key, Traffic())
-    key = traffic.held = places.account(opening.key, traffic)
+    key = places.account(opening.key, _count_of(state, opening.key))
     if key.opening != opening.number:
         key.number, key.opening = state.leases.new_id(), opening.number
-        key.taken, key.returned = max(key.held, traffic.leased), 0
+        key.taken, key.returned = max(key.held, key.counts.leased), 0
         key.short = True  # until the bank has heard of the other shards
         save(state, key)
         places.touch(key)
@@ -172,7 +173,14 @@ def _open(state: "State", link: BankLink, opening: PlaceOpening, now_ms: int) ->
     link.dispatch.say((OPENED, key.key))
 
 
-def save(state: "State", key: "HeldKey[Lane]") -> None:
+def _count_of(state: "State", name: str) -> "LeasedCount":
+    """Return the count of the leased messages that need places of this name."""
+    if queue_with_places(name) is not None:
+        return state.queues.siblings(name)
+    return state.token_client.traffic.setdefault(name, Traffic())
+
+
+def save(state: "State", key: "HeldKey[PlaceTaker]") -> None:
     """Make an account durable with the turn, and have the bank told. An account without places needs no record."""
     now = (key.number, key.opening, key.taken, key.returned) if key.held else (0, 0, 0, 0)
     if now != key.saved:
@@ -187,12 +195,19 @@ def save(state: "State", key: "HeldKey[Lane]") -> None:
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 
-def _able(now_ms: int) -> "Callable[[Lane], bool]":
+def _able(now_ms: int) -> "Callable[[PlaceTaker], bool]":
     return lambda lane: can_use(lane, now_ms)
 
 
-def _waits_for_answer(lane: "Lane") -> bool:
-    """Return whether the token bank was asked for a lane and has not answered. If it refuses, the places go to others."""
+def _may_use(lane: "PlaceTaker") -> bool:
+    """Return whether a lane may use its places soon: the token bank was asked for it and has not answered. If it refuses, the
+    places go to others.
+
+    A partition keeps them while it has a message that lacks nothing else: any consumer of the queue with credit looks there, and
+    may be farther away than :data:`HOLD_MS`.
+    """
+    if isinstance(lane, QueuePartition):
+        return len(lane.owner.ring) > 0 or lane.owner.unanswered > 0
     throttle = lane.throttle
     return throttle is not None and lane in throttle.waiting and bool(throttle.asking)
 
@@ -206,7 +221,7 @@ class PlaceDeals(Component):
     def tick(self, now_ms: int) -> int | None:
         """Give back what the bank asks for, and deal the other free places."""
         places = self.state.places
-        places.collect_unused(_waits_for_answer, now_ms)
+        places.collect_unused(_may_use, now_ms)
         for key in places.in_turn():
             if key.short:
                 key.returned += max(0, min(key.freed, key.idle))
@@ -240,8 +255,7 @@ class PlaceReports(Component):
             if state.places.limit(throttle_key) is None:
                 state.batch.delete(name, state.store.families.state)
                 continue
-            traffic = state.token_client.traffic.setdefault(throttle_key, Traffic())
-            key = traffic.held = state.places.account(throttle_key, traffic)
+            key = state.places.account(throttle_key, _count_of(state, throttle_key))
             key.short = True  # until the bank says that it may keep what becomes free
             key.saved = key.number, key.opening, key.taken, key.returned = decode_held(data)
             self._link.dispatch.say((ACCOUNT, throttle_key))
@@ -278,30 +292,32 @@ class PlaceReports(Component):
         if places.touched:
             places.deals.by(AT_ONCE)
         self._want(now_ms)
+        places.collect_doubtful(_may_use)
         self._send(now_ms)
         for key in places.forget_unused(self._is_used):
             self._end(key)
         return AT_ONCE if places.touched else self._link.dispatch.due_ms()
 
-    def _is_used(self, key: "HeldKey[Lane]") -> bool:
-        """Return whether messages here have a throttle key, or the bank has yet to hear of its account."""
+    def _is_used(self, key: "HeldKey[PlaceTaker]") -> bool:
+        """Return whether messages here may need places of a key, or the bank has yet to hear of its account."""
         dispatch = self._link.dispatch
         return (
-            key.key in self.state.token_client.by_key
+            (key.counts.count > 0 if isinstance(key.counts, Siblings) else key.key in self.state.token_client.by_key)
             or dispatch.pending((ACCOUNT, key.key))
             or dispatch.pending((OPENED, key.key))
         )
 
-    def _end(self, key: "HeldKey[Lane]") -> None:
+    def _end(self, key: "HeldKey[PlaceTaker]") -> None:
         """Forget what else is kept of a throttle key whose account has ended."""
-        self.state.token_client.traffic[key.key].held = None
+        key.counts.held = None
+        self.state.queues.forget_siblings(key.key)
         self.state.token_client.forget_key(key.key)
 
     def _want(self, now_ms: int) -> None:
         """Tell the bank of lines that begin or cease to want places, or whose weight has changed much."""
         places, link = self.state.places, self._link
         self._rooms = {}
-        left: dict[PlaceLine[Lane], None] = {}
+        left: dict[PlaceLine[PlaceTaker], None] = {}
         for line in places.changed:
             names = line.names
             if places.lines.get(names) is not line:
@@ -324,11 +340,13 @@ class PlaceReports(Component):
         places.changed = left
         self._go_on(now_ms)
 
-    def _may_ask(self, line: "PlaceLine[Lane]", now_ms: int) -> bool:
+    def _may_ask(self, line: "PlaceLine[PlaceTaker]", now_ms: int) -> bool:
         """Return whether a line may want places now. If not, it is postponed: a shard may have lanes of 100,000 tenants."""
-        queues = {lane.key.queue: None for lane in islice(line.waiting, LINES_LOOKED_AT_MAX)}
+        queues = dict.fromkeys(map(_queue_of, islice(line.waiting, LINES_LOOKED_AT_MAX)))
         if line.names in self._link.asking or any(self._room(queue, now_ms) > 0 for queue in queues):
             return True  # a want that is asked again is none more
+        if any(isinstance(lane, QueuePartition) for lane in islice(line.waiting, 1)):
+            return True  # a shard has few partitions, and without their places no lane of them wants others
         for queue in queues:
             self.state.places.postponed.setdefault(queue, {})[line] = None
         return False
@@ -345,7 +363,7 @@ class PlaceReports(Component):
             self._rooms[queue] = room
         return room
 
-    def _ask(self, line: "PlaceLine[Lane]") -> None:
+    def _ask(self, line: "PlaceLine[PlaceTaker]") -> None:
         names, (count, queues) = line.names, _survey(line)
         line.told = count, line.weight
         for key in line.keys:
@@ -424,17 +442,21 @@ class PlaceReports(Component):
         check_places(self.state)
 
 
-def _account_of(key: "HeldKey[Lane]") -> PlaceAccount:
+def _account_of(key: "HeldKey[PlaceTaker]") -> PlaceAccount:
     return PlaceAccount(key.key, key.number, key.taken, key.returned)
 
 
-def _survey(line: "PlaceLine[Lane]") -> "tuple[int, list[Queue]]":
+def _queue_of(lane: "PlaceTaker") -> Queue:
+    return lane.owner if isinstance(lane, QueuePartition) else lane.key.queue
+
+
+def _survey(line: "PlaceLine[PlaceTaker]") -> "tuple[int, list[Queue]]":
     """Return how many places a line could use now, and the queues that would."""
     pending = 0
     queues: dict[Queue, None] = {}
     for lane in islice(line.waiting, LINES_LOOKED_AT_MAX):
         pending += lane.pending
-        queues[lane.key.queue] = None
+        queues[_queue_of(lane)] = None
     wanted = sum(queue.appetite() for queue in queues)
     return max(1, min(pending, wanted, WANTED_MAX)), list(queues)
 
@@ -449,7 +471,7 @@ def check_places(state: "State") -> None:
     counted = {key: each.leased for key, each in state.token_client.traffic.items() if each.leased}
     if counted != leased:
         raise InvariantBroken(f"leased messages of throttle keys: {counted}, derived {leased}")
-    places: Places[Lane] = state.places
+    places = state.places
     stored = {
         name[len(HELD) :].decode(): decode_held(data)
         for name, data in state.store.scan(*range_of(HELD), state.store.families.state)
@@ -463,6 +485,19 @@ def check_places(state: "State") -> None:
         dealt = sum(each.count for each in places.dealt.values() if key in each.keys)
         if dealt != key.dealt:
             raise InvariantBroken(f"places of {key.key!r}: {key.dealt} dealt, derived {dealt}")
-    for lane, line in places.where.items():
-        if not lane.blocked or lane not in line.waiting:
-            raise InvariantBroken(f"lane {lane.id} waits for places of {line.names} and is not blocked, or not in line")
+    _check_siblings(state)
+    for taker, line in places.where.items():
+        if not taker.blocked or taker not in line.waiting:
+            raise InvariantBroken(f"{_queue_of(taker).name!r} waits for places of {line.names}, not blocked or not in line")
+
+
+def _check_siblings(state: "State") -> None:
+    together: dict[Siblings, int] = {}
+    for queue in state.queues.values():
+        if queue.partition is not None and (siblings := queue.partition.siblings) is not None:
+            together[siblings] = together.get(siblings, 0) + queue.in_flight
+            if queue.partition.blocked and queue.partition not in state.places.where:
+                raise InvariantBroken(f"partition {queue.name!r} is blocked, and waits for no place")
+    for siblings, in_flight in together.items():
+        if siblings.leased != in_flight:
+            raise InvariantBroken(f"leased messages of {siblings.name!r}: {siblings.leased}, derived {in_flight}")
