@@ -5,7 +5,7 @@ from typing import Any
 
 from fila_cluster.client.protocol.partitions.feed import PartitionFeed
 from fila_worker.core.deliver import delivery
-from fila_worker.core.manage.partitions import Strays
+from fila_worker.core.manage.partitions import Partitions
 from tests.simulation.faults.planting import Plant, replace
 from tests.simulation.replacing import replaced
 
@@ -20,12 +20,12 @@ def left_strays(stack: ExitStack) -> None:
     """Messages of a stray key stay where they are, until the shard is opened anew."""
 
     def make(real: Any) -> Any:
-        def tick(strays: Any, now_ms: int) -> int | None:
+        def tick(partitions: Any, now_ms: int) -> int | None:
             return None
 
         return tick
 
-    replace(stack, Strays, "tick", make)
+    replace(stack, Partitions, "tick", make)
 
 
 def unwatched_partition(stack: ExitStack) -> None:
