@@ -1,6 +1,7 @@
 """Commands between the router and its workers."""
 
 from collections.abc import Mapping
+from enum import IntEnum
 
 from fila_proto_zmq.commands.cluster import ShardOutage
 from fila_proto_zmq.commands.messages import Enqueue, Fault
@@ -199,6 +200,18 @@ class Park(Command):
     parks: dict[str, int]
 
 
+class Carried(IntEnum):
+    """What a transfer between partitions of a queue carries beside messages. ``number`` is the partition that it comes from."""
+
+    MESSAGE = 0
+    PAUSE = 1
+    """Its fairness key is paused."""
+    DEDUP_IDS = 2
+    """``record`` has dedup ids."""
+    LAST_DEDUP_IDS = 3
+    """The same, and there are no more."""
+
+
 class Transfer(Struct):
     """A message on its way to a queue of another shard. ``redriven``: it takes the normal enqueue path there."""
 
@@ -219,8 +232,8 @@ class Transfer(Struct):
     """Of a message on its way to its partition: the version of the config in which the number of partitions last changed."""
     number: int = 0
     """Its sequence number, if it is from before that change; it keeps it. 0: it is not."""
-    pause: bool = False
-    """No message: its fairness key is paused in the queue. ``record`` is empty then."""
+    what: int = 0
+    """What it is, if it is no message (:class:`Carried`)."""
 
 
 class EnqueueOutcome(Struct):

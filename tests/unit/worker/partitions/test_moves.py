@@ -7,7 +7,9 @@ from random import Random
 import pytest
 
 from fila_proto_zmq.commands import (
+    Carried,
     Enqueue,
+    Enqueued,
     MessagesTransferred,
     OpenBatch,
     Pause,
@@ -16,7 +18,8 @@ from fila_proto_zmq.commands import (
     TransferMessages,
     Verb,
 )
-from fila_proto_zmq.errors import OverloadedError, PartitionedError, QueueNotFoundError
+from fila_proto_zmq.errors import OverloadedError, PartitionedError, QueueNotFoundError, ShardUnavailableError
+from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.names import batch_id, dead_letter_name, partition_name, shard_of
 from fila_proto_zmq.partitions import partition_of
 from fila_proto_zmq.record import seal_envelope
@@ -47,6 +50,15 @@ def key_that_stays(before: int, after: int) -> str:
 
 def put(cluster: PartitionedShards, key: str, partitions: int, *sent: bytes, **columns: object) -> list[str]:
     return cluster.enqueue(partition_of(key, partitions), *sent, key=key, **columns)
+
+
+def put_again(cluster: PartitionedShards, key: str, partitions: int, dedup_id: str, **columns: object) -> list[str]:
+    """Enqueue a message with a dedup id that is known; the id of the first one."""
+    partition = partition_of(key, partitions)
+    command = Enqueue([seal_envelope(b"x")], fairness_key=key, dedup_id=[dedup_id], **columns)  # type: ignore[arg-type]
+    answer = cluster.of(partition).ask(command, partition_name(ORDERS, partition))
+    assert isinstance(answer, Enqueued)
+    return [format_id(high, low) for _, high, low in answer.known]
 
 
 def everything(cluster: PartitionedShards, partitions: int) -> list[bytes]:
@@ -292,6 +304,64 @@ def test_what_is_paused_stays_paused(cluster: PartitionedShards, paused: str) ->
     cluster.of(2).restart()
     cluster.of(2).ask(Pause(False) if paused == "queue" else Pause(False, key), partition_name(ORDERS, 2))
     assert payloads(cluster.receive(2)) == [b"old", b"new"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (1, 4)])
+def test_a_message_that_comes_again_after_the_change_is_known(cluster: PartitionedShards, before: int, after: int) -> None:
+    cluster.define(partitions=before)
+    keys = [f"k{number}" for number in range(20)]
+    ids = {key: put(cluster, key, before, b"x", dedup_id=key) for key in keys}
+    gone = cluster.receive(partition_of(keys[0], before), 1)
+    cluster.of(partition_of(keys[0], before)).ack(gone, partition_name(ORDERS, partition_of(keys[0], before)))
+    cluster.update(partitions=after)
+    settle(cluster)
+    assert {key: put_again(cluster, key, after, key) for key in keys} == ids
+    assert len(everything(cluster, after)) == len(keys) - 1
+
+
+def test_a_message_with_a_dedup_id_waits_for_those_that_were_used_elsewhere(cluster: PartitionedShards) -> None:
+    cluster.define(partitions=2)
+    key = key_that_moves(2, 3, to=2)
+    ids = put(cluster, key, 2, b"x", dedup_id="once")
+    cluster.copies = lambda command: not isinstance(command, TransferMessages)
+    cluster.update(partitions=3)
+    cluster.settle_down()
+    with pytest.raises(ShardUnavailableError, match="dedup ids") as refusal:
+        put(cluster, key, 3, b"x", dedup_id="once")
+    assert refusal.value.details["refused"] is True
+    put(cluster, key, 3, b"without one")
+    cluster.copies = lambda _: 1
+    cluster.pass_time(FORWARD_MS)
+    cluster.of(2).restart()
+    assert put_again(cluster, key, 3, "once") == ids
+    settle(cluster)
+    assert payloads(cluster.receive(2)) == [b"x", b"without one"]
+
+
+def test_a_dedup_id_is_forgotten_at_its_time_at_the_new_place(cluster: PartitionedShards) -> None:
+    cluster.define(partitions=2)
+    key = key_that_moves(2, 3, to=2)
+    first = put(cluster, key, 2, b"x", dedup_id="once", dedup_window_ms=20_000)
+    cluster.update(partitions=3)
+    settle(cluster)
+    assert put_again(cluster, key, 3, "once", dedup_window_ms=20_000) == first
+    cluster.pass_time(20_000)
+    assert put_again(cluster, key, 3, "once", dedup_window_ms=20_000) == []
+
+
+def test_many_dedup_ids_come_in_bounded_portions(cluster: PartitionedShards) -> None:
+    cluster.define(partitions=1)
+    key = key_that_moves(1, 2)
+    for start in range(0, 450, 150):
+        put(cluster, key, 1, *(b"x" for _ in range(150)), dedup_id=[f"id {start + number}" for number in range(150)])
+    cluster.update(partitions=2)
+    settle(cluster)
+    sent = [
+        each for command in cluster.seen if isinstance(command, TransferMessages) for each in command.transfers if each.what
+    ]
+    assert [each.what for each in sent] == [Carried.DEDUP_IDS] * 4 + [Carried.LAST_DEDUP_IDS]
+    put(cluster, key, 2, *(b"x" for _ in range(450)), dedup_id=[f"id {number}" for number in range(450)])
+    assert cluster.counts(1)[0] == 450
 
 
 def test_a_queue_that_is_spread_by_message_has_nothing_to_wait_for(cluster: PartitionedShards) -> None:

@@ -10,8 +10,9 @@ All ids of a batch are looked up at once. For a new id, as most are, a Bloom fil
 third of a microsecond. Rejected: a cache of recent ids in memory, which would need every id of the window.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ from fila_proto_zmq.ids import low_half, sequence
 from fila_proto_zmq.limits import DEDUP_ID_BYTES_MAX, DEDUP_WINDOW_MS_MAX
 from fila_worker.core.enqueue.policy import spread
 from fila_worker.core.keys import MESSAGE_KEY_BYTES, pack_u32, pack_u64, u64
+from fila_worker.core.keys import after as following
 from fila_worker.core.model.due_index import DueKind, on_the_grid
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ _QUEUE_BYTES: Final = 4
 _KEY_BYTES_MAX: Final = _QUEUE_BYTES + DEDUP_ID_BYTES_MAX
 encode_ids = msgspec.msgpack.Encoder().encode
 decode_ids = msgspec.msgpack.Decoder(list[str]).decode
+_decode_known = msgspec.msgpack.Decoder(list[tuple[str, int, int, int]]).decode
 
 
 def check_window(window_ms: int) -> None:
@@ -122,6 +125,31 @@ class Dedup:
             state.due_index.remove(before, DueKind.FORGET, subject, state.batch)
         state.due_index.add(due_ms, DueKind.FORGET, subject, state.batch, encode_ids([name]))
         self.place(name, high, low, message_key)
+
+
+def known_ids(state: "State", queue: "Queue", after: bytes, count: int, now_ms: int) -> tuple[bytes, bytes | None]:
+    """Return up to ``count`` dedup ids of a queue behind a key, for :func:`take_known`, and where to continue; None: at the end."""
+    prefix, dedup = pack_u32(queue.id), state.store.families.dedup
+    found = list(islice(state.store.scan(after or prefix, pack_u32(queue.id + 1), dedup), count))
+    known = [(key[_QUEUE_BYTES:].decode(), *_RECORD.unpack_from(record)) for key, record in found]
+    return encode_ids([each for each in known if each[1] > now_ms]), (
+        following(found[-1][0]) if len(found) == count else None
+    )
+
+
+def take_known(state: "State", queue: "Queue", packed: bytes, now_ms: int) -> None:
+    """Know dedup ids that another partition of the queue knows. The places of their messages are found by their ids."""
+    prefix, dedup = pack_u32(queue.id), state.store.families.dedup
+    by_due: defaultdict[int, list[str]] = defaultdict(list)
+    for name, expires_ms, high, low in _decode_known(packed):
+        if expires_ms > now_ms:
+            state.batch.put(prefix + name.encode(), _RECORD.pack(expires_ms, high, low), dedup)
+            by_due[on_the_grid(expires_ms)].append(name)
+    for due_ms, names in by_due.items():
+        state.counters.sequence += 1
+        state.due_index.add(
+            due_ms, DueKind.FORGET, prefix + pack_u64(state.counters.sequence), state.batch, encode_ids(names)
+        )
 
 
 def forget(state: "State", due: "Iterable[DueEntry]", now_ms: int) -> None:

@@ -16,7 +16,14 @@ import msgspec
 
 from fila_proto_zmq.codec import from_fault, to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued, IntColumn
-from fila_proto_zmq.errors import FilaError, InvalidArgumentError, InvalidFrameError, OverloadedError, QueueNotFoundError
+from fila_proto_zmq.errors import (
+    FilaError,
+    InvalidArgumentError,
+    InvalidFrameError,
+    OverloadedError,
+    QueueNotFoundError,
+    ShardUnavailableError,
+)
 from fila_proto_zmq.ids import VARIANT, high_half, low_half
 from fila_proto_zmq.limits import (
     COST_MILLI_DEFAULT,
@@ -64,6 +71,9 @@ _USUAL = (
 RECORD_BYTES = FIXED_BYTES + ENTRY_BYTES
 """The memory of a plain record beside its envelope."""
 from_bytes = int.from_bytes
+
+IDS_RETRY_S = 0.05
+"""When to try again if dedup ids are about to come from another partition."""
 
 MESSAGE_COST = 2
 UNUSUAL_COST = 8
@@ -209,6 +219,8 @@ def _take_in(state: "State", call: "ClientCall", queue: "Queue", command: Enqueu
     hooked = queue.hooks is not None and queue.hooks.hooks.has_on_enqueue
     if _is_elsewhere(queue, command):
         raise _has_moved(state, queue)
+    if queue.partition is not None and queue.partition.awaits_ids(command):
+        raise _too_early(queue)
     many = count > 1 and count > _step_messages(state, command)
     if hooked or many or (state.jobs.open and call.queue in state.jobs):
         return _take_in_steps(state, call, queue, command)
@@ -254,6 +266,8 @@ def _take_in_steps(state: "State", call: "ClientCall", queue: "Queue", command: 
         queue = queue_for(state, call.queue, now_ms)
     if _is_elsewhere(queue, command):
         raise _has_moved(state, queue)
+    if queue.partition is not None and queue.partition.awaits_ids(command):
+        raise _too_early(queue)
     if command.after is not None:
         sequences.go_on(call, command.after)
     began_ms = now_ms  # a batch behind others still has its whole time
@@ -326,6 +340,14 @@ def _is_elsewhere(queue: "Queue", command: Enqueue) -> bool:
 def _has_moved(state: "State", queue: "Queue") -> FilaError:
     definition = state.runtime.definitions.find(queue.name)
     return _deleted(queue) if definition is None else definition.refusal(queue.name)
+
+
+def _too_early(queue: "Queue") -> FilaError:
+    return ShardUnavailableError(
+        f"{queue.name!r} does not know yet which dedup ids were used before the number of partitions changed: try again",
+        retry_after=IDS_RETRY_S,
+        details={"queue": queue.name, "refused": True},
+    )
 
 
 def _deleted(queue: "Queue") -> FilaError:

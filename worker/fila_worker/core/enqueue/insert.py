@@ -6,14 +6,15 @@ options.
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fila_proto_zmq.commands import QueueOptions, Transfer
+from fila_proto_zmq.commands import Carried, QueueOptions, Transfer
 from fila_proto_zmq.ids import sequence
 from fila_proto_zmq.names import dead_letter_name, is_dead_letter, root_name
 from fila_proto_zmq.record import FIXED_BYTES, Extension, Record, headers_length, pack_record, unpack_record
 from fila_worker.core.enqueue import policy, quotas
+from fila_worker.core.enqueue.dedup import take_known
 from fila_worker.core.keys import PRIORITY_BIAS, number_of, pack_place, pack_u32
 from fila_worker.core.model.due_index import DueKind, delay, on_the_grid
-from fila_worker.core.model.queues import Queue
+from fila_worker.core.model.queues import Queue, QueuePartition
 
 if TYPE_CHECKING:
     from fila_worker.core.model.lanes import Lane
@@ -102,8 +103,8 @@ def forwarded(state: "State", transfer: Transfer, now_ms: int) -> bool:
         return False
     if queue.partition.defined > transfer.forwarded:
         return True  # another queue has its name now
-    if transfer.pause:
-        _pause(state, queue, transfer.fairness_key)
+    if transfer.what:
+        _take_other(state, queue, queue.partition, transfer, now_ms)
         return True
     record = unpack_record(transfer.record)
     expires_ms = record.extension.expires_ms
@@ -145,14 +146,20 @@ def _partition_for(state: "State", name: str, now_ms: int) -> Queue | None:
     return queue
 
 
-def _pause(state: "State", queue: Queue, key_name: str) -> None:
-    """Pause a key that is paused at its earlier partition."""
-    queue.paused_keys.add(key_name)
-    state.define_queue(queue)
-    key = queue.keys.get(key_name)
-    if key is not None:
-        key.paused = True
-        state.refresh_eligibility(key)
+def _take_other(state: "State", queue: Queue, partition: QueuePartition, transfer: Transfer, now_ms: int) -> None:
+    """Take in what goes with the messages of another partition."""
+    if transfer.what == Carried.PAUSE:
+        queue.paused_keys.add(transfer.fairness_key)
+        state.define_queue(queue)
+        key = queue.keys.get(transfer.fairness_key)
+        if key is not None:
+            key.paused = True
+            state.refresh_eligibility(key)
+        return
+    take_known(state, queue, transfer.record, now_ms)
+    if transfer.what == Carried.LAST_DEDUP_IDS and transfer.version == partition.version:
+        partition.ids_of.add(transfer.number)
+        state.define_queue(queue)
 
 
 def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> InsertedMessage:

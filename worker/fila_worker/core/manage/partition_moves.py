@@ -13,20 +13,21 @@ has the new number alone, and the empty partitions go. Only then the number may 
 from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq import runtime_config
-from fila_proto_zmq.commands import ConfigChange, PutConfig, ReportMove, Transfer
-from fila_proto_zmq.names import shard_of, whole_queue
+from fila_proto_zmq.commands import Carried, ConfigChange, PutConfig, ReportMove, Transfer
+from fila_proto_zmq.names import partition_name, shard_of, whole_queue
 from fila_proto_zmq.partitions import encode_definition
 from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert
+from fila_worker.core.enqueue.dedup import known_ids
 from fila_worker.core.manage.config import put_config
 from fila_worker.core.manage.strays import has_messages, partition_in
 from fila_worker.core.model.shard_transfers import OutboxEntry
 from fila_worker.core.walking import portions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
     from fila_proto_zmq.partitions import Definition
     from fila_worker.core.jobs import Work
@@ -39,6 +40,9 @@ CONFIG_OWNER: Final = 0
 
 KEYS_AT_ONCE: Final = 100
 """Keys that are looked at in one step."""
+
+IDS_AT_ONCE: Final = 100
+"""Dedup ids that are read, and sent, in one step."""
 
 
 def follow(state: "State", queue: "Queue", definition: "Definition") -> None:
@@ -58,6 +62,7 @@ def follow(state: "State", queue: "Queue", definition: "Definition") -> None:
                 state.counters.sequence = max(state.counters.sequence, definition.move.first_number - 1)
                 partition.first_number = state.counters.sequence + 1
             partition.draining = None
+            partition.ids_of.clear()
             state.define_queue(each)
         to_be_looked_at = definition.move is not None and partition.draining is None
         if (to_be_looked_at or is_new) and not partition.is_looking:
@@ -80,9 +85,11 @@ def _look_at_keys(state: "State", queue: "Queue") -> "Work":
                     draining[key] = None
             yield KEYS_AT_ONCE
     _send_pauses(state, queue)
-    partition.draining, partition.is_looking = draining, False
     queue.reshaping -= 1
     state.mark_runnable(queue)
+    state.stray_timer.by(AT_ONCE)
+    yield from _send_dedup_ids(state, queue)
+    partition.draining, partition.is_looking = {key: None for key in draining if key in state.strays}, False
     state.stray_timer.by(AT_ONCE)
     return None
 
@@ -114,17 +121,60 @@ def _send_pauses(state: "State", queue: "Queue") -> None:
     """Have the keys that are paused here and belong to other partitions paused there."""
     partition = partition_in(queue)
     for name in [each for each in sorted(queue.paused_keys) if partition.is_stray(each)]:
-        target = state.runtime.definitions.partition_for(whole_queue(queue.name), name)
-        transfer = Transfer(
-            target, name, 0, [], True, b"", forwarded=partition.defined, version=partition.version, pause=True
-        )
-        to_shard = shard_of(target, state.shards)
-        if to_shard != state.index:
-            queue.paused_keys.discard(name)
-            state.outbox.add(to_shard, OutboxEntry(queue.id, b"", transfer), state.batch)
-        elif insert.forwarded(state, transfer, 0):
+        if _send(
+            state, queue, state.runtime.definitions.partition_for(whole_queue(queue.name), name), Carried.PAUSE, key=name
+        ):
             queue.paused_keys.discard(name)
     state.define_queue(queue)
+
+
+def _send_dedup_ids(state: "State", queue: "Queue") -> "Generator[int, int, None]":
+    """Send the dedup ids of a partition to all that may get messages from it: which of them get those is not known of an id."""
+    partition, definition = partition_in(queue), state.runtime.definitions.find(queue.name)
+    move = None if definition is None else definition.move
+    if definition is None or move is None or partition.number >= move.earlier or queue.is_dead_letter:
+        return
+    numbers = range(definition.plan.partitions) if partition.is_retired else range(move.earlier, definition.plan.partitions)
+    targets = [partition_name(whole_queue(queue.name), number) for number in numbers]
+    state.settle_writes()
+    after: bytes | None = b""
+    now_ms = yield 1
+    while after is not None and not queue.gone:
+        ids, after = known_ids(state, queue, after, IDS_AT_ONCE, now_ms)
+        for target in targets:
+            _send(
+                state,
+                queue,
+                target,
+                Carried.LAST_DEDUP_IDS if after is None else Carried.DEDUP_IDS,
+                record=ids,
+                now_ms=now_ms,
+            )
+        now_ms = yield IDS_AT_ONCE * (1 + len(targets))
+
+
+def _send(
+    state: "State", queue: "Queue", target: str, what: Carried, *, key: str = "", record: bytes = b"", now_ms: int = 0
+) -> bool:
+    """Send something that is no message to another partition. Return False if that is not there."""
+    partition = partition_in(queue)
+    transfer = Transfer(
+        target,
+        key,
+        0,
+        [],
+        True,
+        record,
+        forwarded=partition.defined,
+        version=partition.version,
+        number=partition.number,
+        what=what,
+    )
+    to_shard = shard_of(target, state.shards)
+    if to_shard == state.index:
+        return insert.forwarded(state, transfer, now_ms)
+    state.outbox.add(to_shard, OutboxEntry(queue.id, b"", transfer), state.batch)
+    return True
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from fila_worker.core.settings import DEFAULTS, Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fila_proto_zmq.commands import Enqueue
     from fila_proto_zmq.partitions import Definition
     from fila_worker.core.held_places import HeldKey
     from fila_worker.core.hooks import GuardedHooks
@@ -65,6 +66,8 @@ class QueueRecord(msgspec.Struct, array_like=True):
     """Of a partition: the version in which the number of partitions last changed, and its first number since then."""
     former: str = ""
     """Of a partition: its name from before its queue had partitions."""
+    ids_of: list[int] = []
+    """Of a partition: the earlier partitions whose dedup ids it knows."""
 
 
 encode_queue = msgspec.msgpack.Encoder().encode
@@ -140,7 +143,7 @@ class QueuePartition:
 
     __slots__ = (
         "_drained", "_earlier", "_is_dead_letter", "count", "defined", "draining", "first_number", "has_all_keys", "held_back", "hooked",
-        "is_looking", "number", "owner", "settled", "siblings", "version",
+        "ids_of", "is_looking", "number", "owner", "settled", "siblings", "version",
     )  # fmt: skip
 
     def __init__(self, owner: "Queue", name: str) -> None:
@@ -161,6 +164,8 @@ class QueuePartition:
         """Keys that deliver nothing until their earlier partition has sent on what it had."""
         self.draining: dict[FairnessKey, None] | None = None
         """Keys of other partitions with messages from before the change. None: not all keys were looked at since."""
+        self.ids_of: set[int] = set()
+        """The earlier partitions whose dedup ids have come."""
         self.is_looking = False
         """Whether the keys are looked at now."""
         self._earlier = 0
@@ -218,6 +223,14 @@ class QueuePartition:
     @blocked.setter
     def blocked(self, blocked: bool) -> None:
         self.owner.max_in_flight = 0 if blocked else inf
+
+    def awaits_ids(self, command: "Enqueue") -> bool:
+        """Return whether some of these messages have dedup ids that an earlier partition may know, whose ids have not come."""
+        if not self._earlier or command.dedup_id == "" or self.ids_of.issuperset(range(self._earlier)):
+            return False
+        names = command.dedup_id if self.has_all_keys else command.fairness_key
+        places = {partition_of(name, self._earlier) for name in ({*names} if isinstance(names, list) else {names})}
+        return bool(places - self.ids_of - {self.number})
 
     def add_leased(self, count: int) -> None:
         """Count messages of the partition that become leased; negative: that are leased no more."""
@@ -476,6 +489,7 @@ class Queue:
         if self.partition is not None:
             record.defined, record.former = self.partition.defined, self.former
             record.moved = self.partition.version, self.partition.first_number
+            record.ids_of = sorted(self.partition.ids_of)
         return encode_queue(record)
 
     def recover(self, record: QueueRecord) -> None:
@@ -486,6 +500,7 @@ class Queue:
         if self.partition is not None:
             self.partition.defined, self.former = record.defined, record.former
             self.partition.version, self.partition.first_number = record.moved
+            self.partition.ids_of = set(record.ids_of)
         self.size_bytes, self.used_ms, self.created_ms = record.size_bytes, record.used_ms, record.created_ms
 
     @property

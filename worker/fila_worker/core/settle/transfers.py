@@ -10,7 +10,7 @@ Enqueues by the broker itself take the same way (:mod:`core.settle.remote_enqueu
 from typing import TYPE_CHECKING, ClassVar
 
 from fila_proto_zmq.codec import to_fault
-from fila_proto_zmq.commands import EnqueueOutcome, MessagesTransferred, Transfer, TransferMessages
+from fila_proto_zmq.commands import Carried, EnqueueOutcome, MessagesTransferred, Transfer, TransferMessages
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, StorageError
 from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record, unpack_record
@@ -105,7 +105,7 @@ def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
     the layout of its record. Raise the errors of an enqueue for a message that was moved."""
     record = _read(transfer)
     if transfer.forwarded:
-        return (transfer.pause or record is not None) and insert.forwarded(state, transfer, now_ms)
+        return (transfer.what != Carried.MESSAGE or record is not None) and insert.forwarded(state, transfer, now_ms)
     if record is not None and transfer.due_ms is not None:
         keys = tuple(transfer.throttle_keys)
         message = insert.moved(record, transfer.fairness_key, transfer.weight, keys, transfer.due_ms, now_ms)
@@ -168,10 +168,11 @@ def _bring_back(state: "State", command: MessagesTransferred, now_ms: int) -> No
 
 def _lay_back(state: "State", origin: "Queue", parcel: OutboxEntry, now_ms: int) -> None:
     transfer = parcel.transfer
-    if transfer.pause:
-        origin.paused_keys.add(transfer.fairness_key)
-        state.define_queue(origin)
-        return
+    if transfer.what:
+        if transfer.what == Carried.PAUSE:
+            origin.paused_keys.add(transfer.fairness_key)
+            state.define_queue(origin)
+        return  # dedup ids are still here
     queue = origin if transfer.redriven else insert.own_dead_letters(state, origin)
     lane = state.lane(queue, transfer.fairness_key, tuple(transfer.throttle_keys))
     if queue.partition is not None and queue.partition.draining is not None:
