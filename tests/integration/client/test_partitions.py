@@ -106,6 +106,56 @@ def test_the_spread_stays(client: Client, spread: str):
         client.update_queue(spread, spread="message")
 
 
+@pytest.mark.parametrize("waiting", [False, True])
+def test_the_number_of_partitions_changes_while_the_queue_is_used(
+    client: Client, other: Client, connect: Connect, queue: str, waiting: bool
+):
+    client.enqueue_many(queue, messages(100))
+    got: list[int] = []
+    with connect() as consuming, consuming.consume(queue, prefetch=8) as consumer:
+        for number, partitions in enumerate([4, 2, 1]):
+            if waiting:
+                got += taken(consumer, 100 * (1 + number) - len(got))
+            client.update_queue(queue, partitions=partitions)
+            for message in messages(100):
+                payload = b"%d" % (100 * (1 + number) + int(message.payload))
+                (client if number % 2 else other).enqueue(queue, payload, fairness_key=message.fairness_key)
+            got += taken(consumer, 5)
+        got += taken(consumer, 400 - len(got))
+    for key in range(16):  # the order of messages is that of their keys' numbers
+        mine = [number for number in range(400) if number % 100 % 16 == key]
+        assert [number for number in got if number % 100 % 16 == key] == mine
+    assert {each.name for each in client.list_queues(queue)} == {queue, f"{queue}.dlq"}
+
+
+def taken(consumer: Any, count: int) -> list[int]:
+    """Take and ack so many; their numbers."""
+    numbers = []
+    for _ in range(count):
+        delivery = consumer.take(PATIENCE_S)
+        assert delivery is not None
+        delivery.ack()
+        numbers.append(int(delivery.payload))
+    return numbers
+
+
+def test_another_number_of_partitions_keeps_the_options_and_the_dead_letters(client: Client, queue: str):
+    client.update_queue(queue, max_attempts=1)
+    client.enqueue(queue, b"dead", fairness_key="k3")
+    (delivery,) = client.receive(queue, wait=PATIENCE_S)
+    delivery.nack("boom")
+    client.update_queue(queue, partitions=4)
+    client.enqueue(queue, b"dead too", fairness_key="k5")
+    (delivery,) = client.receive(queue, wait=PATIENCE_S)
+    delivery.nack("boom")
+    assert sorted(each.payload for each in client.browse(f"{queue}.dlq")) == [b"dead", b"dead too"]
+    assert client.redrive(f"{queue}.dlq") == 2
+    got = [client.receive(queue, wait=PATIENCE_S)[0] for _ in range(2)]
+    assert sorted(each.payload for each in got) == [b"dead", b"dead too"]
+    for each in got:
+        each.ack()
+
+
 def test_each_key_keeps_its_order_whoever_enqueues(client: Client, other: Client, spread: str):
     everything = messages(600)
     client.enqueue_many(spread, everything[:200])

@@ -22,7 +22,7 @@ from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert
 from fila_worker.core.enqueue.dedup import known_ids
 from fila_worker.core.manage.config import put_config
-from fila_worker.core.manage.strays import has_messages, partition_in
+from fila_worker.core.manage.strays import FORWARD_MS, has_messages, partition_in
 from fila_worker.core.model.shard_transfers import OutboxEntry
 from fila_worker.core.walking import portions
 
@@ -180,16 +180,30 @@ def _send(
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 
-def report(state: "State", queues: "Iterable[Queue]") -> None:
-    """Report how far the partitions here have come that move messages, as far as shard 0 does not have it."""
-    for queue in queues:
-        definition, partition = state.runtime.definitions.find(queue.name), partition_in(queue)
-        move = None if definition is None else definition.move
-        if definition is None or move is None or partition.number >= move.earlier or not _is_drained(state, queue):
-            continue
-        empty = partition.is_retired and is_empty(state, queue)
-        known = partition.number in move.drained and (not empty or partition.number in move.empty)
-        if not known or move.is_over(definition.plan.partitions):
+class MoveReports:
+    """What was reported last of each partition, and when: the same is repeated after a while."""
+
+    def __init__(self) -> None:
+        self._sent: dict[Queue, tuple[object, int]] = {}
+
+    def send(self, state: "State", queues: "Iterable[Queue]", now_ms: int) -> None:
+        """Report how far the partitions here have come that move messages, as far as shard 0 does not have it."""
+        before, self._sent = self._sent, {}
+        for queue in queues:
+            definition, partition = state.runtime.definitions.find(queue.name), partition_in(queue)
+            move = None if definition is None else definition.move
+            if definition is None or move is None or partition.number >= move.earlier or not _is_drained(state, queue):
+                continue
+            empty = partition.is_retired and is_empty(state, queue)
+            known = partition.number in move.drained and (not empty or partition.number in move.empty)
+            news = (move, empty, queue.paused)
+            last, sent_ms = before.get(queue, (None, 0))
+            if known and not move.is_over(definition.plan.partitions):
+                continue
+            if last == news and now_ms < sent_ms + FORWARD_MS:
+                self._sent[queue] = last, sent_ms
+                continue
+            self._sent[queue] = news, now_ms
             name, number = whole_queue(queue.name), partition.number
             state.effects.append(
                 Post(ReportMove(CONFIG_OWNER, state.index, name, definition.version, number, empty, queue.paused))

@@ -50,7 +50,7 @@ from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.enqueue import insert
 from fila_worker.core.manage.config import make_change
 from fila_worker.core.manage.deletion import remove
-from fila_worker.core.manage.partition_moves import follow, is_empty, report, take_report
+from fila_worker.core.manage.partition_moves import MoveReports, follow, is_empty, take_report
 from fila_worker.core.manage.queue_commands import change_options, check_options, compiled, make_queue
 from fila_worker.core.manage.strays import FORWARD_MS, Forwarder, partition_in
 from fila_worker.core.model.component import Component, Steps
@@ -277,6 +277,7 @@ class Partitions(Component):
         super().__init__(state, state.stray_timer)
         self._followed: Definitions | None = None
         self._forwarder = Forwarder(state)
+        self._reports = MoveReports()
         self._moving: dict[Queue, None] = {}
         """Partitions whose queues change their number of partitions."""
 
@@ -361,7 +362,7 @@ class Partitions(Component):
                     del self._moving[queue]
                 elif is_empty(state, queue):
                     remove(state, queue)
-        report(state, self._moving)
+        self._reports.send(state, self._moving, now_ms)
         if state.strays and not self._forwarder.running:
             self._forwarder.running = True
             state.jobs.start_own(self._forwarder.run(now_ms))
