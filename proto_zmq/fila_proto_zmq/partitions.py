@@ -38,22 +38,24 @@ _MASK: Final = (1 << 64) - 1
 class Plan(NamedTuple):
     """How a queue is spread over its partitions. ``earlier``: how many it had, while messages move from these; 0: none move.
 
+    ``held``: how many partitions may have messages, which are more than ``partitions`` for a while when these become fewer.
     ``version``: that of the config in which the number last changed.
     """
 
     partitions: int
     spread: str
     earlier: int = 0
+    held: int = 0
     version: int = 0
 
     @property
-    def held(self) -> int:
-        """How many partitions may have messages."""
-        return max(self.partitions, self.earlier)
+    def all(self) -> range:
+        """The partitions that may have messages."""
+        return range(max(self.partitions, self.held))
 
     def names(self, queue: str) -> list[str]:
         """Return the names of the partitions of a queue, or of its dead letter queue, that may have messages."""
-        return [partition_name(queue, each) for each in range(self.held)]
+        return [partition_name(queue, each) for each in self.all]
 
     def names_for(self, queue: str, key: str) -> list[str]:
         """Return the names of the partitions that may have messages of a fairness key, the one that takes them in first."""
@@ -86,13 +88,15 @@ def partition_of(key: str, partitions: int) -> int:
 
 
 class PartitionMove(NamedTuple):
-    """The messages of a queue on their way to another number of partitions. ``earlier``: the number before.
+    """The messages of a queue on their way to another number of partitions. ``earlier``: the number before. ``held``: how many
+    may have messages; partitions from that number on have none, and there are more than ``earlier`` if the number fell before.
 
     ``first_number``: messages that come after the change have sequence numbers from this one on, and those before it have not.
     ``drained`` and ``empty``: the earlier partitions that are. ``paused``: whether one of them was.
     """
 
     earlier: int
+    held: int
     first_number: int
     drained: frozenset[int] = frozenset()
     empty: frozenset[int] = frozenset()
@@ -100,7 +104,12 @@ class PartitionMove(NamedTuple):
 
     def is_over(self, partitions: int) -> bool:
         """Return whether nothing is left to move, and in partitions that are no more."""
-        return len(self.drained) == self.earlier and self.empty.issuperset(range(partitions, self.earlier))
+        return self.is_drained and self.empty.issuperset(range(partitions, self.held))
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is left to move, but perhaps what is leased."""
+        return len(self.drained) == self.earlier
 
 
 def first_number_at(now_ms: int) -> int:
@@ -131,12 +140,15 @@ class Definition(NamedTuple):
     @property
     def plan(self) -> Plan:
         """How it is spread."""
-        earlier = 0 if self.move is None else self.move.earlier
-        return Plan(self.options.partitions or 1, self.options.spread or BY_KEY, earlier, self.version)
+        earlier, held = (0, 0) if self.move is None else (self.move.earlier, self.move.held)
+        return Plan(self.options.partitions or 1, self.options.spread or BY_KEY, earlier, held, self.version)
 
     def moved_to(self, options: QueueOptions, version: int, now_ms: int) -> "Definition":
         """Return it with another number of partitions."""
-        return Definition(options, self.created, version, PartitionMove(self.plan.partitions, first_number_at(now_ms)))
+        plan = self.plan
+        return Definition(
+            options, self.created, version, PartitionMove(plan.partitions, len(plan.all), first_number_at(now_ms))
+        )
 
     @property
     def was_ordinary(self) -> bool:
@@ -164,6 +176,7 @@ _Stored = msgspec.defstruct(
         ("options", Fields),
         ("changed", int, 0),
         ("earlier", int, 0),
+        ("held", int, 0),
         ("first_number", int, 0),
         ("drained", list[int], msgspec.field(default_factory=list)),
         ("empty", list[int], msgspec.field(default_factory=list)),
@@ -180,7 +193,7 @@ def encode_definition(definition: Definition) -> str:
     options = Fields(**msgspec.structs.asdict(definition.options))
     stored: dict[str, Any] = {"created": definition.created, "options": options, "changed": definition.changed}
     if (move := definition.move) is not None:
-        stored |= {"earlier": move.earlier, "first_number": move.first_number, "paused": move.paused}
+        stored |= {"earlier": move.earlier, "held": move.held, "first_number": move.first_number, "paused": move.paused}
         stored |= {"drained": sorted(move.drained), "empty": sorted(move.empty)}
     return _encode(_Stored(**stored)).decode()
 
@@ -194,7 +207,12 @@ def decode_definition(value: str) -> Definition | None:
     move = None
     if stored.earlier:
         move = PartitionMove(
-            stored.earlier, stored.first_number, frozenset(stored.drained), frozenset(stored.empty), stored.paused
+            stored.earlier,
+            stored.held,
+            stored.first_number,
+            frozenset(stored.drained),
+            frozenset(stored.empty),
+            stored.paused,
         )
     options = QueueOptions(**msgspec.structs.asdict(stored.options))
     return Definition(options, stored.created, stored.changed, move)

@@ -1,9 +1,11 @@
 """A queue whose partitions are on three hosts, of which one is killed under load."""
 
+from collections import defaultdict
 from pathlib import Path
 
+from fila_cluster import Client, Message
 from fila_worker.log.placement import PlacementLimits
-from tests.support.cluster.cluster import eventually, settling_may_fail
+from tests.support.cluster.cluster import PATIENCE_S, eventually, settling_may_fail
 from tests.support.cluster.partition_load import DELIVERED, ENQUEUED, PartitionLoad
 from tests.support.hosts.hosts import hosts_on
 from tests.support.hosts.kafka import kafka_cluster
@@ -11,6 +13,16 @@ from tests.support.hosts.kafka import kafka_cluster
 SHARDS = 6
 PLACEMENT = PlacementLimits(settle_ms=2000)
 MEANWHILE = 5
+
+
+def numbers_by_key(client: Client, count: int) -> dict[str, list[int]]:
+    """Receive and ack so many messages; the numbers of each key in their order."""
+    got: dict[str, list[int]] = defaultdict(list)
+    while sum(map(len, got.values())) < count:
+        for delivery in client.receive("orders", 50, wait=PATIENCE_S):
+            got[delivery.fairness_key].append(int(delivery.payload))
+            delivery.ack()
+    return got
 
 
 @settling_may_fail
@@ -21,7 +33,13 @@ def test_a_queue_goes_on_without_the_partitions_of_a_host_that_is_killed_and_los
     ):
         eventually(lambda: hosts.spread() == [2, 2, 2], "the shards are spread evenly")
         with hosts.client() as client:
-            client.create_queue("orders", partitions=SHARDS)
+            client.create_queue("orders", partitions=2)
+            client.enqueue_many("orders", [Message(b"%d" % number, fairness_key=f"k{number % 9}") for number in range(90)])
+            client.update_queue("orders", partitions=SHARDS)
+            client.enqueue_many(
+                "orders", [Message(b"%d" % number, fairness_key=f"k{number % 9}") for number in range(90, 180)]
+            )
+            assert numbers_by_key(client, 180) == {f"k{key}": [*range(key, 180, 9)] for key in range(9)}
         load = PartitionLoad(hosts.endpoint, "orders", SHARDS)
         with load.running():
             everything = range(SHARDS)

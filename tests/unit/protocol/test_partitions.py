@@ -139,14 +139,14 @@ def test_a_definition_is_text_that_people_read() -> None:
 
 def test_a_definition_says_how_far_its_messages_have_moved() -> None:
     moved = Definition(QueueOptions(partitions=4), 17).moved_to(QueueOptions(partitions=2), 23, 1000)
-    assert (moved.plan, moved.was_ordinary, moved.version) == (Plan(2, "key", earlier=4, version=23), False, 23)
+    assert (moved.plan, moved.was_ordinary, moved.version) == (Plan(2, "key", earlier=4, held=4, version=23), False, 23)
     assert moved.plan.names("q.dlq") == [f"q.dlq@{number}" for number in range(4)]
-    assert moved.move == PartitionMove(4, 1000 << 20)
+    assert moved.move == PartitionMove(4, 4, 1000 << 20)
     further = moved._replace(move=moved.move._replace(drained=frozenset({0, 3}), empty=frozenset({3}), paused=True))
     assert decode_definition(encode_definition(further)) == further
     assert not further.move.is_over(2)
-    assert PartitionMove(4, 1, frozenset(range(4)), frozenset({2, 3})).is_over(2)
-    assert Definition(QueueOptions(partitions=2), 17, move=PartitionMove(1, 1)).was_ordinary
+    assert PartitionMove(4, 4, 1, frozenset(range(4)), frozenset({2, 3})).is_over(2)
+    assert Definition(QueueOptions(partitions=2), 17, move=PartitionMove(1, 1, 1)).was_ordinary
 
 
 @given(st.text(min_size=1, max_size=9), COUNTS, COUNTS)

@@ -85,14 +85,14 @@ class PartitionFeed:
         self._consumption = consumption
         self._send = send
         self._timers = timers
-        self._shares = Shares(plan.held, random)
+        self._shares = Shares(len(plan.all), random)
         self._asked = 0
         self._calls: dict[PendingCall, int] = {}
         self._watched: set[int] = set()
         self._going_on = False
         self.closed = False
         self.members: list[ClientSubscription] = []
-        self._unknown = set(range(plan.held))
+        self._unknown = set(range(len(plan.all)))
         """Partitions that were not looked at yet. Until then, or a moment, none is asked: the first one would get it all."""
 
     def open(self) -> None:
@@ -100,16 +100,16 @@ class PartitionFeed:
         self.subscription.hungry = self.look_again
         for name in self.plan.names(self.subscription.queue):
             if not self.closed:
-                self.members.append(self._consumption.open_member(self.subscription, name, self.plan.held))
+                self.members.append(self._consumption.open_member(self.subscription, name, len(self.plan.all)))
         self._timers.at(self._consumption.now + FIRST_LOOK_S, self._know)
-        for partition in range(self.plan.held):
+        for partition in range(len(self.plan.all)):
             self._watch(partition, 0.0)
 
     def follow(self, plan: Plan) -> None:
         """Have other partitions. What is leased, or was asked for and comes, stays: the order of a key would suffer."""
         if plan == self.plan:
             return
-        before, held = self.plan.held, plan.held
+        before, held = len(self.plan.all), len(plan.all)
         self.plan = plan
         self._shares.resize(held)
         for member in self.members[held:]:
@@ -185,14 +185,14 @@ class PartitionFeed:
     def _ask(self, partition: int, count: int) -> None:
         self._asked += count
         then = partial(self._answered, partition, count, self._shares.weight(partition))
-        ask = commands.Receive(count, 0, leased=True, partitions=self.plan.held)
+        ask = commands.Receive(count, 0, leased=True, partitions=len(self.plan.all))
         self._receive(partition, ask, then, ANSWER_S)
 
     def _watch(self, partition: int, wait_s: float = WATCH_S) -> None:
         if self.closed or partition in self._watched or partition >= len(self.members):
             return
         self._watched.add(partition)
-        look = commands.Receive(0, round(wait_s * 1000), partitions=self.plan.held)
+        look = commands.Receive(0, round(wait_s * 1000), partitions=len(self.plan.all))
         self._receive(partition, look, partial(self._looked, partition), wait_s + ANSWER_S)
 
     def _know(self) -> None:

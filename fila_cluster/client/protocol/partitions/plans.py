@@ -74,8 +74,8 @@ class Plans:
     def shares(self, queue: str, plan: Plan) -> Shares:
         """Return the shares of the partitions among the receives of this client."""
         shares = self._shares.get(queue)
-        if shares is None or shares.partitions != plan.held:
-            shares = self._shares[queue] = Shares(plan.held, self._random)
+        if shares is None or shares.partitions != len(plan.all):
+            shares = self._shares[queue] = Shares(len(plan.all), self._random)
         return shares
 
     def entrance(self, queue: str) -> str:
@@ -104,13 +104,9 @@ class Plans:
 
 
 def _plan_in(details: Mapping[str, Any]) -> Plan:
-    partitions, earlier, version = (details.get(name) for name in ("partitions", "earlier", "version"))
-    return Plan(
-        max(1, partitions) if isinstance(partitions, int) else 1,
-        str(details.get("spread") or BY_KEY),
-        earlier if isinstance(earlier, int) else 0,
-        version if isinstance(version, int) else 0,
-    )
+    numbers = (details.get(name) for name in ("partitions", "earlier", "held", "version"))
+    partitions, *others = (number if isinstance(number, int) and number > 0 else 0 for number in numbers)
+    return Plan(max(1, partitions), str(details.get("spread") or BY_KEY), *others)
 
 
 def _name(queue: str) -> str:

@@ -87,7 +87,7 @@ def test_who_asks_for_the_whole_queue_is_told_the_partitions(cluster: Partitione
     for command in GetQueueStats(), Receive(1, 0), Enqueue([seal_envelope(b"x")]), DeleteQueue(), Redrive(0):
         with pytest.raises(PartitionedError, match=r"'orders(\.dlq)?' has 4 partitions") as refusal:
             shard.ask(command, name)
-        assert refusal.value.details == {"partitions": 4, "spread": "message", "earlier": 0, "version": 1}
+        assert refusal.value.details == {"partitions": 4, "spread": "message", "earlier": 0, "held": 0, "version": 1}
     assert not shard.shard.queues
 
 
@@ -103,7 +103,7 @@ def test_auto_is_the_number_of_shards(cluster: PartitionedShards) -> None:
     cluster.define(partitions=0)
     with pytest.raises(PartitionedError) as refusal:
         cluster[HOME].stats(ORDERS)
-    assert refusal.value.details == {"partitions": TOTAL, "spread": "key", "earlier": 0, "version": 1}
+    assert refusal.value.details == {"partitions": TOTAL, "spread": "key", "earlier": 0, "held": 0, "version": 1}
 
 
 @pytest.mark.parametrize(

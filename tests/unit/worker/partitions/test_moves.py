@@ -183,7 +183,7 @@ def test_clients_with_the_earlier_number_are_refused(cluster: PartitionedShards)
         command = Enqueue([seal_envelope(b"x"), seal_envelope(b"y")], fairness_key=["other", key], **columns)
         with pytest.raises(PartitionedError) as refusal:
             cluster.of(partition_of(key, 2)).ask(command, partition_name(ORDERS, partition_of(key, 2)))
-        assert refusal.value.details == {"partitions": 3, "spread": "key", "earlier": 2, "version": change.version}
+        assert refusal.value.details == {"partitions": 3, "spread": "key", "earlier": 2, "held": 2, "version": change.version}
 
 
 def test_the_number_changes_again_only_when_all_have_moved(cluster: PartitionedShards) -> None:
@@ -200,6 +200,12 @@ def test_the_number_changes_again_only_when_all_have_moved(cluster: PartitionedS
     cluster.update(partitions=4)
     settle(cluster)
     assert everything(cluster, 4) == [b"x"]
+    assert not is_moving(cluster)
+
+
+def test_defaults_are_no_change(cluster: PartitionedShards) -> None:
+    cluster.define(partitions=None)
+    cluster.update(partitions=1, spread="key")
     assert not is_moving(cluster)
 
 
@@ -247,6 +253,26 @@ def test_a_partition_stays_as_long_as_it_has_leased_messages(cluster: Partitione
     settle(cluster)
     assert not is_moving(cluster)
     assert partition_name(ORDERS, 1) not in cluster.of(1).shard.queues
+
+
+@pytest.mark.parametrize("after", [2, 4])
+def test_the_number_may_change_again_while_messages_of_earlier_partitions_are_leased(
+    cluster: PartitionedShards, after: int
+) -> None:
+    cluster.define(partitions=4)
+    key = key_of(3, 4)
+    put(cluster, key, 4, b"x")
+    got = cluster.receive(3)
+    cluster.update(partitions=1)
+    settle(cluster)
+    cluster.update(partitions=after)
+    settle(cluster)
+    assert is_moving(cluster) == (after == 2)
+    cluster.of(3).settle(Verb.RELEASE, got, partition_name(ORDERS, 3))
+    settle(cluster)
+    assert not is_moving(cluster)
+    assert payloads(cluster.receive(partition_of(key, after))) == [b"x"]
+    assert (partition_name(ORDERS, 3) in cluster.of(3).shard.queues) == (after == 4)
 
 
 def test_members_of_a_batch_stay_until_they_are_done(cluster: PartitionedShards) -> None:

@@ -76,7 +76,7 @@ def receive(state: "State", call: "ClientCall", command: Receive) -> Delivered |
 def _check_partitions(state: "State", queue: "Queue", partitions: int) -> None:
     """Refuse a client that would leave out partitions, or ask for some that are not there."""
     definition = state.runtime.definitions.find(queue.name) if partitions else None
-    if definition is not None and definition.plan.held != partitions:
+    if definition is not None and len(definition.plan.all) != partitions:
         raise definition.refusal(queue.name)
 
 

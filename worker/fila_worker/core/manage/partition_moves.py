@@ -192,10 +192,11 @@ class MoveReports:
         for queue in queues:
             definition, partition = state.runtime.definitions.find(queue.name), partition_in(queue)
             move = None if definition is None else definition.move
-            if definition is None or move is None or partition.number >= move.earlier or not _is_drained(state, queue):
+            if definition is None or move is None or partition.number >= move.held or not _is_drained(state, queue):
                 continue
             empty = partition.is_retired and is_empty(state, queue)
-            known = partition.number in move.drained and (not empty or partition.number in move.empty)
+            drained = partition.number >= move.earlier or partition.number in move.drained
+            known = drained and (not empty or partition.number in move.empty)
             news = (move, empty, queue.paused)
             last, sent_ms = before.get(queue, (None, 0))
             if known and not move.is_over(definition.plan.partitions):
@@ -232,10 +233,10 @@ def take_report(state: "State", command: ReportMove, now_ms: int) -> None:
     if state.index != CONFIG_OWNER or definition is None or definition.version != command.version:
         return
     move = definition.move
-    if move is None or not 0 <= command.number < move.earlier:
+    if move is None or not 0 <= command.number < move.held:
         return
     news = move._replace(
-        drained=move.drained | {command.number},
+        drained=move.drained | ({command.number} if command.number < move.earlier else frozenset()),
         empty=move.empty | ({command.number} if command.empty else frozenset()),
         paused=move.paused or command.paused,
     )

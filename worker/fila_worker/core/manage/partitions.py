@@ -44,7 +44,7 @@ from fila_proto_zmq.names import (
     shard_of,
     whole_queue,
 )
-from fila_proto_zmq.partitions import Definition, PartitionMove, encode_definition, first_number_at
+from fila_proto_zmq.partitions import BY_KEY, Definition, PartitionMove, encode_definition, first_number_at
 from fila_worker.core.deliver.subscriptions import close_demands
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.enqueue import insert
@@ -88,7 +88,7 @@ LAST_DIGIT: Final = ":"
 
 def create_partitioned(state: "State", command: CreatePartitioned, now_ms: int) -> ConfigChange:
     """Define a queue with several partitions."""
-    move = PartitionMove(1, first_number_at(now_ms)) if command.ordinary else None
+    move = PartitionMove(1, 1, first_number_at(now_ms)) if command.ordinary else None
     return _create(state, check_new_queue_name(command.queue), command.options, command.by, now_ms, move)
 
 
@@ -121,14 +121,14 @@ def update_partitioned(state: "State", command: UpdatePartitioned, now_ms: int) 
         raise InvalidArgumentError(f"unknown queue options {sorted(unknown)}: use {list(QueueOptions.__struct_fields__)}")
     given = {name: getattr(command.options, name) for name in command.given}
     options = _checked(state, command.queue, msgspec.structs.replace(old.options, **given))
-    if options.spread != old.options.spread:
+    if (options.spread or BY_KEY) != old.plan.spread:
         raise InvalidArgumentError(
             f"spread={options.spread!r} for {command.queue!r}, which is spread by {old.plan.spread}: a queue with partitions keeps "
             "its spread; create another queue, and move() the messages"
         )
-    if options.partitions == old.options.partitions:
+    if (options.partitions or 1) == old.plan.partitions:
         definition = old._replace(options=options)
-    elif old.move is None:
+    elif old.move is None or old.move.is_drained:
         definition = old.moved_to(options, state.runtime.version + 1, now_ms)
     else:
         raise _still_moving(command.queue, old.plan.partitions, old.move)
@@ -136,7 +136,7 @@ def update_partitioned(state: "State", command: UpdatePartitioned, now_ms: int) 
 
 
 def _still_moving(name: str, partitions: int, move: PartitionMove) -> OverloadedError:
-    left = move.earlier - len(move.drained) or len(set(range(partitions, move.earlier)) - move.empty)
+    left = move.earlier - len(move.drained)
     return OverloadedError(
         f"messages of {name!r} are still moving from {move.earlier} partitions to {partitions}, and {left} of these have "
         "not finished: change the number again when that is over",
@@ -195,7 +195,7 @@ def meet(state: "State", call: "ClientCall", command: "Command") -> "ClientCall"
         first = state.queues.get(partition_name(name, 0))
         if first is not None and first.former == name:
             return msgspec.structs.replace(call, queue=first.name)
-    if not number or int(number) >= definition.plan.held:
+    if not number or int(number) not in definition.plan.all:
         raise definition.refusal(name)
     open_partition(state, name, call.now_ms)
     source = state.queues.get(root_name(name)) if is_dead_letter(name) else None
@@ -220,7 +220,7 @@ def open_partition(state: "State", name: str, now_ms: int) -> "Queue | None":
     """Return a partition of a queue, or of its dead letter queue, made if it is missing; None: there is no such partition."""
     definition = state.runtime.definitions.find(name)
     number = name.partition(PARTITION_MARK)[2]
-    if definition is None or int(number) >= definition.plan.held:
+    if definition is None or int(number) not in definition.plan.all:
         return None
     if shard_of(name, state.shards) != state.index:
         return None
@@ -334,7 +334,10 @@ class Partitions(Component):
         move = None if definition is None else definition.move
         if definition is None or move is None:
             return
-        for number in range(definition.plan.held if move.paused else move.earlier):
+        plan = definition.plan
+        for number in (
+            plan.all if move.paused else (*range(move.earlier), *range(max(plan.partitions, move.earlier), move.held))
+        ):
             queue = open_partition(state, partition_name(name, number), now_ms)
             if queue is None:
                 continue
