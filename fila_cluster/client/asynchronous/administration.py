@@ -113,11 +113,14 @@ class AsyncAdministration:
             OverloadedError: Messages still move to the number of partitions that was set before.
             TypeError: There is no option of this name.
         """
-        queue = checks.queue_name(name)
+        update = Request(queue := checks.queue_name(name), commands.UpdateQueue(*queues.encode(options)))
         try:
-            await self.request(Request(queue, commands.UpdateQueue(*queues.encode(options))))
+            await self.request(update)
         except PartitionedError as refusal:
-            await self.request(queues.first_partitions(queue, refusal))
+            try:
+                await self.request(queues.first_partitions(queue, refusal))
+            except QueueExistsError:  # another client has given it partitions meanwhile
+                await self.request(update)
 
     async def delete_queue(self, name: str, *, force: bool = False) -> None:
         """Delete a queue with its messages, and its dead letter queue.

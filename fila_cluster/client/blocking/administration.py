@@ -115,11 +115,14 @@ class Administration:
             OverloadedError: Messages still move to the number of partitions that was set before.
             TypeError: There is no option of this name.
         """
-        queue = checks.queue_name(name)
+        update = Request(queue := checks.queue_name(name), commands.UpdateQueue(*queues.encode(options)))
         try:
-            self.request(Request(queue, commands.UpdateQueue(*queues.encode(options))))
+            self.request(update)
         except PartitionedError as refusal:
-            self.request(queues.first_partitions(queue, refusal))
+            try:
+                self.request(queues.first_partitions(queue, refusal))
+            except QueueExistsError:  # another client has given it partitions meanwhile
+                self.request(update)
 
     def delete_queue(self, name: str, *, force: bool = False) -> None:
         """Delete a queue with its messages, and its dead letter queue.

@@ -6,8 +6,8 @@ clients learn the new number. Keys of other partitions are strays, whose message
 come from other partitions deliver nothing until these have sent on what they had (:class:`~core.model.queues.QueuePartition`).
 
 Each earlier partition reports to shard 0 when it is drained, and, if it takes in nothing any more, when it is empty. Shard 0 puts
-that into the definition. Reports are repeated until they are there, so a lost one does no harm. When all is done, the definition
-has the new number alone, and the empty partitions go. Only then the number may change again.
+that into the definition. Reports are repeated until they are there, so a lost one does no harm. When all are
+drained, the number may change again. When all is done, the definition has the new number alone, and the empty partitions go.
 """
 
 from typing import TYPE_CHECKING, Final
