@@ -156,6 +156,23 @@ def test_another_number_of_partitions_keeps_the_options_and_the_dead_letters(cli
         each.ack()
 
 
+def test_dead_letters_go_to_no_queue_that_is_missing(client: Client, queue: str, spread: str):
+    missing = f"{queue}-missing"
+    with pytest.raises(InvalidArgumentError, match="no such queue"):
+        client.create_queue(f"{queue}-new", partitions=4, dead_letter=missing)
+    for partitions in 1, 3:
+        with pytest.raises(InvalidArgumentError, match="no such queue"):
+            client.update_queue(spread, dead_letter=missing, max_attempts=1)
+        client.create_queue(missing, partitions=partitions)
+        client.update_queue(spread, dead_letter=missing)
+        client.enqueue(spread, b"1", fairness_key="a")
+        client.receive(spread, wait=PATIENCE_S)[0].fail("no good")
+        (dead,) = client.receive(missing, wait=PATIENCE_S)
+        dead.ack()
+        client.delete_queue(missing)
+    assert client.request(Request(spread, DescribeQueue())).options.max_attempts is None
+
+
 def test_each_key_keeps_its_order_whoever_enqueues(client: Client, other: Client, spread: str):
     everything = messages(600)
     client.enqueue_many(spread, everything[:200])

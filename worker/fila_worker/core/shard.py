@@ -185,7 +185,10 @@ class Shard(State):
             self.touch(queue, call.now_ms)
         try:
             if queue is None and len(self.runtime.definitions):
-                call = partitions.meet(self, call, command)
+                met = partitions.meet(self, call, command)
+                if met is None:
+                    return
+                call = met
             if verb is None:
                 raise InvalidFrameError(f"{type(command).__name__} is not for a shard")
             outcome = verb(self, call, command)

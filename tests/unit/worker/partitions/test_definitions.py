@@ -214,6 +214,29 @@ def test_the_spread_stays(cluster: PartitionedShards) -> None:
         cluster.change(UpdatePartitioned(ORDERS, QueueOptions(), ["colour"]))
 
 
+@pytest.mark.parametrize("target", range(TOTAL))
+def test_dead_letters_go_to_no_queue_that_is_missing(cluster: PartitionedShards, target: int) -> None:
+    cluster.define()
+    dead = next(f"d{number}" for number in range(99) if shard_of(f"d{number}", TOTAL) == target)
+    command = UpdateQueue(QueueOptions(dead_letter=dead), ["dead_letter"])
+
+    def asked() -> object:
+        number = cluster[HOME].send(command, ORDERS)
+        cluster.carry()
+        return cluster[HOME].late.pop(number)
+
+    refusal = asked()
+    assert isinstance(refusal, InvalidArgumentError)
+    assert f"dead_letter={dead!r}: no such queue" in refusal.message
+    cluster.define(dead)
+    assert isinstance(asked(), PartitionedError), "the client follows it with the update"
+    cluster.delete(dead)
+    cluster.settle_down()
+    cluster[target].create(dead)
+    assert isinstance(asked(), PartitionedError)
+    assert cluster[target].shard.queues[dead].appointed or target == HOME
+
+
 def test_a_usual_queue_does_not_make_its_partitions_itself(cluster: PartitionedShards) -> None:
     shard = cluster[HOME]
     with pytest.raises(InvalidArgumentError, match="too old"):

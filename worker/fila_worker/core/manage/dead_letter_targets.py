@@ -75,14 +75,18 @@ def appointed(state: "State", name: str, dead_letter: str | None) -> bool:
     return True
 
 
-def ask_for_appointment(
-    state: "State", call: ClientCall, command: CreateQueue | UpdateQueue, dead_letter: str | None
-) -> None:
-    """Ask another shard whether a queue exists; its answer continues the command."""
-    assert dead_letter is not None
+def waits_for_appointment(state: "State", call: ClientCall, command: CreateQueue | UpdateQueue) -> bool:
+    """Return whether a command waits until another shard has said whether the target of dead letters that it names exists.
+
+    Raise :class:`InvalidArgumentError` if the target is a queue of this shard that does not exist.
+    """
+    dead_letter = command.options.dead_letter
+    if dead_letter is None or appointed(state, call.queue, dead_letter):
+        return False
     ticket = state.part(Appointments).wait(HeldCommand(call, command, dead_letter))
     to_shard = shard_of(dead_letter, state.shards)
     state.effects.append(Post(Appoint(to_shard, state.index, ticket, dead_letter)))
+    return True
 
 
 def answer_appoint(state: "State", command: Appoint, now_ms: int) -> None:

@@ -32,6 +32,7 @@ from fila_proto_zmq.commands import (
     Settle,
     Unsubscribe,
     UpdatePartitioned,
+    UpdateQueue,
 )
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, PartitionedError, QueueExistsError
 from fila_proto_zmq.limits import PARTITIONS_MAX
@@ -49,6 +50,7 @@ from fila_worker.core.deliver.subscriptions import close_demands
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.enqueue import insert
 from fila_worker.core.manage.config import make_change
+from fila_worker.core.manage.dead_letter_targets import waits_for_appointment
 from fila_worker.core.manage.deletion import remove
 from fila_worker.core.manage.partition_moves import MoveReports, follow, is_empty, take_report
 from fila_worker.core.manage.queue_commands import change_options, check_options, compiled, make_queue
@@ -178,11 +180,11 @@ def _put(state: "State", name: str, definition: Definition, by: str, now_ms: int
 # --- partitions of this shard -----------------------------------------------------------------------------------------
 
 
-def meet(state: "State", call: "ClientCall", command: "Command") -> "ClientCall":
+def meet(state: "State", call: "ClientCall", command: "Command") -> "ClientCall | None":
     """Make the partition that a command names, if it is defined and not there. Raise :class:`PartitionedError` for a command
     on the whole queue. Whether a partition has dead letters of its own is not known elsewhere: so each is asked, and has a
     queue for them then, wherever they go now. Return the call to carry out: what a queue without partitions has delivered is
-    settled at the one that it has become.
+    settled at the one that it has become. None: the command waits for another shard.
     """
     name = call.queue
     definition = None if isinstance(command, _OF_SCHEDULES) else state.runtime.definitions.find(name)
@@ -196,6 +198,8 @@ def meet(state: "State", call: "ClientCall", command: "Command") -> "ClientCall"
         if first is not None and first.former == name:
             return msgspec.structs.replace(call, queue=first.name)
     if not number or int(number) not in definition.plan.all:
+        if isinstance(command, UpdateQueue) and waits_for_appointment(state, call, command):
+            return None
         raise definition.refusal(name)
     open_partition(state, name, call.now_ms)
     source = state.queues.get(root_name(name)) if is_dead_letter(name) else None

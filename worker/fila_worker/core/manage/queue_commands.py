@@ -37,7 +37,7 @@ from fila_worker.core.enqueue.insert import add_queue
 from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.explain.text import counted
 from fila_worker.core.manage import deletion
-from fila_worker.core.manage.dead_letter_targets import appointed, ask_for_appointment, settle_dead_letters
+from fila_worker.core.manage.dead_letter_targets import settle_dead_letters, waits_for_appointment
 from fila_worker.core.manage.deletion import clear, remove
 from fila_worker.core.manage.throttles import throttle_stats
 from fila_worker.core.metrics.oldest_message import waiting_since_ms
@@ -105,8 +105,7 @@ def create_queue(state: "State", call: "ClientCall", command: CreateQueue) -> Do
         raise InvalidArgumentError(f"partitions={command.options.partitions} for {name!r}: this client is too old for that")
     if name in state.queues:
         raise QueueExistsError(f"queue {name!r} exists already")
-    if not appointed(state, name, command.options.dead_letter):
-        ask_for_appointment(state, call, command, command.options.dead_letter)
+    if waits_for_appointment(state, call, command):
         return None
     make_queue(state, name, command.options, call.now_ms)
     return Done()
@@ -144,8 +143,7 @@ def update_queue(state: "State", call: "ClientCall", command: UpdateQueue) -> "D
     given = {name: getattr(command.options, name) for name in command.given}
     options = msgspec.structs.replace(queue.options, **given)
     check_options(queue.name, options)
-    if "dead_letter" in given and not appointed(state, queue.name, options.dead_letter):
-        ask_for_appointment(state, call, command, options.dead_letter)
+    if "dead_letter" in given and waits_for_appointment(state, call, command):
         return None
     if options.partitions not in {None, 1}:
         raise PartitionedError(
