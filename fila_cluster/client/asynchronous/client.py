@@ -17,7 +17,7 @@ from fila_cluster.client.asynchronous.producer import AsyncProducer
 from fila_cluster.client.asynchronous.schedules import AsyncScheduling
 from fila_cluster.client.calls import messages
 from fila_cluster.client.calls.messages import BatchTerms
-from fila_cluster.client.calls.partitioned import Fan, ask_partitions
+from fila_cluster.client.calls.partitioned import Fan, ask_partitions, is_of_all
 from fila_cluster.client.calls.request import Request, as_request
 from fila_cluster.client.io.confirming import LoopConfirmer, Unseen
 from fila_cluster.client.io.reactor import Reactor
@@ -34,7 +34,14 @@ from fila_cluster.client.protocol.short_calls import SHORT_BYTES_MAX
 from fila_cluster.client.requests.call import PendingCall
 from fila_cluster.client.requests.endpoints import EndpointRounds, parse_endpoints
 from fila_proto_zmq.commands import Command, CreateByTemplate, DeleteQueue, Enqueue
-from fila_proto_zmq.errors import FilaError, PartitionedError, QueueExistsError, QueueNotFoundError, ShardUnavailableError
+from fila_proto_zmq.errors import (
+    FilaError,
+    PartitionedError,
+    QueueExistsError,
+    QueueNotFoundError,
+    RequestTimeoutError,
+    ShardUnavailableError,
+)
 from fila_proto_zmq.names import PARTITION_MARK
 
 
@@ -245,22 +252,29 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
                 ``docs/protocol.md`` describes each.
         """
         key, asked = as_request(command)
-        call = self._start(key, asked)
+        known = self._session.plans.get(key) if is_of_all(key, asked) else None
+        call = self._start(key, asked, is_last=known is None)
         await self._io.wait(call)
         if isinstance(call.error, PartitionedError):
             plan = self._session.plans.learn(key, call.error)
         else:  # the first partition may be down, and the others not
-            plan = self._session.plans.get(key) if isinstance(call.error, ShardUnavailableError) else None
+            plan = known if isinstance(call.error, (ShardUnavailableError, RequestTimeoutError)) else None
         if plan is None or PARTITION_MARK in key:
             return call.outcome()
         fan = ask_partitions(key, plan, asked)
-        await self._ask_partitions(fan)
+        await self._ask_partitions(fan, call.deadline if known is None else call.deadline + call.timeout)
         return fan.result
 
-    async def _ask_partitions(self, fan: Fan) -> bool:
-        """Ask the partitions of a queue that a command concerns. Return False if they are other ones now."""
-        while (request := fan.next_request()) is not None:
-            call = self._start(*request)
+    async def _ask_partitions(self, fan: Fan, ends_at: float) -> bool:
+        """Ask the partitions of a queue that a command concerns, until a time. Return False if they are other ones now."""
+        under_way = deque[PendingCall]()
+        while True:
+            while (fan.at_once or not under_way) and (request := fan.next_request()) is not None:
+                until = None if fan.is_anew else ends_at
+                under_way.append(self._start(*request, ends_at=until, is_last=fan.at_once or fan.is_last))
+            if not under_way:
+                break
+            call = under_way.popleft()
             await self._io.wait(call)
             if call.error is None:
                 fan.answered(call.outcome())
@@ -282,8 +296,8 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
     def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> Reactor:
         return Reactor(self._session, rounds, server_keys)
 
-    def _start(self, key: str, command: Command) -> PendingCall:
-        return self._io.ask(lambda now: self._session.call(key, command, now))
+    def _start(self, key: str, command: Command, *, ends_at: float | None = None, is_last: bool = True) -> PendingCall:
+        return self._io.ask(lambda now: self._session.call(key, command, now, ends_at=ends_at, is_last=is_last))
 
     async def _enqueue_anew(self, name: str, place: str, row: Row, error: FilaError) -> str:
         """Enqueue a message whose queue has partitions that are not known, or are others by now."""

@@ -1,8 +1,9 @@
 """Commands on a queue with several partitions: asked of each partition that they concern, and answered as one.
 
 A command about one fairness key goes to the key's partition. One about a message goes to each partition until the message is
-found. All others go to each partition, one after the other: they cost a frame for each. A partition whose shard is down does not
-keep the others from being asked. What is read is then what the others have; what should be done raises its error at the end.
+found. All others go to each partition, and cost a frame for each: at once, unless what one is asked depends on what another has
+answered. A partition whose shard is down does not keep the others from being asked. What is read is then what the others have;
+what should be done raises its error at the end.
 """
 
 import re
@@ -21,13 +22,18 @@ from fila_proto_zmq.errors import (
     NotADeadLetterQueueError,
     QueueNotFoundError,
 )
-from fila_proto_zmq.names import dead_letter_name, is_dead_letter, partition_name, root_name, whole_queue
+from fila_proto_zmq.names import PARTITION_MARK, dead_letter_name, is_dead_letter, partition_name, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_KEY, Plan
 
 Replies: TypeAlias = list[Any]
 
 EMPTY: Final = "empty"
 """The state of a queue without messages, and the code of the reason for that."""
+
+
+def is_of_all(queue: str, command: commands.Command) -> bool:
+    """Return whether a command may be asked of all partitions of a queue: it is for one, and names none of them."""
+    return type(command) in _KINDS and PARTITION_MARK not in queue
 
 
 def ask_partitions(queue: str, plan: Plan, command: commands.Command) -> "Fan":
@@ -44,6 +50,10 @@ def ask_partitions(queue: str, plan: Plan, command: commands.Command) -> "Fan":
 class Fan:
     """The :class:`~fila_cluster.client.calls.request.Steps` of one command: of all partitions, in order."""
 
+    at_once = False
+    """Whether a request may be sent before the one before it is answered."""
+    is_anew = False
+    """Whether the client's timeout counts anew for the latest request."""
     reads = False
     """Whether it is answered by the partitions that are up."""
     may_lack = False
@@ -74,6 +84,11 @@ class Fan:
             return None
         self._asked += 1
         return Request(self.names[self._asked - 1], self.next_command())
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other partition is asked after the latest request."""
+        return self._asked == len(self.names)
 
     def next_command(self) -> commands.Command:
         """Return the command for the next partition."""
@@ -139,6 +154,14 @@ class _Summed(Fan):
         return type(replies[0])(self._done, sum(reply.remaining for reply in replies))
 
 
+class _Purging(_Summed):
+    at_once = True
+
+
+class _Pausing(Fan):
+    at_once = True
+
+
 class _Browsing(Fan):
     reads = True
 
@@ -202,7 +225,7 @@ class _Searching(Fan):
 class _Explaining(_Searching):
     def __init__(self, queue: str, plan: Plan, command: commands.Explain) -> None:
         super().__init__(queue, plan, command)
-        self._all = command.id is None
+        self._all = self.at_once = command.id is None
 
     def is_over(self) -> bool:
         return not self._all and super().is_over()
@@ -244,24 +267,21 @@ def joined_infos(infos: list[commands.QueueInfo]) -> list[commands.QueueInfo]:
 class _Counting(Fan):
     """All pages of all partitions in one reply."""
 
-    reads = True
+    reads = at_once = True
 
     def __init__(self, queue: str, plan: Plan, command: commands.GetQueueStats) -> None:
         super().__init__(queue, plan, command)
-        self._start = 0
+        self._pages: list[Request] = []
+        """The requests for further pages."""
 
     def next_request(self) -> Request | None:
-        if self._start:
-            return Request(self.names[self._asked - 1], commands.GetQueueStats(self._start))
-        return super().next_request()
+        self.is_anew = bool(self._pages)
+        return self._pages.pop() if self._pages else super().next_request()
 
     def answered(self, reply: commands.QueueStats) -> None:
-        self._start = reply.next
+        if reply.next:
+            self._pages.append(Request(reply.info.name, commands.GetQueueStats(reply.next)))
         super().answered(reply)
-
-    def refused(self, error: FilaError) -> None:
-        self._start = 0
-        super().refused(error)
 
     def merged(self, replies: list[commands.QueueStats]) -> commands.QueueStats:
         firsts = list({reply.info.name: reply for reply in reversed(replies)}.values())[::-1]
@@ -300,7 +320,7 @@ def _joined_keys(one: commands.KeyStats, other: commands.KeyStats) -> commands.K
 
 
 class _Describing(Fan):
-    reads = True
+    reads = at_once = True
 
     def merged(self, replies: list[commands.QueueDescription]) -> commands.QueueDescription:
         consumers: dict[str, commands.ConsumerView] = {}
@@ -387,8 +407,8 @@ class _First(Fan):
 
 
 _KINDS: Final[dict[type[commands.Command], Callable[[str, Plan, Any], Fan]]] = {
-    commands.Pause: Fan,
-    commands.PurgeQueue: _Summed,
+    commands.Pause: _Pausing,
+    commands.PurgeQueue: _Purging,
     commands.Redrive: _Summed,
     commands.MoveMessages: _Summed,
     commands.Browse: _Browsing,

@@ -219,11 +219,23 @@ class ClientSession:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def call(
-        self, key: str, command: commands.Command, now: float, then: Callable[[PendingCall], None] | None = None
+        self,
+        key: str,
+        command: commands.Command,
+        now: float,
+        then: Callable[[PendingCall], None] | None = None,
+        *,
+        ends_at: float | None = None,
+        is_last: bool = True,
     ) -> PendingCall:
-        """Send a command that is neither collected nor kept alive."""
+        """Send a command that is neither collected nor kept alive.
+
+        ``ends_at``: when the caller waits no longer; None: after the client's timeout. Unless it is the last one that the
+        caller sends, it may take half of the time that is left: so a shard that is down leaves time for the others.
+        """
         self._at(now)
-        return self._start(key, command, then)
+        left = self._timeout_s if ends_at is None else max(0.0, ends_at - now)
+        return self._start(key, command, then, timeout=left if is_last else left / 2)
 
     def sender(self, queue: str) -> QueueSender:
         """Return a sender of enqueues, which keeps their order."""
