@@ -419,7 +419,7 @@ class ClientSession:
     def _received(self, then: Callable[[PendingCall], None], call: PendingCall) -> None:
         self._consumption.expect_no_more(call)
         if call.error is None:
-            call.weight = call.value.weight
+            call.weight, call.strays = call.value.weight, call.value.strays
             call.value = self._consumption.received(call.key, call.value)
         elif call.may_be_done and call.error.retryable and not self.has_left:
             self._consumption.take_no_answer(call)

@@ -125,6 +125,8 @@ class PendingCall(Pending[Any]):
     retry_at: float | None = None
     weight: int = 0
     """In the answer to a receive: the sum of the weights of the keys that have more."""
+    strays: int = 0
+    """In the answer to a receive that gave nothing: see :class:`~fila_proto_zmq.commands.Delivered`."""
 
     def __post_init__(self, now: float) -> None:
         self.deadline = self.wait_until = now + self.timeout

@@ -115,6 +115,9 @@ class Delivered(Reply):
     """The subscription's incarnation at the time of this push."""
     weight: int = 0
     """In the answer to a Receive: the sum of the weights of the fairness keys that have more to deliver."""
+    strays: int = 0
+    """In the answer of a partition without messages: odd while messages are on their way from it to other partitions of its
+    queue. It is the same as in an earlier answer, and even, only if there were none in between."""
 
 
 DELIVERY = 33

@@ -189,6 +189,21 @@ def test_each_key_keeps_its_order_whoever_enqueues(client: Client, other: Client
         assert mine == sorted(mine)
 
 
+def test_a_message_is_received_at_once_though_its_hook_sends_it_to_another_partition(
+    client: Client, other: Client, queue: str
+):
+    name = f"{queue}-hooked"
+    client.create_queue(
+        name, partitions=4, on_enqueue="function on_enqueue(msg) return { fairness_key = msg.headers.key } end"
+    )
+    for number in range(100):
+        client.enqueue(name, b"%d" % number, {"key": f"k{number}"}, fairness_key=f"other-{number}")
+        (delivery,) = (client, other)[number % 2].receive(name)
+        assert delivery.payload == b"%d" % number
+        delivery.ack()
+    assert client.receive(name) == []
+
+
 def test_dead_letters_go_back_where_they_came_from(client: Client, spread: str):
     client.enqueue_many(spread, messages(40))
     while deliveries := client.receive(spread, 100):

@@ -145,7 +145,7 @@ def test_an_error_frame() -> None:
 def test_a_push_is_no_reply_and_answers_no_request() -> None:
     header, key, body = encode_delivery("jobs", Delivered(1, []))
     assert header.hex() == "4643" "01" "21" "0000" "00000000" "0000000000000000"  # fmt: skip
-    assert (key, msgpack.unpackb(body)) == (b"jobs", [1, [], 0, 0])
+    assert (key, msgpack.unpackb(body)) == (b"jobs", [1, [], 0, 0, 0])
 
 
 # --- hostile bytes ----------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 They are asked for messages that are ready now, each for its share of what is wanted, the one that is furthest behind first, until
 there are enough or none has more. If many messages are wanted, all partitions are first looked at, at the same time, and then
-asked at the same time. If none had any, all of them are watched until one has, or the time is up. A partition that
+asked at the same time. If none had any, all of them are watched until one has, or the time is up. A message may be on its way from
+one partition to another, and be in neither look: so all are looked at again if one of them says that there are or were such
+messages. A partition that
 does not answer is left out; its error counts only if nothing comes of the others. One that was refused is asked again then, as
 other calls are, until its time is up, unless other queues have messages (``insists``). An error that lasts ends it at once, and
 what the others gave goes back, except for what was delivered at most once.
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 1.0
 """How long messages of some partitions wait for a look at the others."""
+
+STRAYS_S: Final = 1.0
+"""How long to wait for messages on their way between partitions, after there is nothing else to wait for."""
+
+STRAYS_LOOK_MS: Final = 20
+"""How long to watch all partitions meanwhile, until one is asked whether there still are such messages."""
 
 Outcome: TypeAlias = "Callable[[Sequence[Delivery], FilaError | None], None]"
 
@@ -56,6 +64,10 @@ class PartitionedAsk:
         self._candidates = set(range(len(names)))
         self._calls: dict[int, PendingCall] = {}
         self._watching = False
+        self._strays = dict(shares.strays)
+        """As known when all partitions were looked at last."""
+        self._moving = False
+        """Whether a message may have been on its way from a partition to another while all were looked at."""
         self._hurried = False
         self._over = False
         self._starting = False
@@ -82,7 +94,7 @@ class PartitionedAsk:
         if call.error is not None:
             self._fail(partition, call.error)
         else:
-            self._shares.note(partition, call.weight)
+            self._note(partition, call)
             if call.weight:
                 self._look_no_longer()
         if self._over or self._looking:
@@ -128,9 +140,9 @@ class PartitionedAsk:
                 partition, share = self._shares.first(self._candidates, left, self._asking.now)
                 self._ask_for(partition, share)
             elif self._got or self._hurried or not (self._asking.now < self._wait_until or self._may_insist()):
-                self._finish()
+                self._conclude()
             else:
-                self._watch()
+                self._watch(max(1, round(1000 * (self._wait_until - self._asking.now))))
         self._starting = False
 
     def _may_insist(self) -> bool:
@@ -164,11 +176,18 @@ class PartitionedAsk:
             self._fail(partition, call.error)
         else:
             self._got += call.value
-            self._shares.note(partition, call.weight)
+            self._note(partition, call)
             if not call.value or not call.weight:
                 self._candidates.discard(partition)
         if not self._calls:
             self._go_on()
+
+    def _note(self, partition: int, call: PendingCall) -> None:
+        """Take in what a partition says of itself."""
+        self._shares.note(partition, call.weight)
+        if not call.value and (call.strays & 1 or call.strays != self._strays.get(partition, 0)):
+            self._moving = True
+            self._strays[partition] = self._shares.strays[partition] = call.strays
 
     def _fail(self, partition: int, error: FilaError) -> None:
         self._error = error
@@ -177,10 +196,10 @@ class PartitionedAsk:
         if not error.retryable:
             self._finish()
 
-    def _watch(self) -> None:
+    def _watch(self, wait_ms: int) -> None:
         self._watching = True
+        self._moving = False
         self._error = None
-        wait_ms = max(1, round(1000 * (self._wait_until - self._asking.now)))
         for partition in range(len(self._names)):
             if self._watching and not self._over:
                 self._ask(partition, 0, wait_ms, partial(self._looked, partition))
@@ -193,14 +212,25 @@ class PartitionedAsk:
             self._fail(partition, call.error)
         elif call.weight:
             self._watching = False
-            self._shares.note(partition, call.weight)
+            self._note(partition, call)
+            self._moving = bool(self._strays)  # the others are not looked at
             for other in list(self._calls.values()):
                 self._asking.let_go(other)
             self._calls.clear()
             self._candidates = {partition}
             self._go_on()
             return
+        else:
+            self._note(partition, call)
         if not self._calls:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """End it, unless nothing came and a message may have been on its way: then look at all partitions again."""
+        until = min(self._deadline, self._wait_until + STRAYS_S)
+        if self._moving and not (self._got or self._hurried or self._error) and self._asking.now < until:
+            self._watch(STRAYS_LOOK_MS if any(each & 1 for each in self._strays.values()) else 1)
+        else:
             self._finish()
 
     def _end(self) -> None:

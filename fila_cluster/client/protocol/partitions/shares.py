@@ -34,6 +34,8 @@ class Shares:
         """The tag of the last turn; 0: there was none yet."""
         self._new = set(range(partitions))
         """Partitions of which nothing is known yet."""
+        self.strays: dict[int, int] = {}
+        """What partitions without messages have said last of those on their way to others, if that was not 0."""
         self._looked = [-inf] * partitions
         """When each partition was asked last by a receive, monotonic seconds."""
 

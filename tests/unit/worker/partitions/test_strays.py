@@ -6,11 +6,13 @@ import pytest
 
 from fila_proto_zmq.commands import (
     Command,
+    Delivered,
     Enqueue,
     MessagesTransferred,
     OpenBatch,
     Pause,
     PutSchedule,
+    Receive,
     SealBatch,
     TransferMessages,
     Verb,
@@ -20,12 +22,14 @@ from fila_proto_zmq.names import batch_id, partition_name, shard_of
 from fila_proto_zmq.partitions import partition_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.manage.partitions import FORWARD_MS
+from fila_worker.core.model.runtime_config import RuntimeConfig
 from fila_worker.core.model.shard_transfers import Owner
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.remote_enqueues import send
 from tests.property.replication.test_reshard import findings
 from tests.support.shard.explained import why
 from tests.support.shard.hooked import on_enqueue
+from tests.support.shard.linked_shards import once
 from tests.support.shard.partitioned import ORDERS, TOTAL, PartitionedShards, key_of, payloads
 from tests.support.shard.random_cluster import copied
 from tests.support.shard.shard import limited
@@ -50,6 +54,68 @@ def defined(settings: ShardSettings | None = None, **options: object) -> Partiti
 def hold_back(cluster: PartitionedShards) -> None:
     """Lose all frames with messages, so that strays stay on their way."""
     cluster.copies = lambda command: not isinstance(command, TransferMessages)
+
+
+def look(cluster: PartitionedShards, partition: int) -> int:
+    """What a partition without messages says of those on their way from it to others."""
+    reply = cluster.of(partition).ask(Receive(0), partition_name(ORDERS, partition))
+    assert isinstance(reply, Delivered)
+    return reply.strays
+
+
+# --- what a partition says of its strays ------------------------------------------------------------------------------
+
+
+def test_where_there_were_no_strays_it_says_nothing(cluster: PartitionedShards) -> None:
+    cluster.enqueue(RIGHT, b"x", key=KEY)
+    cluster.receive(RIGHT)
+    assert [look(cluster, partition) for partition in range(4)] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_it_is_odd_until_the_stray_is_there_and_another_number_after_that(cluster: PartitionedShards, restarts: bool) -> None:
+    hold_back(cluster)
+    cluster.enqueue(WRONG, b"x", key=KEY)
+    assert look(cluster, WRONG) % 2 == 1
+    cluster.settle_down()
+    if restarts:
+        cluster.of(WRONG).restart()
+    assert look(cluster, WRONG) % 2 == 1, "it may not have arrived"
+    cluster.copies = lambda command: not isinstance(command, MessagesTransferred)
+    cluster.pass_time(2 * FORWARD_MS)
+    assert (cluster.counts(RIGHT)[0], look(cluster, WRONG) % 2) == (1, 1), "it is not known that it has arrived"
+    cluster.copies = once
+    cluster.pass_time(2 * FORWARD_MS)
+    seen = look(cluster, WRONG)
+    assert (seen % 2, look(cluster, WRONG)) == (0, seen)
+    assert restarts or seen > 0
+    cluster.enqueue(WRONG, b"y", key=KEY)
+    cluster.pass_time(2 * FORWARD_MS)
+    assert (look(cluster, WRONG) % 2, look(cluster, WRONG) == seen) == (0, False)
+
+
+def test_what_comes_while_others_are_on_their_way_follows_at_once(cluster: PartitionedShards) -> None:
+    began_ms = cluster.of(WRONG).now_ms
+    for key in KEY, key_of(RIGHT, prefix="other"), KEY:
+        cluster.of(WRONG).begin(Enqueue([seal_envelope(b"x", {})], key), QUEUE)
+    for _ in range(20):
+        cluster.carry()
+        cluster.pass_time(2)
+    assert (cluster.counts(WRONG)[0], cluster.counts(RIGHT)[0]) == (0, 3)
+    assert cluster.of(WRONG).now_ms < began_ms + FORWARD_MS
+
+
+def test_what_is_refused_is_sent_again_after_a_moment_only(cluster: PartitionedShards) -> None:
+    refusing = cluster.of(RIGHT).shard
+    runtime, refusing.runtime = refusing.runtime, RuntimeConfig(refusing.store.families)
+    cluster.enqueue(WRONG, b"x", key=KEY)
+    cluster.settle_down()
+    sent = sum(isinstance(each, TransferMessages) for each in cluster.seen)
+    cluster.settle_down()
+    assert sum(isinstance(each, TransferMessages) for each in cluster.seen) == sent
+    refusing.runtime = runtime
+    cluster.pass_time(2 * FORWARD_MS)
+    assert payloads(cluster.receive(RIGHT)) == [b"x"]
 
 
 # --- what comes over --------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def _serve(state: "State", queue: "Queue", count_max: int, now_ms: int) -> int:
         if isinstance(demand, Waiter) and demand.looks:
             if ready(state, queue, now_ms):
                 demand.finish()
-                state.effects.append(demand.answer_nothing())
+                state.effects.append(demand.answer_nothing(strays_of(state, queue)))
             queue.want(demand)
             continue
         count = min(demand.credit, share, DELIVERY_MESSAGES_MAX, count_max - served)
@@ -302,6 +302,15 @@ def _pop_head(state: "State", lane: "Lane", kept: bytes | None) -> None:
         lane.lengthen()
     lane.pop()
     state.buffers.release(kept)
+
+
+def strays_of(state: "State", queue: "Queue") -> int:
+    """Return :attr:`~fila_proto_zmq.commands.Delivered.strays` of a queue."""
+    partition, outbox = queue.partition, state.outbox
+    if partition is None:
+        return 0
+    late = partition.strays or outbox.carries_older
+    return 2 * partition.came + bool(late or not all(outbox.has_arrived(*each) for each in partition.sent.items()))
 
 
 def ready(state: "State", queue: "Queue", now_ms: int) -> bool:

@@ -18,7 +18,7 @@ from fila_proto_zmq.commands import (
 from fila_proto_zmq.errors import FilaError, InvalidArgumentError
 from fila_proto_zmq.events import ClientLeft, ConsumerLost
 from fila_proto_zmq.limits import HELD_MAX, PREFETCH_MAX, WAIT_MS_MAX
-from fila_worker.core.deliver.delivery import answer_again
+from fila_worker.core.deliver.delivery import answer_again, strays_of
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.consumers import BANK_MS_MAX, Consumer, Subscription, Waiter
@@ -112,7 +112,7 @@ def answer_waiters(state: "State", now_ms: int) -> None:
             continue
         waiter.finish()
         state.touch(waiter.queue, now_ms)
-        state.effects.append(waiter.answer_nothing())
+        state.effects.append(waiter.answer_nothing(strays_of(state, waiter.queue)))
 
 
 def _may_get_something(state: "State", waiter: Waiter, now_ms: int) -> bool:

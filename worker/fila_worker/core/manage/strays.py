@@ -11,6 +11,7 @@ from fila_proto_zmq.commands import Transfer
 from fila_proto_zmq.names import partition_name, shard_of, whole_queue
 from fila_proto_zmq.partitions import BY_KEY
 from fila_proto_zmq.record import BATCHED
+from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.enqueue import insert
 from fila_worker.core.jobs import REST
 from fila_worker.core.keys import number_of, own_place
@@ -22,6 +23,7 @@ from fila_worker.core.settle import transfers
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from fila_proto_zmq.commands import Fault
     from fila_worker.core.jobs import Work
     from fila_worker.core.model.due_index import Delayed
     from fila_worker.core.model.fairness_keys import FairnessKey
@@ -50,22 +52,41 @@ class Forwarder:
         self._under_way: dict[int, int] = {}
         """How many were sent since all had arrived, by shard."""
         self._turn = 0
+        self._refused: set[int] = set()
+        self._rests: dict[int, int] = {}
+        """Until when shards get nothing because they have sent something back, Unix ms."""
+        state.outbox.watchers.add(self._came_back)
+
+    def _came_back(self, shard: int, number: int, fault: "Fault | None") -> None:
+        self._refused.add(shard)
 
     def run(self, now_ms: int) -> "Work":
         """Send the messages of all stray keys on, a bounded number at a time."""
         state = self._state
+        late: set[FairnessKey] = set()
+        """Those that have to wait."""
+        self._rests |= dict.fromkeys(self._refused, now_ms + FORWARD_MS)
+        self._refused.clear()
         try:
             for key in list(state.strays):
                 is_over = key.queue.gone or not key.paused or key.queue.keys.get(key.name) is not key
                 target = None if is_over else self._target_of(key)
                 if target is None:
                     self._is_done(key)
-                elif self._room(shard_of(target, state.shards)) > 0:
+                elif self._takes(shard_of(target, state.shards), now_ms):
                     now_ms = yield from self._forward(key, target, now_ms)
+                if key in state.strays:
+                    late.add(key)
                 now_ms = yield 1
         finally:
             self.running = False
+        if not state.strays.keys() <= late:
+            state.stray_timer.by(AT_ONCE)  # more came meanwhile
         return None
+
+    def _takes(self, to_shard: int, now_ms: int) -> bool:
+        """Return whether a shard may get messages now."""
+        return self._rests.get(to_shard, 0) <= now_ms and self._room(to_shard) > 0
 
     def _target_of(self, key: "FairnessKey") -> str | None:
         """Return the partition that the messages of a key go to; None: the queue has none any more."""
@@ -110,10 +131,12 @@ class Forwarder:
         return self._state.settings.limits.redrive_messages_max - self._under_way.get(to_shard, 0)
 
     def _is_done(self, key: "FairnessKey") -> None:
-        self._state.strays.pop(key, None)
-        draining = partition_in(key.queue).draining
-        if draining is not None:
-            draining.pop(key, None)
+        partition = partition_in(key.queue)
+        if key in self._state.strays:
+            del self._state.strays[key]
+            partition.strays -= 1
+        if partition.draining is not None:
+            partition.draining.pop(key, None)
 
 
 def has_messages(key: "FairnessKey") -> bool:
@@ -182,7 +205,7 @@ class _Forwarding(BacklogWalk):
         )
         if self._shard != state.index:
             transfers.send(state, lane, own_place(message_key, unpack_stored(stored).priority), transfer)
-            self.last = state.outbox.last_number(self._shard)
+            self.last = partition.sent[self._shard] = state.outbox.last_number(self._shard)
         elif not insert.forwarded(state, transfer, self._now_ms):
             self.over = True
             return False

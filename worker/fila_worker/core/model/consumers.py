@@ -159,9 +159,9 @@ class Waiter:
         self.queue.unwant(self)
         self.queue.exit(self.consumer)
 
-    def answer_nothing(self) -> Answer:
+    def answer_nothing(self, strays: int = 0) -> Answer:
         """Return the answer when its time is up."""
-        return Answer(self.call, self.opcode, Delivered(0, [], weight=self.queue.weight))
+        return Answer(self.call, self.opcode, Delivered(0, [], weight=self.queue.weight, strays=strays))
 
     def refuse(self, error: FilaError) -> Answer:
         """Return the answer with an error."""
@@ -186,7 +186,7 @@ class Reserving(Waiter):
         """The number of messages it can take; 0 if another client took this part meanwhile, for the same reservation."""
         return 0 if self._taken() else super().credit
 
-    def answer_nothing(self) -> Answer:
+    def answer_nothing(self, strays: int = 0) -> Answer:
         """Return the answer when its time is up, or when another client took its part."""
         return self.answer_with(self._taken())
 

@@ -142,8 +142,8 @@ class QueuePartition:
     """
 
     __slots__ = (
-        "_drained", "_earlier", "_is_dead_letter", "count", "defined", "draining", "first_number", "has_all_keys", "held_back", "hooked",
-        "ids_of", "is_looking", "number", "owner", "settled", "siblings", "version",
+        "_drained", "_earlier", "_is_dead_letter", "came", "count", "defined", "draining", "first_number", "has_all_keys", "held_back",
+        "hooked", "ids_of", "is_looking", "number", "owner", "sent", "settled", "siblings", "strays", "version",
     )  # fmt: skip
 
     def __init__(self, owner: "Queue", name: str) -> None:
@@ -160,6 +160,10 @@ class QueuePartition:
         """Whether a hook may decide the keys."""
         self.settled: set[str] = set()
         """Keys of other partitions whose messages are delivered here, because they can't go."""
+        self.strays = self.came = 0
+        """How many keys have messages here that are to go to other partitions, and how often such messages came."""
+        self.sent: dict[int, int] = {}
+        """By shard, the number of the last transfer of one."""
         self.held_back: dict[FairnessKey, None] = {}
         """Keys that deliver nothing until their earlier partition has sent on what it had."""
         self.draining: dict[FairnessKey, None] | None = None
@@ -242,6 +246,18 @@ class QueuePartition:
         if not self.is_retired and (self.has_all_keys or partition_of(key, self.count) == self.number):
             return False
         return key not in self.settled
+
+    def holds(self, key: "FairnessKey", strays: "dict[FairnessKey, None]") -> bool:
+        """Note a key that may deliver nothing now, with the other ``strays`` or those held back. Return whether it is one."""
+        if self.is_stray(key.name):
+            self.came += 1
+            self.strays += key not in strays
+            strays[key] = None
+            return True
+        if self.awaits(key.name):
+            self.held_back[key] = None
+            return True
+        return False
 
     def awaits(self, key: str) -> bool:
         """Return whether earlier messages of a key of this partition may still come from another one."""

@@ -263,6 +263,11 @@ class ShardTransfers:
         """Return whether messages of a queue may be on their way, and may come back."""
         return any(way.origins is None or origin in way.origins for way in self.ways.values())
 
+    @property
+    def carries_older(self) -> bool:
+        """Whether messages of an earlier opening may be on their way."""
+        return any(way.origins is None for way in self.ways.values())
+
     def carries_enqueues(self, to_shard: int) -> bool:
         """Return whether enqueues by the broker may be on a channel."""
         origins = self.ways[to_shard].origins

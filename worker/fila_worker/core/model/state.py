@@ -202,9 +202,8 @@ class State:
     def hold_if_moving(self, key: FairnessKey) -> None:
         """Let a key deliver nothing if its messages are to go to another partition of its queue, or earlier ones are to come."""
         partition = key.queue.partition
-        if partition is not None and ((strays := partition.is_stray(key.name)) or partition.awaits(key.name)):
+        if partition is not None and partition.holds(key, self.strays):
             key.paused = True
-            (self.strays if strays else partition.held_back)[key] = None
             self.stray_timer.by(AT_ONCE)
 
     def find_lane(self, lane_id: int) -> Lane | None:

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from fila_cluster.client.protocol.partitions.receiving import LOOK_S
+from fila_cluster.client.protocol.partitions.receiving import LOOK_S, STRAYS_LOOK_MS, STRAYS_S
 from fila_cluster.client.protocol.receiving import HURRY_S
 from fila_cluster.errors import FilaError, QueueNotFoundError, RequestTimeoutError, ShardUnavailableError
 from fila_proto_zmq.commands import CancelReceive, Delivered, Done, Receive, Settle, Verb
@@ -181,6 +181,73 @@ def test_one_that_does_not_know_of_the_partitions_learns_it():
     receiver.weigh_all(frames, q1=1)
     receiver.give(receiver.asked()["q@1"], 5)
     assert len(leases(receiving.outcome())) == 5
+
+
+# --- messages on their way between partitions -------------------------------------------------------------------------
+
+
+def say(receiver, frames, **strays):
+    """Nothing is there, and some partitions say that messages are, or were, on their way."""
+    for key, sent in frames.items():
+        receiver.peer.reply(sent, Delivered(0, [], strays=strays.get(key.replace("@", ""), 0)))
+
+
+def test_while_a_message_is_on_its_way_all_are_looked_at_until_it_is_there(receiver):
+    receiving = receiver.receive()
+    say(receiver, receiver.asked(), q1=3)
+    for _ in range(2):
+        frames = receiver.asked()
+        assert commands(frames) == dict.fromkeys(["q@0", "q@1", "q@2"], Receive(0, STRAYS_LOOK_MS, partitions=3))
+        receiver.peer.advance(STRAYS_LOOK_MS / 1000)
+        say(receiver, frames, q1=3)
+    receiver.weigh_all({"q@2": receiver.asked()["q@2"]}, q2=1)
+    receiver.give(receiver.asked()["q@2"], 1)
+    assert len(leases(receiving.outcome())) == 1
+
+
+def test_one_that_came_over_between_two_looks_is_found(receiver):
+    receiving = receiver.receive()
+    say(receiver, receiver.asked(), q1=4)
+    frames = receiver.asked()
+    assert commands(frames) == dict.fromkeys(["q@0", "q@1", "q@2"], Receive(0, 1, partitions=3))
+    receiver.weigh_all(frames, q0=1)
+    receiver.give(receiver.asked()["q@0"], 1)
+    assert len(leases(receiving.outcome())) == 1
+
+
+def test_what_was_there_before_costs_no_second_look(receiver):
+    say_nothing = {"q1": 4}
+    receiving = receiver.receive()
+    say(receiver, receiver.asked(), **say_nothing)
+    say(receiver, receiver.asked(), **say_nothing)
+    assert receiving.outcome() == []
+    receiving = receiver.receive()
+    say(receiver, receiver.asked(), **say_nothing)
+    assert receiving.outcome() == []
+    assert receiver.peer.sent() == []
+
+
+@pytest.mark.parametrize("wait_ms", [0, 3000])
+def test_what_does_not_arrive_is_not_waited_for_for_ever(receiver, wait_ms):
+    receiving, began = receiver.receive(wait_ms=wait_ms), receiver.peer.now
+    while not receiving.done:
+        frames = receiver.asked()
+        (longest,) = {sent.command.wait_ms for sent in frames.values()}
+        receiver.peer.advance(longest / 1000)
+        say(receiver, frames, q1=3)
+    assert receiving.outcome() == []
+    assert wait_ms / 1000 + STRAYS_S <= receiver.peer.now - began <= wait_ms / 1000 + STRAYS_S + 2 * STRAYS_LOOK_MS / 1000
+
+
+def test_after_another_was_faster_all_are_looked_at_once_more(receiver):
+    receiving = receiver.receive(wait_ms=10)
+    say(receiver, receiver.asked(), q1=2)
+    frames = receiver.asked()
+    receiver.peer.advance(0.02)
+    receiver.weigh_all({"q@2": frames["q@2"]}, q2=1)
+    receiver.give(receiver.asked()["q@2"], 0)
+    say(receiver, receiver.asked(), q1=2)
+    assert receiving.outcome() == []
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
