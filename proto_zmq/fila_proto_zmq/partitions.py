@@ -124,13 +124,15 @@ class Definition(NamedTuple):
     """A queue with several partitions.
 
     ``created``: the version of the config that created it. ``changed``: the one in which its number of partitions last changed;
-    0: it is as it was created. ``move``: its messages move since then.
+    0: it is as it was created. ``move``: its messages move since then. ``closing``: the version by which it is to be deleted,
+    because it is idle; 0: it stays.
     """
 
     options: QueueOptions
     created: int
     changed: int = 0
     move: PartitionMove | None = None
+    closing: int = 0
 
     @property
     def version(self) -> int:
@@ -181,6 +183,7 @@ _Stored = msgspec.defstruct(
         ("drained", list[int], msgspec.field(default_factory=list)),
         ("empty", list[int], msgspec.field(default_factory=list)),
         ("paused", bool, False),
+        ("closing", int, 0),
     ],
     omit_defaults=True,
 )
@@ -192,6 +195,7 @@ def encode_definition(definition: Definition) -> str:
     """Return a definition as the value of a key."""
     options = Fields(**msgspec.structs.asdict(definition.options))
     stored: dict[str, Any] = {"created": definition.created, "options": options, "changed": definition.changed}
+    stored["closing"] = definition.closing
     if (move := definition.move) is not None:
         stored |= {"earlier": move.earlier, "held": move.held, "first_number": move.first_number, "paused": move.paused}
         stored |= {"drained": sorted(move.drained), "empty": sorted(move.empty)}
@@ -215,7 +219,7 @@ def decode_definition(value: str) -> Definition | None:
             stored.paused,
         )
     options = QueueOptions(**msgspec.structs.asdict(stored.options))
-    return Definition(options, stored.created, stored.changed, move)
+    return Definition(options, stored.created, stored.changed, move, stored.closing)
 
 
 class Definitions:

@@ -82,6 +82,8 @@ BUGS = {
     "left_strays": Caught("strays", 60, "partitions,hooks"),
     "unwatched_partition": Caught("starved", 60, "partitions,consume"),
     "each_for_itself": Caught("concurrency", 60, "partitions,in_flight,consume"),
+    "lasting_definition": Caught("rest", 60, "partitions,debounce"),
+    "broken_promise": Caught("lost", 100, "partitions,debounce", 10_040),
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import TypeAlias
 
 from fila_proto_zmq.commands.cluster import ShardOutage
 from fila_proto_zmq.commands.messages import Enqueue, Fault
@@ -283,7 +284,7 @@ class ReportMove(Command):
     ``version``: that of the config in which the number changed. ``empty``: it has no message at all. ``paused``: whether it is.
     """
 
-    opcode = 112
+    opcode = 115
     to_shard: int
     from_shard: int
     queue: str
@@ -311,3 +312,40 @@ class Appointed(Command):
     from_shard: int
     ticket: int
     exists: bool
+
+
+class MakeByTemplate(Command):
+    """Ask shard 0 to define a queue with several partitions as its template says, for a message of the broker itself."""
+
+    opcode = 112
+    to_shard: int
+    queue: str
+
+
+class PartitionIdle(Command):
+    """Tell shard 0 that a partition has been idle for the ``idle_expiry`` of its queue."""
+
+    opcode = 113
+    to_shard: int
+    queue: str
+    partition: int
+    created: int
+    """The version of the runtime config that created the queue."""
+
+
+class PartitionsClosed(Command):
+    """Tell shard 0 that a shard has seen that a queue is to be deleted. It takes in nothing for that queue until the definition
+    changes again; unless some of its partitions, which are ``used``, were not idle: then the queue has to stay.
+    """
+
+    opcode = 114
+    to_shard: int
+    from_shard: int
+    queue: str
+    closing: int
+    """The version of the runtime config by which the queue is to be deleted."""
+    used: list[int] = []
+
+
+ChangesByBroker: TypeAlias = MakeByTemplate | PartitionIdle | PartitionsClosed | ReportMove
+"""Messages between shards that may make shard 0 change the runtime config."""

@@ -1,7 +1,7 @@
 """The worker of each shard, as the workers register, ordered by epochs. Kept in memory only."""
 
 from collections import defaultdict
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -14,10 +14,10 @@ from fila_proto_zmq.names import check_routing_key, shard_of
 from fila_router.core.limits import DEFAULTS, RouterLimits
 from fila_router.core.worker_state import WorkerState
 
-_TRANSFERS: Final = (wire.TransferMessages, wire.MessagesTransferred, wire.Appoint, wire.Appointed, wire.ReportMove)
+_TRANSFERS: Final = (wire.TransferMessages, wire.MessagesTransferred, wire.Appoint, wire.Appointed)
 _BATCHES: Final = (wire.JoinBatch, wire.BatchJoined, wire.SealParts, wire.ReportParts, wire.ForgetParts)
 _PLACES: Final = (wire.ReportPlaces, wire.GrantPlaces)
-RELAYED: Final = frozenset(command.opcode for command in _TRANSFERS + _BATCHES + _PLACES)
+RELAYED: Final = frozenset(command.opcode for command in _TRANSFERS + _BATCHES + _PLACES + get_args(wire.ChangesByBroker))
 """Opcodes of the messages between shards, which name the shard that they are for."""
 
 

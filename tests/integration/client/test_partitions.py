@@ -1,6 +1,7 @@
 """Queues with several partitions, on both clients and a real cluster: they are used as one, and lose nothing."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -202,6 +203,55 @@ def test_a_message_is_received_at_once_though_its_hook_sends_it_to_another_parti
         assert delivery.payload == b"%d" % number
         delivery.ack()
     assert client.receive(name) == []
+
+
+# --- what the broker does by itself -----------------------------------------------------------------------------------
+
+
+def is_gone(client: Client, name: str) -> bool:
+    """Whether no call finds it. Asking for it by its name would keep it."""
+    if client.list_queues(name):
+        return False
+    with pytest.raises(QueueNotFoundError):
+        client.queue_stats(name)
+    return True
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_an_idle_queue_goes_with_all_its_partitions(client: Client, queue: str, used: bool):
+    name = f"{queue}-brief"
+    client.create_queue(name, partitions=4, idle_expiry=0.5)
+    if used:
+        client.enqueue_many(name, messages(40))
+        assert sorted(consumed(client, name, 40)) == list(range(40))
+    eventually(lambda: is_gone(client, name), "it is deleted")
+    client.create_queue(name, partitions=2)
+    client.enqueue(name, b"1")
+    assert consumed(client, name, 1) == [1]
+
+
+def test_nothing_is_lost_in_a_queue_that_is_used_as_it_goes(client: Client, other: Client, queue: str):
+    name = f"{queue}-brief"
+    client.put_template(name, partitions=4, idle_expiry=0.05)
+    for number in range(60):
+        client.enqueue(name, b"%d" % number, fairness_key=f"k{number}")
+        assert consumed(other, name, 1) == [number]
+        time.sleep(0.04 + 0.002 * (number % 30))  # now and then it is about to go, or gone
+    client.delete_template(name)
+
+
+def test_a_schedule_and_a_move_make_a_queue_by_template(client: Client, queue: str):
+    client.put_template(f"{queue}-made-*", partitions=4)
+    client.put_schedule(f"{queue}-often", f"{queue}-made-1", b"1", every=1, fairness_key="a")
+    eventually(lambda: client.list_queues(f"{queue}-made-1"), "its first message makes it")
+    assert set(consumed(client, f"{queue}-made-1", 1)) == {1}
+    client.delete_schedule(f"{queue}-often")
+    client.enqueue_many(queue, messages(40))
+    assert client.move(queue, f"{queue}-made-2") == 40
+    assert sorted(consumed(client, f"{queue}-made-2", 40)) == list(range(40))
+    for number in 1, 2:
+        assert client.request(Request(f"{queue}-made-{number}", DescribeQueue())).options.partitions == 4
+    client.delete_template(f"{queue}-made-*")
 
 
 def test_dead_letters_go_back_where_they_came_from(client: Client, spread: str):

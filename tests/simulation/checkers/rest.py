@@ -54,7 +54,7 @@ def check(run: "Run", were_busy: Collection[int]) -> None:
                 history.fail(
                     "memory", f"shard {shard.index}: {len(shard.leases)} leases, {len(shard.consumers)} consumers at rest"
                 )
-            if all_idle and (made := [name for name in shard.queues if name.startswith(MADE)]):
+            if all_idle and (made := [name for name in (*shard.queues, *shard.runtime.definitions) if name.startswith(MADE)]):
                 history.fail(
                     "rest", f"shard {shard.index} keeps {made}, which a template made, and which are idle for too long"
                 )

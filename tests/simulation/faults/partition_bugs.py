@@ -2,9 +2,13 @@
 
 from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 from fila_cluster.client.protocol.partitions.feed import PartitionFeed
+from fila_proto_zmq.commands import ConfigChange, PartitionIdle
+from fila_worker.core import shard
 from fila_worker.core.deliver import delivery
+from fila_worker.core.enqueue import enqueue
 from fila_worker.core.manage.partitions import Partitions
 from tests.simulation.faults.planting import Plant, replace
 from tests.simulation.replacing import replaced
@@ -54,4 +58,22 @@ def each_for_itself(stack: ExitStack) -> None:
     replace(stack, delivery, "room", make)
 
 
-PARTITION_BUGS: tuple[Plant, ...] = (forgotten_asks, left_strays, unwatched_partition, each_for_itself)
+def lasting_definition(stack: ExitStack) -> None:
+    """Shard 0 does nothing when partitions tell that they are idle, so their queue is kept for ever."""
+
+    def note_idle(state: Any, command: PartitionIdle, now_ms: int) -> ConfigChange:
+        return ConfigChange(state.runtime.version, {}, True)
+
+    stack.enter_context(patch.dict(shard._CHANGES, {PartitionIdle: note_idle}))
+
+
+def broken_promise(stack: ExitStack) -> None:
+    """A shard that promised to take nothing in for a queue that is about to be deleted takes messages in."""
+    for module, name in (shard, "check_open"), (enqueue, "check_open"):
+        replace(stack, module, name, lambda real: lambda state, queue: None)
+    replace(stack, shard, "is_closing", lambda real: lambda state, queue: False)
+
+
+PARTITION_BUGS: tuple[Plant, ...] = (
+    forgotten_asks, left_strays, unwatched_partition, each_for_itself, lasting_definition, broken_promise,
+)  # fmt: skip

@@ -1,10 +1,12 @@
 """A cluster of shards with a queue of several partitions, and a road on which changes of the config may be lost."""
 
 from collections.abc import Collection
+from contextlib import suppress
 
 import pytest
 
 from fila_proto_zmq.commands import (
+    ChangesByBroker,
     ChangesConfig,
     Command,
     ConfigChange,
@@ -15,7 +17,7 @@ from fila_proto_zmq.commands import (
     UpdatePartitioned,
     UpdateQueue,
 )
-from fila_proto_zmq.errors import PartitionedError
+from fila_proto_zmq.errors import FilaError, PartitionedError
 from fila_proto_zmq.names import dead_letter_name, partition_name, shard_of
 from fila_proto_zmq.partitions import partition_of
 from fila_proto_zmq.templates import decode_options
@@ -42,24 +44,27 @@ class PartitionedShards(LinkedShards):
 
     # --- definitions --------------------------------------------------------------------------------------------------
 
+    def deliver(self, command: Command) -> None:
+        """Hand one frame over. One that asks for a change of the config makes it."""
+        if not isinstance(command, ChangesByBroker):
+            super().deliver(command)
+        elif 0 not in self.stopped:
+            with suppress(FilaError):
+                self._tell_all(self[0].shard.set_config(command, self[0].now_ms), self.stopped | self.unseen)
+
     def change(self, command: ChangesConfig, *, unseen: Collection[int] = ()) -> ConfigChange:
         """Change the config on shard 0, and tell the other shards except some."""
         first = self[0]
         change = first.shard.set_config(command, first.now_ms)
         first.turn()
         first.finish()
-        for index in self.stations.keys() - {0, *unseen}:
-            self.tell(index, PutConfig(change.version, change.changes))
+        self._tell_all(change, unseen)
         return change
 
-    def deliver(self, command: Command) -> None:
-        """Hand one frame over; tell all shards what shard 0 has changed in the config of itself."""
-        super().deliver(command)
-        first = self[0].shard
-        changes, first.own_changes = first.own_changes, []
-        for change in changes:
-            for index in self.stations.keys() - {0, *self.stopped, *self.unseen}:
-                self.tell(index, PutConfig(change.version, change.changes))
+    def _tell_all(self, change: ConfigChange, unseen: Collection[int]) -> None:
+        self[0].turn()
+        for index in self.stations.keys() - {0, *unseen}:
+            self.tell(index, PutConfig(change.version, change.changes))
 
     def convert(
         self, partitions: int, name: str = ORDERS, *, unseen: Collection[int] = (), **options: object

@@ -103,6 +103,7 @@ from fila_proto_zmq.commands import (
     ListTemplates,
     ListThrottles,
     LogReplicas,
+    MakeByTemplate,
     MessagesTransferred,
     MessageView,
     Metrics,
@@ -113,6 +114,8 @@ from fila_proto_zmq.commands import (
     OpenView,
     OwnKey,
     Park,
+    PartitionIdle,
+    PartitionsClosed,
     PartReport,
     Pause,
     PlaceAccount,
@@ -833,6 +836,9 @@ BODIES = [
     ),
     Body(Appoint(2, 1, 3, "dead"), [2, 1, 3, "dead"], "94020103a464656164"),
     Body(Appointed(1, 2, 3, True), [1, 2, 3, True], "94010203c3"),
+    Body(MakeByTemplate(0, "q"), [0, "q"], "9200a171"),
+    Body(PartitionIdle(0, "q", 1, 3), [0, "q", 1, 3], "9400a1710103"),
+    Body(PartitionsClosed(0, 2, "q", 4, [1]), [0, 2, "q", 4, [1]], "950002a171049101"),
     Body(
         PutSchedule("orders", SCHEDULED, "0 3 * * *", 0, "Europe/Lisbon", "all", 500),
         [

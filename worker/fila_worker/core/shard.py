@@ -21,6 +21,7 @@ from types import GeneratorType
 from typing import Final, TypeAlias
 
 from fila_proto_zmq.commands import (
+    ChangesByBroker,
     ChangesConfig,
     Command,
     ConfigChange,
@@ -34,9 +35,13 @@ from fila_proto_zmq.commands import (
     Goodbye,
     Grants,
     ListConfig,
+    MakeByTemplate,
+    PartitionIdle,
+    PartitionsClosed,
     PutConfig,
     PutTemplate,
     Reply,
+    ReportMove,
     SetConfig,
     Settle,
     Settled,
@@ -53,6 +58,7 @@ from fila_worker.core.deliver.reservations import ReservedMessages
 from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
 from fila_worker.core.due_time import AT_ONCE, NEVER, Agenda, DueTime
 from fila_worker.core.effects import Answer, ClientCall, Effect
+from fila_worker.core.enqueue.closing import check_open, is_closing
 from fila_worker.core.enqueue.enqueue import Enqueues, enqueue_usual
 from fila_worker.core.explain.explain import Explanations
 from fila_worker.core.hooks import HookCompiler
@@ -60,10 +66,11 @@ from fila_worker.core.inspect.backlog import Backlog
 from fila_worker.core.inspect.browse import Browses
 from fila_worker.core.inspect.views import OpenViews
 from fila_worker.core.jobs import Work
-from fila_worker.core.manage import partitions, templates
+from fila_worker.core.manage import idle_partitions, partition_moves, partitions, templates
 from fila_worker.core.manage.api_keys import KeysVersion, StoredApiKeys, fetch_keys, store_keys
 from fila_worker.core.manage.config import ConfigCopy, put_config, set_config, undo_config
 from fila_worker.core.manage.dead_letter_targets import DeadLetterTargets
+from fila_worker.core.manage.idle_partitions import IdlePartitions
 from fila_worker.core.manage.move import BacklogMoves
 from fila_worker.core.manage.partitions import Partitions
 from fila_worker.core.manage.purge import Purges
@@ -120,6 +127,7 @@ COMPONENTS: Final[tuple[type[Component], ...]] = (
     Purges,
     Redrives,
     BacklogMoves,
+    IdlePartitions,
     Partitions,
     Descriptions,
     Reports,
@@ -146,6 +154,10 @@ _CHANGES: Final[dict[type[Command], Callable[..., ConfigChange]]] = {
     CreateByTemplate: partitions.create_by_template,
     UpdatePartitioned: partitions.update_partitioned,
     DeletePartitioned: partitions.delete_partitioned,
+    MakeByTemplate: partitions.create_by_template,
+    PartitionIdle: idle_partitions.note_idle,
+    PartitionsClosed: idle_partitions.note_closed,
+    ReportMove: partition_moves.take_report,
 }
 """The functions that make each kind of change of the runtime config."""
 
@@ -184,6 +196,8 @@ class Shard(State):
         if queue is not None and not queue.usual:
             self.touch(queue, call.now_ms)
         try:
+            if self.closing:
+                check_open(self, call.queue)
             if queue is None and len(self.runtime.definitions):
                 met = partitions.meet(self, call, command)
                 if met is None:
@@ -222,6 +236,8 @@ class Shard(State):
     def entrance(self, name: str, now_ms: int) -> Queue | None:
         """Return the queue here that takes in what is sent to a name: the queue itself, or a partition; None: there is none."""
         queue = self.queues.get(name)
+        if self.closing and is_closing(self, name):
+            return None
         if queue is None and len(self.runtime.definitions):
             return partitions.entrance(self, name, now_ms)
         return queue
@@ -258,8 +274,6 @@ class Shard(State):
     def on_peer_message(self, command: Command, now_ms: int) -> None:
         """Take in a message of another shard. An answer is another message."""
         PEER_VERBS[type(command)](self, command, now_ms)
-        if self.own_changes:
-            self._follow_config(now_ms)
 
     def granted(self, grants: Grants, now_ms: int) -> None:
         """Take in tokens of the bank."""
@@ -286,7 +300,7 @@ class Shard(State):
         """The queue templates."""
         return self.runtime.templates
 
-    def set_config(self, command: ChangesConfig, now_ms: int) -> ConfigChange:
+    def set_config(self, command: ChangesConfig | ChangesByBroker, now_ms: int) -> ConfigChange:
         """Return a checked and numbered change of the runtime config, on shard 0 only. Raise :class:`InvalidConfigError`."""
         change = _CHANGES[type(command)](self, command, now_ms)
         self._follow_config(now_ms)

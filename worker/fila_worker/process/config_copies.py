@@ -5,11 +5,14 @@ Shard 0 checks and numbers the changes, and keeps the API keys of the cluster, t
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 from fila_proto_zmq import outages, runtime_config
 from fila_proto_zmq.commands import (
+    ChangesByBroker,
     ChangesConfig,
+    ConfigChange,
     ConfigTaken,
     ConfigValues,
     FetchKeys,
@@ -21,16 +24,16 @@ from fila_proto_zmq.commands import (
     PutConfig,
     Registered,
     Reply,
+    SetConfig,
     StoreKeys,
     Template,
     TemplateList,
-    UpdatePartitioned,
     put_whole,
 )
-from fila_proto_zmq.errors import ShardUnavailableError
+from fila_proto_zmq.errors import FilaError, ShardUnavailableError
 from fila_proto_zmq.templates import Templates
 from fila_worker.core.due_time import AT_ONCE
-from fila_worker.core.effects import ANY_LINK, ClientCall, answer
+from fila_worker.core.effects import ClientCall, answer
 from fila_worker.core.shard import Shard
 from fila_worker.process.feature import IN_PASSING, ProcessFeature
 from fila_worker.process.slots import Slot
@@ -169,27 +172,25 @@ class ConfigCopies(ProcessFeature):
         return shard is not None and shard.epoch == epoch and shard.store.confirmed < number
 
     def _change(self, call: ClientCall, command: ChangesConfig) -> None:
-        owner, now_ms = self._owner(), call.now_ms
-        change = self._on_owner(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
-        if change.changes:  # else there is no commit for it
-            self._note_made(owner, now_ms)
+        owner, change = self._made_change(command, call.now_ms)
         owner.answers.append(answer(call, command, change))
 
-    def _note_made(self, owner: Slot, now_ms: int) -> None:
-        assert owner.shard is not None
-        self._made = owner.shard.epoch, owner.shard.store.committed + 1
-        self._lost_ms = now_ms + RETURN_MS
-        self.timer.by(self._lost_ms)
+    def change(self, command: ChangesByBroker, now_ms: int) -> None:
+        """Make a change that a shard asks for, if the shard that numbers changes is here. The routers get it unasked."""
+        with suppress(FilaError):
+            owner, change = self._made_change(command, now_ms)
+            if change.changes:
+                owner.answers.append(answer(ClientCall(b"", 0, "", now_ms), SetConfig, change))
 
-    def send_own(self, slot: Slot, now_ms: int) -> None:
-        """Send the changes that the owner has made by itself, as if a router had asked for them."""
-        shard = slot.shard
-        if shard is None or not shard.own_changes:
-            return
-        changes, shard.own_changes = shard.own_changes, []
-        self._note_made(slot, now_ms)
-        for change in changes:
-            slot.answers.append(answer(ClientCall(b"", 0, "", now_ms, ANY_LINK), UpdatePartitioned, change))
+    def _made_change(self, command: ChangesConfig | ChangesByBroker, now_ms: int) -> tuple[Slot, ConfigChange]:
+        owner = self._owner()
+        change = self._on_owner(owner, now_ms, lambda shard: shard.set_config(command, now_ms))
+        if change.changes:  # else there is no commit for it
+            assert owner.shard is not None
+            self._made = owner.shard.epoch, owner.shard.store.committed + 1
+            self._lost_ms = now_ms + RETURN_MS
+            self.timer.by(self._lost_ms)
+        return owner, change
 
     def _keep_keys(self, call: ClientCall, command: StoreKeys | FetchKeys) -> None:
         owner = self._owner()

@@ -4,21 +4,25 @@ Messages between shards of one process do not leave it.
 """
 
 from contextlib import suppress
-from typing import Final
+from typing import Final, get_args
 
 from fila_proto_zmq.commands import (
     AdoptShards,
     Appoint,
     Appointed,
     BatchJoined,
+    ChangesByBroker,
     Command,
     EndClient,
     ForgetParts,
     GrantPlaces,
     Grants,
     JoinBatch,
+    MakeByTemplate,
     MessagesTransferred,
     Park,
+    PartitionIdle,
+    PartitionsClosed,
     PutDraining,
     ReportMove,
     ReportParts,
@@ -43,6 +47,9 @@ BETWEEN_SHARDS: Final = (
     ForgetParts,
     ReportPlaces,
     GrantPlaces,
+    MakeByTemplate,
+    PartitionIdle,
+    PartitionsClosed,
     ReportMove,
 )
 
@@ -59,6 +66,7 @@ class ShardMessages(ProcessFeature):
             PutDraining: self._drain,
             AdoptShards: _ignore,
             **dict.fromkeys(BETWEEN_SHARDS, self._deliver),
+            **dict.fromkeys(get_args(ChangesByBroker), self._change),
         }
         self.between: list[Command] = []
         """Messages between shards of this process, for the next turn."""
@@ -95,11 +103,13 @@ class ShardMessages(ProcessFeature):
         if slot is not None:
             self.process.guarded(slot, now_ms, lambda shard: shard.granted(grants, now_ms))
 
+    def _change(self, command: ChangesByBroker, now_ms: int) -> None:
+        self.process.config.change(command, now_ms)
+
     def _deliver(self, command: TransferMessages, now_ms: int) -> None:  # or any other of BETWEEN_SHARDS
         slot = self.process.slots.get(command.to_shard)
         if slot is not None:
             self.process.guarded(slot, now_ms, lambda shard: shard.on_peer_message(command, now_ms))
-            self.process.config.send_own(slot, now_ms)
 
 
 def _ignore(command: AdoptShards, now_ms: int) -> None:

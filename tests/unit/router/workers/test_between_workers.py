@@ -11,8 +11,11 @@ from fila_proto_zmq.commands import (
     ForgetParts,
     GrantPlaces,
     JoinBatch,
+    MakeByTemplate,
     MessagesTransferred,
     Park,
+    PartitionIdle,
+    PartitionsClosed,
     PartReport,
     PlaceAccount,
     PlaceWant,
@@ -109,6 +112,9 @@ BETWEEN = [
     ForgetParts(2, 0, [("done", bytes(16), "q")]),
     ReportPlaces(2, 0, 9, [8], [PlaceAccount("api", 7, 3, 1)], [PlaceWant(["api"], 2, 1)], []),
     GrantPlaces(2, 0, 9, [8], [PlaceAccount("api", 7, 3, 1)], [["api"]], [], []),
+    MakeByTemplate(2, "q"),
+    PartitionIdle(2, "q", 1, 3),
+    PartitionsClosed(2, 0, "q", 4, [1]),
 ]
 
 

@@ -14,8 +14,11 @@ from fila_proto_zmq.commands import (
     GetQueueStats,
     ListConfig,
     ListQueues,
+    MakeByTemplate,
+    Moved,
     MoveMessages,
     PutConfig,
+    PutSchedule,
     PutTemplate,
     QueueDescription,
     QueueList,
@@ -37,6 +40,7 @@ from fila_proto_zmq.errors import (
     PartitionedError,
     QueueExistsError,
     QueueNotFoundError,
+    ShardUnavailableError,
 )
 from fila_proto_zmq.limits import PARTITIONED_QUEUES_MAX, PARTITIONS_MAX
 from fila_proto_zmq.names import partition_name, shard_of
@@ -165,6 +169,40 @@ def test_a_queue_by_template(cluster: PartitionedShards, pattern: str) -> None:
     assert options_of(cluster, 1) == QueueOptions(partitions=3, max_attempts=5)
     with pytest.raises(QueueNotFoundError):
         cluster.change(CreateByTemplate("unlike"))
+
+
+@pytest.mark.parametrize("home", range(TOTAL))
+def test_a_schedule_makes_a_queue_by_template(cluster: PartitionedShards, home: int) -> None:
+    cluster.change(PutTemplate("or*", QueueOptions(partitions=3)))
+    name = next(f"s{number}" for number in range(99) if shard_of(f"s{number}", TOTAL) == home)
+    cluster[home].ask(PutSchedule(ORDERS, Enqueue([seal_envelope(b"x", {})], key_of(1, 3)), every_ms=60_000), name)
+    cluster.pass_time(65_000)
+    assert payloads(cluster.receive(1)) == [b"x"]
+    assert sum(isinstance(each, MakeByTemplate) for each in cluster.seen) == 1
+
+
+@pytest.mark.parametrize("home", range(TOTAL))
+def test_a_move_makes_a_queue_by_template(cluster: PartitionedShards, home: int) -> None:
+    cluster.change(PutTemplate("or*", QueueOptions(partitions=3)))
+    source = next(f"m{number}" for number in range(99) if shard_of(f"m{number}", TOTAL) == home)
+    shard = cluster[home]
+    shard.create(source)
+    ids = shard.enqueue(*(b"%d" % number for number in range(20)), queue=source, key=key_of(2, 3))
+
+    def moved() -> object:
+        number = shard.begin(MoveMessages(ORDERS, 0), source)
+        for _ in range(20):
+            cluster.carry()
+            cluster.pass_time(2)
+        return shard.late.pop(number)
+
+    refusal = moved()
+    assert isinstance(refusal, ShardUnavailableError)
+    assert refusal.details == {"refused": True}, "the client repeats it"
+    assert shard.counts(source)[0] == 20
+    assert moved() == Moved(20, 0)
+    assert [each.id for each in cluster.receive(2)] == ids
+    assert sum(isinstance(each, MakeByTemplate) for each in cluster.seen) == 1
 
 
 def test_a_template_makes_no_partition_of_a_queue_that_has_none(cluster: PartitionedShards) -> None:

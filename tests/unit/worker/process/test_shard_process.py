@@ -35,9 +35,11 @@ from fila_proto_zmq.commands import (
     ListConfig,
     ListQueues,
     ListTemplates,
+    MakeByTemplate,
     MessagesTransferred,
     Park,
     PutConfig,
+    PutTemplate,
     QueueList,
     QueueOptions,
     Receive,
@@ -57,7 +59,7 @@ from fila_proto_zmq.commands import (
 )
 from fila_proto_zmq.frames import ERROR, REPLY, pack_header, unpack_header
 from fila_proto_zmq.record import seal_envelope
-from fila_proto_zmq.runtime_config import TEMPLATE
+from fila_proto_zmq.runtime_config import PARTITIONED, TEMPLATE
 from fila_proto_zmq.templates import encode_options
 from fila_worker.core.effects import Post
 from fila_worker.core.manage import config as shard_config
@@ -218,6 +220,18 @@ def test_a_host_without_shard_0_sets_nothing() -> None:
     assert isinstance(refusal, Fault)
     assert refusal.code == "SHARD_UNAVAILABLE"
     assert host.ask(GetConfig("a"), "") == ConfigValues({})
+
+
+def test_a_change_that_a_shard_asks_for_goes_to_the_router_unasked(host: HostHarness) -> None:
+    host.ask(PutTemplate("t*", QueueOptions(partitions=2)), "")
+    (frame,) = tell(host, MakeByTemplate(0, "t1"))
+    header = unpack_header(frame[1])
+    assert (frame[0], header.opcode, header.request) == (b"", SetConfig.opcode, 0)
+    change = decode_body(ConfigChange, frame[3])
+    assert (change.version, list(change.changes)) == (2, [PARTITIONED + "t1"])
+    assert tell(host, MakeByTemplate(0, "t1")) == [], "it is there"
+    assert tell(host, MakeByTemplate(0, "unlike")) == []
+    assert tell(HostHarness(2, 3), MakeByTemplate(0, "t1")) == []
 
 
 def test_templates_are_told_by_any_shard_and_are_no_keys() -> None:

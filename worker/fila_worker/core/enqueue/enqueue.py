@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from fila_proto_zmq.codec import from_fault, to_fault
-from fila_proto_zmq.commands import Enqueue, Enqueued, IntColumn
+from fila_proto_zmq.commands import Enqueue, Enqueued, IntColumn, MakeByTemplate
 from fila_proto_zmq.errors import (
     FilaError,
     InvalidArgumentError,
     InvalidFrameError,
     OverloadedError,
+    PartitionedError,
     QueueNotFoundError,
     ShardUnavailableError,
 )
@@ -35,7 +36,9 @@ from fila_proto_zmq.limits import (
 )
 from fila_proto_zmq.names import is_dead_letter, whole_queue
 from fila_proto_zmq.record import FIXED_BYTES, PLAIN, pack_fixed
+from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import policy, quotas
+from fila_worker.core.enqueue.closing import check_open
 from fila_worker.core.enqueue.dedup import Dedup, check_window
 from fila_worker.core.enqueue.enqueue_rates import EnqueueRates, RateVerdict
 from fila_worker.core.enqueue.one_by_one import (
@@ -156,11 +159,34 @@ def queue_for(state: "State", name: str, now_ms: int) -> "Queue":
     return known_queue(state, name, now_ms) or state.queue_by_template(name, now_ms)
 
 
+def queue_for_own(state: "State", name: str, now_ms: int) -> "Queue":
+    """Return the queue that a message of the broker itself, or one that is moved, names. A template may make it.
+
+    If it is to have several partitions, shard 0 makes it, and the message has to come again: raise
+    :class:`ShardUnavailableError`. Clients have shard 0 make it themselves.
+    """
+    try:
+        return queue_for(state, name, now_ms)
+    except PartitionedError as error:
+        if "template" not in error.details:
+            raise
+    make = Post(MakeByTemplate(0, whole_queue(name)))
+    if state.effects[-1:] != [make]:  # a moved backlog asks once
+        state.effects.append(make)
+    raise ShardUnavailableError(
+        f"queue {whole_queue(name)!r} is being made with partitions, by a template: try again; if that stays so, enqueue() "
+        "says why it cannot be made",
+        details={"refused": True},
+    )
+
+
 def known_queue(state: "State", name: str, now_ms: int) -> "Queue | None":
     """Return the queue that new messages name; None: it is not there, and a template may make it.
 
     Raise :class:`QueueNotFoundError`, or :class:`InvalidArgumentError` for a dead letter queue.
     """
+    if state.closing:
+        check_open(state, name)
     queue = state.entrance(name, now_ms)
     if queue is None:
         if is_dead_letter(name) or state.runtime.templates.find(whole_queue(name)) is None:
@@ -180,7 +206,7 @@ def enqueue_one(state: "State", name: str, command: Enqueue, now_ms: int) -> tup
         raise quotas.disk_full(state)
     if "/" in name:
         state.part(EnqueueRates).admit_one(name, state.runtime.limits)
-    queue = queue_for(state, name, now_ms)
+    queue = queue_for_own(state, name, now_ms)
     state.touch(queue, now_ms)
     command = policy.decide(state, queue, command, now_ms)
     plain = _is_plain(command)

@@ -4,10 +4,13 @@ from collections.abc import Generator, Iterator
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
+from fila_proto_zmq.commands import PartitionIdle
 from fila_proto_zmq.errors import QueueNotFoundError
 from fila_proto_zmq.events import QueueDeleted
+from fila_proto_zmq.names import whole_queue
 from fila_worker.core.callback_groups.owned import OwnedBatches
 from fila_worker.core.deliver.subscriptions import close_demands
+from fila_worker.core.effects import Post
 from fila_worker.core.keys import pack_u32, pack_u64
 from fila_worker.core.model.acked_messages import purge
 from fila_worker.core.model.cold_lanes import ColdLane
@@ -115,23 +118,39 @@ def _stretches(numbers: list[int]) -> Iterator[tuple[int, int]]:
         yield members[0], members[-1]
 
 
-def watch(state: "State", queue: "Queue", now_ms: int) -> None:
-    """Schedule a check of a queue for when it may have been idle for too long; an earlier entry becomes void."""
+def watch(state: "State", queue: "Queue", now_ms: int, after_ms: int | None = None) -> None:
+    """Schedule a check of a queue for when it may have been idle for too long; an earlier entry becomes void.
+
+    ``after_ms``: for when it may have been idle for that long.
+    """
     if queue.options.idle_expiry_ms is not None:
-        queue.look_ms = max(now_ms + 1, queue.used_ms + queue.options.idle_expiry_ms)
+        queue.look_ms = max(now_ms + 1, queue.used_ms + (after_ms or queue.options.idle_expiry_ms))
         state.due_index.add(queue.look_ms, DueKind.IDLE, pack_u32(queue.id), state.batch)
 
 
 def delete_if_idle(state: "State", queue_id: int, due_ms: int, now_ms: int) -> None:
-    """Delete a queue if it has been idle for too long, else schedule the next check."""
+    """Delete a queue if it has been idle for too long, else schedule the next check.
+
+    A partition does not go alone: shard 0 is told, and told again after twice the time (:mod:`core.manage.idle_partitions`).
+    """
     queue = state.queues.by_id.get(queue_id)
     if queue is None or queue.gone or queue.options.idle_expiry_ms is None or queue.look_ms not in {0, due_ms}:
         return
+    if not is_idle(state, queue, now_ms):
+        watch(state, queue, now_ms)
+    elif queue.partition is None:
+        remove(state, queue, idle=True)
+    else:
+        partition, whole = queue.partition, whole_queue(queue.name)
+        state.effects.append(Post(PartitionIdle(0, whole, partition.number, partition.defined)))
+        watch(state, queue, now_ms, 2 * (now_ms - queue.used_ms))
+
+
+def is_idle(state: "State", queue: "Queue", now_ms: int) -> bool:
+    """Return whether a queue with an idle expiry has been without messages, consumers and calls for that long."""
     family = [queue, *([queue.dead_letters] if queue.dead_letters else [])]
     awaited = state.outbox.carries_from(queue.id) or state.part(OwnedBatches).has_any(queue.counted_as)
     if awaited or any(each.depth or each.subscribers for each in family):
         queue.used_ms = now_ms
-    if queue.used_ms + queue.options.idle_expiry_ms > now_ms:
-        watch(state, queue, now_ms)
-    else:
-        remove(state, queue, idle=True)
+    idle_ms = queue.options.idle_expiry_ms
+    return idle_ms is not None and queue.used_ms + idle_ms <= now_ms

@@ -18,7 +18,7 @@ from fila_proto_zmq.events import QueueMoved
 from fila_proto_zmq.names import check_queue_name, is_dead_letter, shard_of, whole_queue
 from fila_proto_zmq.record import BATCHED
 from fila_worker.core.enqueue import insert, quotas
-from fila_worker.core.enqueue.enqueue import queue_for
+from fila_worker.core.enqueue.enqueue import queue_for_own
 from fila_worker.core.jobs import REST
 from fila_worker.core.keys import own_place
 from fila_worker.core.manage.backlog_walk import BacklogWalk
@@ -116,7 +116,7 @@ class _Move(BacklogWalk):
             self._sent.add((shard, state.outbox.last_number(shard)))
         else:
             try:
-                target = queue_for(state, target_name, self._now_ms)
+                target = queue_for_own(state, target_name, self._now_ms)
                 number = insert.kept_number(state, message_key, key.queue, target)
                 message = insert.moved(record, key.name, key.weight, lane.throttle_keys, due_ms, self._now_ms)
                 message.number = number

@@ -227,22 +227,24 @@ def is_empty(state: "State", queue: "Queue") -> bool:
     return not any(each.depth or state.outbox.carries_from(each.id) for each in family)
 
 
-def take_report(state: "State", command: ReportMove, now_ms: int) -> None:
+def take_report(state: "State", command: ReportMove, now_ms: int) -> ConfigChange:
     """Put into the definition, on shard 0, how far a partition has come; or that the move is over."""
     definition = state.runtime.definitions.find(command.queue)
-    if state.index != CONFIG_OWNER or definition is None or definition.version != command.version:
-        return
-    move = definition.move
-    if move is None or not 0 <= command.number < move.held:
-        return
+    move = None if definition is None or definition.version != command.version else definition.move
+    if definition is None or move is None or not 0 <= command.number < move.held:
+        return ConfigChange(state.runtime.version, {}, True)
     news = move._replace(
         drained=move.drained | ({command.number} if command.number < move.earlier else frozenset()),
         empty=move.empty | ({command.number} if command.empty else frozenset()),
         paused=move.paused or command.paused,
     )
     if news == move and not move.is_over(definition.plan.partitions):
-        return
-    value = encode_definition(definition._replace(move=None if news == move else news))
-    changes = runtime_config.partitioned_changes_for(command.queue, value, state.runtime.values)
+        return ConfigChange(state.runtime.version, {}, True)
+    return put_definition(state, command.queue, definition._replace(move=None if news == move else news), now_ms)
+
+
+def put_definition(state: "State", name: str, definition: "Definition", now_ms: int) -> ConfigChange:
+    """Change a definition. The history of the config, which is for operators, does not have it."""
+    changes = runtime_config.partitioned_changes_for(name, encode_definition(definition), state.runtime.values)
     put_config(state, PutConfig(state.runtime.version + 1, changes), now_ms)
-    state.own_changes.append(ConfigChange(state.runtime.version, changes, True))
+    return ConfigChange(state.runtime.version, changes, True)

@@ -9,7 +9,7 @@ A queue without partitions that gets some becomes the first one of them, under a
 and its first partition have one shard.
 """
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -26,9 +26,9 @@ from fila_proto_zmq.commands import (
     GetSchedule,
     Goodbye,
     Heartbeat,
+    MakeByTemplate,
     PutSchedule,
     QueueOptions,
-    ReportMove,
     Settle,
     Unsubscribe,
     UpdatePartitioned,
@@ -52,15 +52,13 @@ from fila_worker.core.enqueue import insert
 from fila_worker.core.manage.config import make_change
 from fila_worker.core.manage.dead_letter_targets import waits_for_appointment
 from fila_worker.core.manage.deletion import remove
-from fila_worker.core.manage.partition_moves import MoveReports, follow, is_empty, take_report
+from fila_worker.core.manage.partition_moves import MoveReports, follow, is_empty
 from fila_worker.core.manage.queue_commands import change_options, check_options, compiled, make_queue
 from fila_worker.core.manage.strays import FORWARD_MS, Forwarder, partition_in
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.queues import DISCARD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from fila_proto_zmq.commands import Command
     from fila_proto_zmq.partitions import Definitions
     from fila_worker.core.effects import ClientCall
@@ -94,7 +92,7 @@ def create_partitioned(state: "State", command: CreatePartitioned, now_ms: int) 
     return _create(state, check_new_queue_name(command.queue), command.options, command.by, now_ms, move)
 
 
-def create_by_template(state: "State", command: CreateByTemplate, now_ms: int) -> ConfigChange:
+def create_by_template(state: "State", command: CreateByTemplate | MakeByTemplate, now_ms: int) -> ConfigChange:
     """Define a queue with several partitions as its template says."""
     name = check_new_queue_name(command.queue)
     template = state.runtime.templates.find(name)
@@ -103,7 +101,7 @@ def create_by_template(state: "State", command: CreateByTemplate, now_ms: int) -
     options = template.options
     if options.dead_letter == name:  # it takes those of the others
         options = msgspec.structs.replace(options, dead_letter=None)
-    return _create(state, name, options, command.by, now_ms)
+    return _create(state, name, options, getattr(command, "by", ""), now_ms)
 
 
 def _create(
@@ -129,7 +127,7 @@ def update_partitioned(state: "State", command: UpdatePartitioned, now_ms: int) 
             "its spread; create another queue, and move() the messages"
         )
     if (options.partitions or 1) == old.plan.partitions:
-        definition = old._replace(options=options)
+        definition = old._replace(options=options, closing=0)
     elif old.move is None or old.move.is_drained:
         definition = old.moved_to(options, state.runtime.version + 1, now_ms)
     else:
@@ -150,8 +148,13 @@ def _still_moving(name: str, partitions: int, move: PartitionMove) -> Overloaded
 def delete_partitioned(state: "State", command: DeletePartitioned, now_ms: int) -> ConfigChange:
     """Delete a queue with several partitions. Each shard removes its partitions."""
     _found(state, command.queue)
-    changes = runtime_config.partitioned_changes_for(command.queue, None, state.runtime.values)
-    return make_change(state, runtime_config.PARTITIONED + command.queue, changes, command.by, now_ms)
+    return delete_definition(state, command.queue, command.by, now_ms)
+
+
+def delete_definition(state: "State", name: str, by: str, now_ms: int) -> ConfigChange:
+    """Delete the definition of a queue."""
+    changes = runtime_config.partitioned_changes_for(name, None, state.runtime.values)
+    return make_change(state, runtime_config.PARTITIONED + name, changes, by, now_ms)
 
 
 def _found(state: "State", name: str) -> Definition:
@@ -198,6 +201,8 @@ def meet(state: "State", call: "ClientCall", command: "Command") -> "ClientCall 
         if first is not None and first.former == name:
             return msgspec.structs.replace(call, queue=first.name)
     if not number or int(number) not in definition.plan.all:
+        if (first := state.queues.get(partition_name(root_name(whole_queue(name)), 0))) is not None:
+            state.touch(first, call.now_ms)
         if isinstance(command, UpdateQueue) and waits_for_appointment(state, call, command):
             return None
         raise definition.refusal(name)
@@ -233,6 +238,12 @@ def open_partition(state: "State", name: str, now_ms: int) -> "Queue | None":
         queue = make_queue(state, root, definition.options, now_ms)
         follow(state, queue, definition)
     return state.queues.get(name)
+
+
+def partitions_here(state: "State", name: str) -> "list[str]":
+    """Return the names of the partitions of a queue that are on this shard."""
+    first = name + PARTITION_MARK
+    return list(state.queues.names.irange(first, first + LAST_DIGIT))
 
 
 # --- following the definitions ----------------------------------------------------------------------------------------
@@ -275,8 +286,6 @@ def _change(state: "State", queues: "list[Queue]", now_ms: int) -> "Work":
 class Partitions(Component):
     """The partitions on this shard, and the messages that belong to other partitions."""
 
-    peer_verbs: ClassVar = {ReportMove: take_report}
-
     def __init__(self, state: "State") -> None:
         super().__init__(state, state.stray_timer)
         self._followed: Definitions | None = None
@@ -301,7 +310,7 @@ class Partitions(Component):
             roots, names = list(definitions), [name for name in state.queues if PARTITION_MARK in name]
         else:
             roots = list(definitions.changed)
-            names = [name for each in roots for name in self._partitions_of(each)]
+            names = [name for each in roots for name in partitions_here(state, each)]
         definitions.changed.clear()
         for name in roots:
             definition, ordinary = definitions.find(name), state.queues.get(name)
@@ -316,13 +325,15 @@ class Partitions(Component):
             self._open_moving(name, now_ms)
         if changed:
             state.jobs.start_own(_change(state, changed, now_ms))
+        for name in [each for each in state.closing if definitions.find(each) is None]:
+            del state.closing[name]
 
     def _follow(self, queue: "Queue", changed: "list[Queue]") -> None:
         state, partition = self.state, partition_in(queue)
         state.jobs.charge(FOLLOW_COST)
         definition = state.runtime.definitions.find(queue.name)
         if definition is None or partition.defined not in {definition.created, 0}:
-            remove(state, queue)
+            remove(state, queue, idle=whole_queue(queue.name) in state.closing)
             return
         follow(state, queue, definition)
         if definition.options != queue.options:
@@ -353,10 +364,6 @@ class Partitions(Component):
     def _note_moving(self, queue: "Queue") -> None:
         self._moving[queue] = None
         self.timer.by(AT_ONCE)
-
-    def _partitions_of(self, name: str) -> "Iterable[str]":
-        first = name + PARTITION_MARK
-        return self.state.queues.names.irange(first, first + LAST_DIGIT)
 
     def tick(self, now_ms: int) -> int | None:
         """Send the messages of stray keys on, and report how far that has come. Remove what is empty and not needed."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from fila_proto_zmq.commands import Command, ConfigChange, Park, Reply
+from fila_proto_zmq.commands import Command, Park, Reply
 from fila_proto_zmq.errors import FilaError
 from fila_proto_zmq.events import Event
 from fila_proto_zmq.ids import sequence, shard_of_id
@@ -110,7 +110,8 @@ class State:
         """Keys that have messages here and belong to other partitions of their queues."""
         self.stray_timer = DueTime()
         """When there may be some to send on."""
-        self.own_changes: list[ConfigChange] = []  # of the runtime config: made by shard 0 itself, and not sent yet
+        self.closing: dict[str, int] = {}
+        """Idle queues with partitions for which this shard takes nothing in (:mod:`core.manage.idle_partitions`)."""
         self.delivery = DueTime()
         """When there may be messages to deliver."""
         self.to_be_registered = False

@@ -16,7 +16,7 @@ from fila_proto_zmq.names import shard_of
 from fila_proto_zmq.record import Record, unpack_record
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert
-from fila_worker.core.enqueue.enqueue import queue_for
+from fila_worker.core.enqueue.enqueue import queue_for_own
 from fila_worker.core.keys import number_in
 from fila_worker.core.model.component import Component, Steps
 from fila_worker.core.model.due_index import DueKind, delay, on_the_grid
@@ -109,7 +109,7 @@ def _take_one(state: "State", transfer: Transfer, now_ms: int) -> bool:
     if record is not None and transfer.due_ms is not None:
         keys = tuple(transfer.throttle_keys)
         message = insert.moved(record, transfer.fairness_key, transfer.weight, keys, transfer.due_ms, now_ms)
-        insert.take_in(state, queue_for(state, transfer.queue, now_ms), message, now_ms, limited=True)
+        insert.take_in(state, queue_for_own(state, transfer.queue, now_ms), message, now_ms, limited=True)
         return True
     queue = state.entrance(transfer.queue, now_ms)
     if queue is None or record is None:
