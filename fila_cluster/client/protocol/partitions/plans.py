@@ -58,8 +58,8 @@ class Plans:
 
     def judged(self, queue: str, error: PartitionedError) -> FilaError:
         """Return a refusal as it is; or, if its shard knows an earlier number of partitions than this client, one that passes."""
-        known = self._plans.get(_name(queue))
-        if known is None or _plan_in(error.details).version >= known.version:
+        known, version = self._plans.get(_name(queue)), _plan_in(error.details).version
+        if known is None or not version or version >= known.version:  # without one it is about a queue that is not there
             return error
         return ShardUnavailableError(
             f"the shard of {queue!r} does not know yet that the queue has {known.partitions} partitions",
