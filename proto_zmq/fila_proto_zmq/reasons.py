@@ -27,6 +27,7 @@ class ReasonCode(StrEnum):
     BEHIND = "behind"
     KEYS_AHEAD = "keys_ahead"
     BUSY = "busy"
+    LIMITED = "limited"
     NEXT = "next"
     EMPTY = "empty"
     EXPIRES = "expires"
@@ -142,6 +143,13 @@ MEANINGS: Final = {
         "`per_second`",
     ),
     ReasonCode.BUSY: Meaning("Nothing stops the queue or key: it has many messages.", details="`messages` `per_second`"),
+    ReasonCode.LIMITED: Meaning(
+        "Of a queue: nothing stops these messages now, but throttle keys let only so many through. More consumers than "
+        "that do not help.",
+        details="`messages` `limits`: for each throttle key, of several of a message the slowest, `throttle_key` `messages` "
+        "`rate` (a second) `tokens` `concurrency` (nil where there is none); the last one, with `throttle_key` nil, has the "
+        "sums of those after the first hundred",
+    ),
     ReasonCode.NEXT: Meaning("Nothing stops it: it goes with the next delivery.", details="`per_second`"),
     ReasonCode.EMPTY: Meaning("There are no messages."),
     ReasonCode.EXPIRES: Meaning(

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import replace
 
 from fila_cluster.client.calls.request import Request
+from fila_cluster.figures import counted
 from fila_proto_zmq import commands
 from fila_proto_zmq.errors import (
     DeadLetterQueueNotEmptyError,
@@ -24,6 +25,7 @@ from fila_proto_zmq.errors import (
 )
 from fila_proto_zmq.names import PARTITION_MARK, dead_letter_name, is_dead_letter, partition_name, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_KEY, Plan
+from fila_proto_zmq.reasons import ReasonCode
 
 Replies: TypeAlias = list[Any]
 
@@ -233,12 +235,34 @@ class _Explaining(_Searching):
     def merged(self, replies: list[commands.Explained]) -> commands.Explained:
         some = [reply for reply in replies if reply.state != EMPTY] or replies
         some = [reply for reply in some if any(each.code != EMPTY for each in reply.reasons)] or some
-        reasons: dict[str, commands.Reason] = {}
+        reasons: dict[tuple[str, Any], commands.Reason] = {}
         for reason in [each for reply in some for each in reply.reasons]:
             reason.text = _whole(reason.text, self.queue)
-            reasons.setdefault(reason.code, reason)
+            known = reasons.setdefault((reason.code, reason.details.get("throttle_key")), reason)
+            if known is not reason:
+                _add_up(known, reason)
         times = [reply.estimated_ms for reply in some if reply.estimated_ms]
         return commands.Explained(some[0].state, list(reasons.values()), some[0].position, min(times, default=0))
+
+
+def _add_up(reason: commands.Reason, other: commands.Reason) -> None:
+    """Let a reason for keys of one partition stand for those of another one, too."""
+    details, more = reason.details, other.details
+    if reason.code == ReasonCode.LIMITED:
+        details["messages"] += more["messages"]
+        limits = {each["throttle_key"]: each for each in details["limits"]}
+        for each in more["limits"]:
+            known = limits.setdefault(each["throttle_key"], each)
+            if known is not each:  # the limits are the cluster's
+                known["messages"] += each["messages"]
+        details["limits"] = list(limits.values())
+    elif "keys" in details and "keys" in more and reason.code != ReasonCode.KEYS_AHEAD:
+        details["keys"] += more["keys"]
+        details["messages"] += more["messages"]
+        example = f"for example {details['fairness_key']!r}: "
+        text = reason.text.partition(": ")[2].removeprefix(example)
+        those = f"{counted(details['keys'], 'fairness key')} with {counted(details['messages'], 'message')}"
+        reason.text = f"{those}: {example}{text}"
 
 
 def info_of(infos: list[commands.QueueInfo]) -> commands.QueueInfo:

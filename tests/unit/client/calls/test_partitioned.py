@@ -233,6 +233,28 @@ def test_why_a_queue_waits_is_said_by_the_partitions_with_messages():
     assert result.estimated_ms == 7
 
 
+def test_keys_of_all_partitions_that_wait_for_the_same_reason_are_one_group():
+    def throttled(keys: int, messages: int, name: str = "api") -> Reason:
+        text = f"{keys} fairness keys with {messages} messages: for example 'a': throttled by {name}"
+        details = {"keys": keys, "messages": messages, "fairness_key": "a", "throttle_key": name}
+        return Reason("throttled", text, 0, details)
+
+    def limited(**messages: int) -> Reason:
+        limits = [{"throttle_key": name, "messages": count, "rate": 5.0} for name, count in messages.items()]
+        return Reason("limited", "only so fast", 0, {"messages": sum(messages.values()), "limits": limits})
+
+    answers = {
+        "q@0": Explained("pending", [throttled(2, 6), limited(api=3)]),
+        "q@1": Explained("pending", [throttled(3, 1000), throttled(4, 4, "mail")]),
+        "q@2": Explained("pending", [limited(api=4, mail=1)]),
+    }
+    api, limits, mail = ask(Explain(), answers)[0].reasons
+    assert api.text == "5 fairness keys with 1,006 messages: for example 'a': throttled by api"
+    assert (api.details["keys"], api.details["messages"], mail.details["messages"]) == (5, 1006, 4)
+    assert limits.details["messages"] == 8
+    assert [(each["throttle_key"], each["messages"]) for each in limits.details["limits"]] == [("api", 7), ("mail", 1)]
+
+
 def test_an_empty_queue_is_empty():
     result, _ = ask(Explain(), {f"q@{n}": Explained("empty", [reason("empty", f"'q@{n}' is empty")]) for n in range(3)})
     assert (result.state, [each.text for each in result.reasons]) == ("empty", ["'q' is empty"])

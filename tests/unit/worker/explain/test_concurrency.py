@@ -62,6 +62,17 @@ def test_a_throttle_key_whose_places_are_used_up_in_the_cluster() -> None:
     assert "throttle key 'llm' has 3 messages leased of at most 3 (concurrency)" in text_of(cluster[1], key="acme")
 
 
+def test_messages_that_nothing_stops_now_are_limited_by_places_all_the_same() -> None:
+    cluster = PlacedShards()
+    cluster.limit("llm", 3)
+    cluster.enqueue(1, 9, "llm", fairness_key="acme")
+    told = why(cluster[1])
+    assert [each.code for each in told.reasons] == ["no_consumers", "limited"]
+    limits = [{"throttle_key": "llm", "messages": 9, "rate": None, "tokens": None, "concurrency": 3}]
+    assert told.reasons[1].details["limits"] == limits
+    assert told.reasons[1].text.endswith("most of them 'llm': 3 at a time")
+
+
 def test_the_statistics_of_a_queue_show_the_places_of_its_throttle_keys() -> None:
     cluster = PlacedShards()
     cluster.limit("llm", 2)

@@ -10,6 +10,7 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
     Verb,
 )
+from fila_worker.core.explain.backlog_reasons import LIMITS_SHOWN
 from tests.support.shard.cluster_of_shards import ClusterOfShards
 from tests.support.shard.explained import codes, first, ids, these, why
 from tests.support.shard.shard import ADMIN, ShardHarness
@@ -141,6 +142,38 @@ def test_a_throttle_that_some_messages_of_a_key_wait_for_is_listed_last() -> Non
     cluster.enqueue(0, 3)
     told = why(cluster.shards[0], key="default")
     assert codes(told) == ["queue_paused", "throttled"]
+
+
+def test_messages_that_nothing_stops_now_are_limited_all_the_same() -> None:
+    cluster = ClusterOfShards(1)
+    cluster.create(0)
+    cluster.limit("fast", 50, 10)
+    cluster.limit("slow", 5, 10)
+    cluster.enqueue(0, 30, "fast slow", key="a")
+    cluster.enqueue(0, 8, "fast", key="b")
+    cluster.enqueue(0, 7, key="free")
+    cluster.run(20)
+    told = why(cluster.shards[0])
+    assert codes(told) == ["no_consumers", "limited"]
+    limits = {"concurrency": None, "tokens": 10.0}
+    assert told.reasons[1].details["limits"] == [
+        {"throttle_key": "slow", "messages": 30, "rate": 5.0, **limits},
+        {"throttle_key": "fast", "messages": 8, "rate": 50.0, **limits},
+    ]
+    assert told.reasons[1].details["messages"] == 38
+    assert told.reasons[1].text == "throttle keys let messages through only so fast, most of them 'slow': 5/s"
+
+
+def test_very_many_limits_are_added_up() -> None:
+    cluster = ClusterOfShards(1)
+    cluster.create(0)
+    for number in range(LIMITS_SHOWN + 2):
+        cluster.limit(f"t{number}", 5, 10)
+        cluster.enqueue(0, 3 if number < LIMITS_SHOWN else 2, f"t{number}", key=f"k{number}")
+    cluster.run(20)
+    limits = why(cluster.shards[0]).reasons[-1].details["limits"]
+    assert len(limits) == LIMITS_SHOWN + 1
+    assert limits[-1] == {"throttle_key": None, "messages": 4, "rate": 10.0, "tokens": 20.0, "concurrency": None}
 
 
 def test_a_throttled_message_that_is_first_in_strict_order_holds_up_the_others() -> None:

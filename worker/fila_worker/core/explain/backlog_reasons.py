@@ -4,6 +4,7 @@ A bounded number of keys is examined, because different reasons may stop differe
 keys with the same reason, and one of them as the example.
 """
 
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from fila_proto_zmq.reasons import ReasonCode
 from fila_worker.core.explain import queue_reasons
 from fila_worker.core.explain.estimates import LANES_MAX, QueuePosition, delivery_ms, rivals_of
 from fila_worker.core.explain.in_flight_reasons import DELAYED_MAX, cap, delayed_of, held_of
-from fila_worker.core.explain.queue_reasons import tokens
+from fila_worker.core.explain.queue_reasons import limits_of, tightest, tokens
 from fila_worker.core.explain.text import counted, reason, span
 from fila_worker.core.inspect.backlog import DELAYED, LEASED, PENDING
 from fila_worker.core.keys import FIRST_PLACE
@@ -39,6 +40,12 @@ KEYS_MAX: Final = 2000
 
 KEY_COST: Final = 2
 """Effort to examine one key."""
+
+LIMITED_LANES_MAX: Final = 5000
+"""Lanes that are examined for what limits them."""
+
+LIMITS_SHOWN: Final = 100
+"""Throttle keys with the most messages that are named one by one; the others are added up."""
 
 
 # --- a fairness key ----------------------------------------------------------------------------------------------------
@@ -112,26 +119,50 @@ def explain_queue(state: "State", queue: "Queue", now_ms: int) -> "Work":
 
 
 def _of_pending_queue(state: "State", queue: "Queue", more: "list[Reason]", now_ms: int) -> "list[Reason]":
-    groups, free = _groups(state, queue, now_ms)
+    groups, free, limited = _groups(state, queue, now_ms)
     ways = queue_reasons.queue_reasons(state, queue, None, [] if free else groups, now_ms)
     if ways:
-        return [*ways, *(groups if free else []), *more]
-    return [*more, queue_reasons.busy(queue, queue.pending, now_ms), *groups]
+        return [*ways, *(groups if free else []), *more, *limited]
+    return [*more, queue_reasons.busy(queue, queue.pending, now_ms), *groups, *limited]
 
 
-def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason], bool]":
-    """Return what stops keys, by falling number of messages, and whether any key is free to deliver."""
+def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason], bool, list[Reason]]":
+    """Return what stops keys, by falling number of messages, whether any key is free to deliver, and what limits those."""
     found: dict[tuple[str, str], list[FairnessKey]] = {}
-    free = len(queue.keys) > KEYS_MAX
+    free: list[FairnessKey] = []
     state.jobs.charge(KEY_COST * min(KEYS_MAX, len(queue.keys)))
     for key in queue.keys.portion(0, KEYS_MAX):
         if key.active or key.pending:
             what = _holdup(state, key, now_ms)
-            free |= what is None
-            if what is not None:
+            if what is None:
+                free.append(key)
+            else:
                 found.setdefault(what, []).append(key)
     reasons = [_group(state, code, keys, now_ms) for (code, _), keys in found.items()]
-    return sorted(reasons, key=lambda each: -each.details["messages"]), free
+    any_free = bool(free) or len(queue.keys) > KEYS_MAX
+    return sorted(reasons, key=lambda each: -each.details["messages"]), any_free, _limited(state, free, now_ms)
+
+
+def _limited(state: "State", free: "list[FairnessKey]", now_ms: int) -> "list[Reason]":
+    """Return as a reason that throttle keys let messages of free keys through only so fast; empty if none does."""
+    lanes = list(islice((lane for key in free if key.cold is None for lane in key.lanes.values()), LIMITED_LANES_MAX))
+    state.jobs.charge(len(lanes))
+    messages: Counter[str] = Counter()
+    for lane in lanes:
+        if lane.pending and (name := tightest(state, lane)) is not None:
+            messages[name] += lane.pending
+    if not messages:
+        return []
+    limits = [limits_of(state, name, count, now_ms) for name, count in messages.most_common()]
+    shown, others = limits[:LIMITS_SHOWN], limits[LIMITS_SHOWN:]
+    if others:
+        columns = {name: [each[name] for each in others] for name in ("messages", "rate", "tokens", "concurrency")}
+        sums = {name: None if None in numbers else sum(numbers) for name, numbers in columns.items()}
+        shown.append({"throttle_key": None} | sums)
+    first = limits[0]
+    pace = f"{first['concurrency']:,} at a time" if first["rate"] is None else f"{first['rate']:g}/s"
+    text = f"throttle keys let messages through only so fast, most of them {first['throttle_key']!r}: {pace}"
+    return [reason(ReasonCode.LIMITED, text, messages=messages.total(), limits=shown)]
 
 
 def _holdup(state: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] | None:

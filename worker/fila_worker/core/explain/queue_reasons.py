@@ -187,6 +187,34 @@ def tokens(state: "State", lane: "Lane", now_ms: int, need: int | None = None) -
     return worst.reason(now_ms, [*lane.throttle_keys])
 
 
+def tightest(state: "State", lane: "Lane") -> str | None:
+    """Return the throttle key that lets a lane's messages through most slowly: by rate, else by places; None: no key does."""
+    if lane.throttle is None:
+        return None
+    client = state.token_client
+    rates = {
+        name: client.levels.in_force(name, client.limits[name]).rate_milli
+        for name in lane.throttle_keys
+        if name in client.limits
+    }
+    if rates:
+        return min(rates, key=rates.__getitem__)
+    if lane.key.queue.at_most_once:
+        return None
+    places = {name: limit for name in lane.throttle_keys if (limit := state.places.limit(name)) is not None}
+    return min(places, key=places.__getitem__, default=None)
+
+
+def limits_of(state: "State", name: str, messages: int, now_ms: int) -> dict[str, Any]:
+    """Return the limits of a throttle key that so many messages have, None where it has none."""
+    levels, limit = state.token_client.levels, state.token_client.limits.get(name)
+    details: dict[str, Any] = {"throttle_key": name, "messages": messages, "rate": None, "tokens": None}
+    if limit is not None:
+        limit = levels.in_force(name, limit)
+        details |= {"rate": limit.rate_milli / 1000, "tokens": round(levels.tokens_in(name, limit, now_ms) / TOKEN, 3)}
+    return details | {"concurrency": state.places.limit(name)}
+
+
 def _need(state: "State", lane: "Lane") -> int:
     """Return the cost of a lane's first message, in millionths of a token."""
     if lane.blocked:
