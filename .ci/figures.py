@@ -11,7 +11,6 @@ from fila_proto_zmq.frames import ERROR, REPLY, VERSION
 from fila_proto_zmq.record import EXTENDED, FIXED_BYTES, LAYOUT_VERSION, Extension
 from fila_router.core.limits import DEFAULTS as ROUTER
 from fila_router.core.membership import START_MS_MAX
-from fila_worker.core.explain.backlog_reasons import KEYS_MAX
 from fila_worker.core.inspect.views import AT_REST_MS, NEEDED_MS
 from fila_worker.core.measures import SPAN_MS
 from fila_worker.core.metrics.describe import CONSUMERS_SHOWN_MAX
@@ -69,8 +68,9 @@ PHRASES = {
         *{title.split()[0] for title in _TITLES},
         f"`ack/s` (under {_CELLS['ack/s']} columns), `shard` ({_CELLS['shard']}) and the bars ({_CELLS['depth']})",
     ],
+    "autoscaling.md": [f"more than {limits.EXPLAINED_KEYS_MAX:,} fairness keys"],
     "why.md": [
-        f"At most {KEYS_MAX:,} keys are looked at",
+        f"At most {limits.EXPLAINED_KEYS_MAX:,} keys are looked at",
         f"not read for {LIVE_MS // 1000} seconds",
         f"the last {SPAN_MS // 1000} seconds",
     ],

@@ -139,6 +139,9 @@ LUA_MEMORY_LIMIT_BYTES_MAX: Final = 256 * 1024 * 1024
 BROWSE_MESSAGES_MAX: Final = 1000
 """Messages on one page, of a view too; at least 1."""
 
+EXPLAINED_KEYS_MAX: Final = 2000
+"""Fairness keys of a queue that ``why`` examines; the others count as alike."""
+
 VIEW_QUEUES_MAX: Final = 10_000
 """Queues of one view. The permission on each is checked before anything else."""
 

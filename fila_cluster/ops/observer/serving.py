@@ -223,7 +223,7 @@ async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> Non
         parts: list[Part] = [watch.run(), _beat(ParentHeartbeat(stdin))]
         if listener is not None:
             history = History()
-            door = await _door(stack, settings)
+            door = await _door(stack, settings, history)
             parts += [remember(watch, history), door.run(), _show(settings, watch, history, door, listener, context, journal)]
         if settings.otlp_endpoint is not None:
             parts.append(_export(settings, settings.otlp_endpoint, watch, door, journal))
@@ -232,11 +232,11 @@ async def serve(settings: ObserverSettings, stdin: int, journal: Journal) -> Non
         await _run_until(stop, parts, journal)
 
 
-async def _door(stack: contextlib.AsyncExitStack, settings: ObserverSettings) -> HttpApi:
+async def _door(stack: contextlib.AsyncExitStack, settings: ObserverSettings, history: History) -> HttpApi:
     """Return the HTTP door. Without authentication it has a client of its own, and is open to this machine only."""
     if settings.api_key is not None or not is_loopback(settings.host or ""):
-        return HttpApi(None)
-    return HttpApi(await stack.enter_async_context(AsyncClient(settings.endpoint, timeout=CLICK_S_MAX)))
+        return HttpApi(None, history)
+    return HttpApi(await stack.enter_async_context(AsyncClient(settings.endpoint, timeout=CLICK_S_MAX)), history)
 
 
 async def _beat(heartbeat: ParentHeartbeat) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
@@ -423,7 +424,9 @@ def test_it_is_described(url: str) -> None:
     document = ask(url, "/openapi.json", b"", {}, method="GET").body
     assert document["openapi"].startswith("3.1")
     of_queues = {f"/queues/{{queue}}/{name}" for name in ("messages", "receive", "settle")}
-    assert set(document["paths"]) == {*of_queues, "/throttles"}
+    assert set(document["paths"]) == {*of_queues, "/queues/{queue}/scale", "/throttles"}
+    parameters = document["paths"]["/queues/{queue}/scale"]["get"]["parameters"]
+    assert [each["name"] for each in parameters] == ["queue", "drain"]
     assert set(document["paths"]["/throttles"]) == {"get"}
     text = json.dumps(document)
     references = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
@@ -455,6 +458,69 @@ def test_throttle_keys_are_listed(url: str, client: Client) -> None:
     ]
     assert ask(url, "/throttles?page=2", b"", method="GET").status == 400
     assert ask(url, "/throttles", {}).status == 405
+
+
+def scaled(url: str, queue: str, drain_s: float = 60) -> dict[str, Any]:
+    answer = ask(url, f"/queues/{queue}/scale?drain={drain_s}", b"", method="GET")
+    assert answer.status == 200, answer
+    return dict(answer.body)
+
+
+def test_it_says_how_many_consumers_a_queue_needs(url: str, client: Client, queue: str) -> None:
+    assert scaled(url, queue)["consumers"] == 0
+    client.enqueue_many(queue, [Message(b"x") for _ in range(50)])
+    told = scaled(url, queue)
+    assert {name: told[name] for name in ("queue", "consumers", "present", "pending", "deliverable", "per_consumer")} == {
+        "queue": queue, "consumers": 1, "present": 0, "pending": 50, "deliverable": 50, "per_consumer": None
+    }  # fmt: skip
+    client.pause(queue)
+    assert (scaled(url, queue)["consumers"], scaled(url, queue)["reason"]) == (0, "the queue is paused")
+
+
+def test_throttled_messages_of_all_partitions_need_no_consumers(url: str, client: Client) -> None:
+    name = f"door/{next(_numbers)}"
+    client.create_queue(name, partitions=4)
+    client.set_throttle(f"api:{name}", rate=1, burst=5)
+    keys = [f"api:{name}"]
+    client.enqueue_many(name, [Message(b"x", fairness_key=f"k{number}", throttle_keys=keys) for number in range(400)])
+    client.enqueue_many(name, [Message(b"x", fairness_key="free") for _ in range(30)])
+    assert scaled(url, name)["pending"] == 430
+    assert 30 + 60 <= scaled(url, name)["deliverable"] <= 30 + 65, "a full bucket, and what comes in a minute"
+
+
+def test_a_question_for_consumers_that_is_wrong_is_refused(url: str, queue: str) -> None:
+    for drain in ("0", "-1", "soon", "nan", "86401"):
+        answer = ask(url, f"/queues/{queue}/scale?drain={drain}", b"", method="GET")
+        assert (answer.status, answer.body["code"]) == (400, "INVALID_ARGUMENT"), drain
+        assert f"drain='{drain}'" in answer.body["message"]
+    assert ask(url, f"/queues/{queue}/scale?dra=1", b"", method="GET").status == 400
+    assert ask(url, f"/queues/{queue}/scale", {}).status == 405
+    assert ask(url, "/queues/no-such-queue/scale", b"", method="GET").status == 404
+
+
+@pytest.mark.whole
+def test_the_pace_of_consumers_is_measured(url: str, client: Client, queue: str) -> None:
+    """A consumer works on one message at a time, for about a fiftieth of a second."""
+    client.enqueue_many(queue, [Message(b"x") for _ in range(20_000)])
+    done = Event()
+
+    def work() -> None:
+        for delivery in client.consume(queue, prefetch=1):
+            done.wait(0.02)
+            delivery.ack()
+            if done.is_set():
+                return
+
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            pool.submit(work)
+            eventually(lambda: scaled(url, queue)["per_consumer"], "a pace is known")
+            told = scaled(url, queue)
+            assert 5 < told["per_consumer"] < 50
+            assert told["consumers"] == pytest.approx(told["per_second"] / told["per_consumer"], abs=1)
+            assert told["consumers"] > 5
+        finally:
+            done.set()
 
 
 def test_a_settlement_may_say_what_the_work_cost(url: str, client: Client, queue: str) -> None:

@@ -35,6 +35,16 @@ def test_each_key_may_do_what_it_is_allowed(guarded: Guarded) -> None:
     assert ask(url, SETTLE, {"deliveries": [token]}, key=consumer).status == 200
 
 
+def test_any_permission_on_a_queue_is_enough_to_ask_how_many_consumers_it_needs(guarded: Guarded) -> None:
+    url = address(guarded.cluster)
+    with guarded.client() as admin:
+        admin.create_queue("scaled")
+    key = guarded.key("scaler", "consume:scaled")
+    assert ask(url, "/queues/scaled/scale", b"", key=key, method="GET").body["consumers"] == 0
+    assert ask(url, "/queues/orders/scale", b"", key=key, method="GET").status == 403
+    assert ask(url, "/queues/scaled/scale", b"", method="GET").status == 401
+
+
 def test_permissions_on_a_queue_hold_for_its_partitions(guarded: Guarded) -> None:
     url = address(guarded.cluster)
     with guarded.client() as admin:

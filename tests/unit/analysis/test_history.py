@@ -4,7 +4,17 @@ import math
 
 import pytest
 
-from fila_cluster.ops.analysis.history import LEVELS, LOOKS, SERIES, TICK_S, TICKS, History, LastMinuteShare, short_of_weight
+from fila_cluster.ops.analysis.history import (
+    CONSUMERS,
+    LEVELS,
+    LOOKS,
+    SERIES,
+    TICK_S,
+    TICKS,
+    History,
+    LastMinuteShare,
+    short_of_weight,
+)
 from fila_proto_zmq.commands import OTHER_KEYS, KeyMetrics, Metrics, QueueMetrics
 from tests.unit.analysis import looks
 
@@ -31,7 +41,7 @@ def test_levels_are_known_at_once_and_flows_from_the_second_sample() -> None:
     history = told(History(), look(queue(pending=3, delivered=10)), look(queue(pending=5, delivered=60)))
     assert history.times() == [1000.0, 1005.0]
     series = history.of_queue("orders")
-    assert set(series) == set(SERIES)
+    assert set(series) == {*SERIES, CONSUMERS}
     assert series["pending"] == [3, 5]
     assert known(series["delivered"]) == [None, 10.0]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fila_cluster.ops.analysis import watch as watching_module
-from fila_cluster.ops.analysis.history import DEAD_LETTERS, SERIES, TICK_S, TICKS, History, half_hour
+from fila_cluster.ops.analysis.history import CONSUMERS, DEAD_LETTERS, SERIES, TICK_S, TICKS, History, half_hour
 from fila_cluster.ops.analysis.watch import Watch, remember
 from fila_proto_zmq.commands import KeyMetrics, Metrics
 from tests.unit.analysis.looks import of_queues, queue
@@ -46,7 +46,7 @@ def test_a_queue_s_half_hour_is_json_that_must_not_be_cached():
     assert (answer.headers["content-type"], answer.headers["cache-control"]) == ("application/json", "no-store")
     told = json.loads(answer.body)
     assert (told["queue"], told["times"]) == ("eu/orders", [START_S, START_S + TICK_S])
-    assert told["series"].keys() == set(SERIES)
+    assert told["series"].keys() == {*SERIES, CONSUMERS}
     assert told["series"]["pending"] == [7, 3]
     assert (told["series"]["enqueued"], told["series"]["delivered"]) == ([None, 0.2], [None, 8])
     assert told["shares"] == [

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fila_cluster.errors import AlreadySettledError, LeaseExpiredError, OverloadedError
+from fila_cluster.ops.analysis.history import History
 from fila_cluster.ops.observer.http_api.receivers import GRACE_S, Receiver, ReceiverLimits, Receivers
 from fila_cluster.ops.observer.http_api.routes import HttpApi
 
@@ -202,7 +203,7 @@ def test_without_authentication_it_is_for_this_machine_only() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    (enqueue, *_) = HttpApi(None).routes()
+    (enqueue, *_) = HttpApi(None, History()).routes()
     headers = [(b"content-type", b"application/json")]
     scope = {
         "type": "http",

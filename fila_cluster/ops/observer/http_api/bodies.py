@@ -13,6 +13,7 @@ from starlette.types import Scope
 from fila_cluster.client.message import Message, StoredMessage
 from fila_cluster.client.protocol.delivery import Delivery
 from fila_cluster.errors import BatchError, FilaError, InvalidArgumentError, PermissionDeniedError
+from fila_cluster.ops.analysis.scaling import DRAIN_S_MAX
 from fila_proto_zmq.commands import MESSAGE_OPTIONS
 from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 
@@ -184,6 +185,9 @@ class SettledBody(msgspec.Struct):
     """All are settled; the number of them."""
 
     settled: int
+
+
+DrainSeconds = Annotated[float, Meta(gt=0, le=DRAIN_S_MAX)]
 
 
 class ThrottleBody(msgspec.Struct):

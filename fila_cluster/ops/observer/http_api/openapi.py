@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from fila_cluster.ops.analysis.scaling import DRAIN_S, Scale
 from fila_cluster.ops.observer.http_api import bodies
 from fila_cluster.ops.observer.http_api.bodies import STATUSES
 from fila_cluster.ops.observer.http_api.operations import JSON, PAYLOAD
@@ -17,7 +18,8 @@ _COMPONENTS: Final = "#/components/schemas/{name}"
 
 
 class Described(msgspec.Struct, frozen=True):
-    """The description of an operation: the bodies that it takes and returns, and an example with curl."""
+    """The description of an operation: the bodies that it takes and returns, an example with curl, and the parameter of one
+    that takes no body."""
 
     name: str
     method: str
@@ -27,6 +29,7 @@ class Described(msgspec.Struct, frozen=True):
     takes: tuple[Any, ...]
     gives: tuple[Any, ...]
     example: str
+    parameter: str = ""
 
 
 DESCRIBED: Final = (
@@ -69,6 +72,19 @@ DESCRIBED: Final = (
         """--json '{"deliveries": [{"token": "TOKEN", "action": "ack"}]}'""",
     ),
     Described(
+        "scale",
+        "GET",
+        "/queues/{queue}/scale",
+        "Say how many consumers a queue needs",
+        f"So many `consumers` drain the queue in `drain` seconds ({DRAIN_S:g} without it). Messages that limits hold back do "
+        "not count: throttle keys, places, caps and pauses. `per_consumer` is what one consumer did in the last half hour, "
+        "null if that is not known. For autoscalers.",
+        (),
+        (Scale,),
+        "",
+        "drain",
+    ),
+    Described(
         "list_throttles",
         "GET",
         bodies.THROTTLES_PATH,
@@ -78,9 +94,12 @@ DESCRIBED: Final = (
         (),
         (bodies.ThrottlesBody,),
         "",
+        "prefix",
     ),
 )
 """The operations, in the order of a message's life."""
+
+_PARAMETERS: Final = {"drain": msgspec.json.schema(bodies.DrainSeconds), "prefix": msgspec.json.schema(str)}
 
 
 def document() -> dict[str, Any]:
@@ -102,11 +121,12 @@ def document() -> dict[str, Any]:
 
 
 def _operation(each: Described, options: dict[str, Any]) -> dict[str, Any]:
+    parameters: list[dict[str, Any]] = []
+    if "{queue}" in each.path:
+        parameters.append({"name": "queue", "in": "path", "required": True, "schema": {"type": "string"}})
     if not each.takes:
-        prefix = {"name": "prefix", "in": "query", "schema": {"type": "string"}}
-        return _described(each, [prefix])
+        return _described(each, [*parameters, {"name": each.parameter, "in": "query", "schema": _PARAMETERS[each.parameter]}])
     content: dict[str, Any] = {JSON: {"schema": _one_of(each.takes)}}
-    parameters: list[dict[str, Any]] = [{"name": "queue", "in": "path", "required": True, "schema": {"type": "string"}}]
     if bodies.MessageBody in each.takes:
         content[PAYLOAD] = {"schema": {"type": "string", "format": "binary"}}
         parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in options["properties"].items()]

@@ -1,4 +1,4 @@
-"""The operations of requests: enqueue, receive, settle, list throttle keys."""
+"""The operations of requests: enqueue, receive, settle, scale, list throttle keys."""
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
@@ -9,6 +9,7 @@ from msgspec import UNSET
 from starlette.requests import ClientDisconnect, Request
 
 from fila_cluster.client import checks
+from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.client.forwarding import give_back, receive_frame
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_cluster.errors import (
@@ -19,6 +20,9 @@ from fila_cluster.errors import (
     PayloadTooLargeError,
     RequestTimeoutError,
 )
+from fila_cluster.ops.analysis import scaling
+from fila_cluster.ops.analysis.history import History
+from fila_cluster.ops.analysis.partitions import partitions_in
 from fila_cluster.ops.observer.http_api import bodies
 from fila_cluster.ops.observer.http_api.receivers import Receiver, ReceiverLoad
 from fila_proto_zmq.commands import MESSAGE_OPTIONS
@@ -41,12 +45,13 @@ class UnsupportedTypeError(InvalidArgumentError):
 
 
 class ApiRequest(NamedTuple):
-    """A request: its queue, its receiver, and the count of its bytes."""
+    """A request: its queue, its receiver, the count of its bytes, and what is remembered of the queues."""
 
     request: Request
     queue: str
     receiver: Receiver
     load: ReceiverLoad
+    history: History
 
 
 async def enqueue(asked: ApiRequest) -> bytes:
@@ -114,12 +119,26 @@ async def settle(asked: ApiRequest) -> bytes:
     )
 
 
+async def scale(asked: ApiRequest) -> bytes:
+    """Return how many consumers the queue needs."""
+    drain_s = _drain_s(_only_parameter(asked.request, "drain", str(scaling.DRAIN_S)))
+    client = asked.receiver.client
+    described, explained = await asyncio.gather(describe_queue(client, asked.queue), client.why(asked.queue))
+    past, latest = asked.history.of_queue(asked.queue), asked.history.latest(asked.queue)
+    keys = (each.known_keys for each in partitions_in(latest)) if latest else ()
+    return _encoded(scaling.scale(described, explained, past, drain_s, scaling.examined_part(keys)))
+
+
+def _drain_s(text: str) -> float:
+    try:
+        return msgspec.convert(text, bodies.DrainSeconds, strict=False)
+    except msgspec.ValidationError:
+        raise InvalidArgumentError(f"drain={text!r}: give seconds, above 0 and at most {scaling.DRAIN_S_MAX:,.0f}") from None
+
+
 async def list_throttles(asked: ApiRequest) -> bytes:
     """Return the throttle keys that have limits."""
-    given = _parameters(asked.request)
-    if unknown := given.keys() - {"prefix"}:
-        raise InvalidArgumentError(f"the parameter {min(unknown)!r} of the URL: the only one here is prefix")
-    throttles = await asked.receiver.client.list_throttles(asked.request.query_params.get("prefix", ""))
+    throttles = await asked.receiver.client.list_throttles(_only_parameter(asked.request, "prefix", ""))
     return _encoded(
         bodies.ThrottlesBody([msgspec.convert(each, bodies.ThrottleBody, from_attributes=True) for each in throttles])
     )
@@ -200,6 +219,12 @@ def _type_of(request: Request, *known: str) -> str:
 
 def _parameters(request: Request) -> Mapping[str, list[str]]:
     return {name: request.query_params.getlist(name) for name in request.query_params}
+
+
+def _only_parameter(request: Request, name: str, default: str) -> str:
+    if unknown := request.query_params.keys() - {name}:
+        raise InvalidArgumentError(f"the parameter {min(unknown)!r} of the URL: the only one here is {name}")
+    return request.query_params.get(name, default)
 
 
 def _no_parameters(request: Request) -> None:

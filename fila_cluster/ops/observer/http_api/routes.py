@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from fila_cluster.client import AsyncClient
 from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
+from fila_cluster.ops.analysis.history import History
 from fila_cluster.ops.analysis.visitor import SCOPE_KEY
 from fila_cluster.ops.observer.http_api import openapi, operations
 from fila_cluster.ops.observer.http_api.bodies import failure, success
@@ -25,16 +26,21 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "enqueue": operations.enqueue,
     "receive": operations.receive,
     "settle": operations.settle,
+    "scale": operations.scale,
     "list_throttles": operations.list_throttles,
 }
 
 
 class HttpApi:
-    """The HTTP door. ``client`` is for all requests without authentication; None: each request needs a key."""
+    """The HTTP door. ``client`` is for all requests without authentication; None: each request needs a key.
 
-    def __init__(self, client: AsyncClient | None, limits: ReceiverLimits = LIMITS) -> None:
+    ``history``: what is remembered of the queues.
+    """
+
+    def __init__(self, client: AsyncClient | None, history: History, limits: ReceiverLimits = LIMITS) -> None:
         self.receivers = Receivers(limits)
         self.counts = RequestCounts(self.receivers)
+        self.history = history
         self._client = client
 
     def routes(self) -> list[Route]:
@@ -83,7 +89,9 @@ class _Endpoint:
         try:
             receiver = self._door.receiver_of(scope)
             with self._door.receivers.request(receiver) as load:
-                answer = await self._answer(request, lambda queue: ApiRequest(request, queue, receiver, load))
+                answer = await self._answer(
+                    request, lambda queue: ApiRequest(request, queue, receiver, load, self._door.history)
+                )
                 status = answer.status_code
                 await answer(scope, receive, send)
         except FilaError as error:

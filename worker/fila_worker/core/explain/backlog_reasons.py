@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from fila_proto_zmq.commands import Explained
+from fila_proto_zmq.limits import EXPLAINED_KEYS_MAX
 from fila_proto_zmq.reasons import ReasonCode
 from fila_worker.core.explain import queue_reasons
 from fila_worker.core.explain.estimates import LANES_MAX, QueuePosition, delivery_ms, rivals_of
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 EMPTY: Final = "empty"
 """The state of a key or a queue without messages."""
-
-KEYS_MAX: Final = 2000
-"""Keys of a queue that are examined for what stops them: some milliseconds."""
 
 KEY_COST: Final = 2
 """Effort to examine one key."""
@@ -130,8 +128,8 @@ def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason],
     """Return what stops keys, by falling number of messages, whether any key is free to deliver, and what limits those."""
     found: dict[tuple[str, str], list[FairnessKey]] = {}
     free: list[FairnessKey] = []
-    state.jobs.charge(KEY_COST * min(KEYS_MAX, len(queue.keys)))
-    for key in queue.keys.portion(0, KEYS_MAX):
+    state.jobs.charge(KEY_COST * min(EXPLAINED_KEYS_MAX, len(queue.keys)))
+    for key in queue.keys.portion(0, EXPLAINED_KEYS_MAX):
         if key.active or key.pending:
             what = _holdup(state, key, now_ms)
             if what is None:
@@ -139,7 +137,7 @@ def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason],
             else:
                 found.setdefault(what, []).append(key)
     reasons = [_group(state, code, keys, now_ms) for (code, _), keys in found.items()]
-    any_free = bool(free) or len(queue.keys) > KEYS_MAX
+    any_free = bool(free) or len(queue.keys) > EXPLAINED_KEYS_MAX
     return sorted(reasons, key=lambda each: -each.details["messages"]), any_free, _limited(state, free, now_ms)
 
 

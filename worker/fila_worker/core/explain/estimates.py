@@ -12,6 +12,7 @@ from bisect import bisect_left
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from fila_proto_zmq.limits import EXPLAINED_KEYS_MAX
 from fila_worker.core.keys import u64
 from fila_worker.core.model.lanes import sample
 from fila_worker.core.model.token_client import LIVE_MS, MICRO_PER_MILLI
@@ -85,10 +86,6 @@ def _stretch(keys: list[bytes], message_key: bytes) -> float:
     return (wanted - first) / max(1, last - first)
 
 
-KEYS_MAX: Final = 2000
-"""Keys of a queue that are examined; the others are assumed to be alike."""
-
-
 class Rivals(NamedTuple):
     """The other keys that take turns with a key: their number, their weights, and how many of their messages go first."""
 
@@ -100,7 +97,7 @@ class Rivals(NamedTuple):
 def rivals_of(key: "FairnessKey", ahead_in_key: int) -> Rivals:
     """Return the messages of other keys before a message; ``ahead_in_key`` messages of its own key go before it."""
     rounds = -(-(ahead_in_key + 1) // key.weight)
-    looked = key.queue.keys.portion(0, KEYS_MAX)
+    looked = key.queue.keys.portion(0, EXPLAINED_KEYS_MAX)
     others = [each for each in looked if each.active and each is not key]
     messages = sum(min(each.pending, each.weight * rounds) for each in others)
     scale = len(key.queue.keys) / len(looked)
