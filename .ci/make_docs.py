@@ -1,4 +1,4 @@
-"""Write the parts of the docs that are made from code: ``make docs``. With ``--check``, name the pages that are not up to date.
+"""Write the parts of the docs that are made from code, and Grafana's dashboards: ``make docs``. With ``--check``, name what is not up to date.
 
 A part stands between ``<!-- made by .ci/make_docs.py: NAME -->`` and ``<!-- end of NAME -->``. Text outside these lines is written by hand;
 ``figures.py`` checks the figures in it.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import figures
-from parts import client, configuration, lifecycle, operation, protocol, usage
+from parts import client, configuration, grafana, lifecycle, operation, protocol, usage
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -53,6 +53,7 @@ def main(*, check: bool) -> None:
     if sorted(placed) != sorted(PARTS):
         sys.exit(f"each part stands on one page; these do not: {sorted(set(PARTS).symmetric_difference(placed))}")
     stale = {page: made for page, text in pages.items() if (made := with_parts(text)) != text}
+    stale |= {file: made for file, made in grafana.files().items() if not file.exists() or file.read_text() != made}
     if check and stale:
         sys.exit(f"not as the code says: {', '.join(page.name for page in stale)}. Run `make docs`")
     for page, text in pages.items():
