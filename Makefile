@@ -97,7 +97,7 @@ bench: .venv/.tested
 	@touch $@
 
 .venv/.tested: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust,peers,backup,hosts,reload,outbox,celery,dramatiq,django]" --group dev --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust,peers,backup,hosts,reload,outbox,celery,dramatiq,django]" --group dev --group bench --group deploy
 	@touch $@
 
 clean:

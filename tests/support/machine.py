@@ -5,6 +5,7 @@ environment they fail instead, so that a machine that is meant to run everything
 prints what is missing; with ``--packages`` it prints the Debian packages to install.
 """
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -64,6 +66,27 @@ TMUX = Need("the tests in a real terminal", "tmux", _programs("tmux", "tmux"))
 COMPILER = Need("the tests with faults of disk and clock", "gcc", _programs("gcc", "cc"))
 POSTGRES = Need("the tests of the outbox in PostgreSQL", "postgresql", cache(what_postgres_lacks))
 PROMETHEUS = Need("the tests with a Prometheus server", "prometheus", _programs("prometheus", "prometheus", "promtool"))
+
+
+def helm() -> str | None:
+    """The path of Helm, which may be beside Python's own programs."""
+    return shutil.which("helm", path=os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
+
+
+def _no_helm() -> str | None:
+    if helm() is None:
+        return "there is no helm: get it from https://helm.sh, or GOBIN=$PWD/.venv/bin go install helm.sh/helm/v3/cmd/helm@v3.22.0"
+    return None
+
+
+def _no_linters() -> str | None:
+    if importlib.util.find_spec("kubernetes_validate") is None:
+        return "there are no linters of deploy/: pip install --group deploy"
+    return None
+
+
+HELM = Need("the tests of the Helm chart", "", _no_helm)
+LINTERS = Need("the tests of deploy/ with linters", "", _no_linters)
 PEERS = {
     name: Need(f"the tests of the benchmark beside {name}", package, _programs(package, program))
     for name, package, program in (
@@ -93,7 +116,7 @@ def _no_ipv6() -> str | None:
 IPV6 = Need("the tests with addresses of IPv6", "", cache(_no_ipv6))
 NETWORK = Need("the tests that cut hosts off", "iproute2", cache(_no_namespaces))
 KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack)
-NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, IPV6, NETWORK, KAFKA, *PEERS.values())
+NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, IPV6, NETWORK, KAFKA, HELM, LINTERS, *PEERS.values())
 
 
 def require(need: Need) -> None:

@@ -6,56 +6,15 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
-from click.testing import CliRunner
 
-from fila_cluster.cli.processes import cluster
-from fila_cluster.cli.root import root
-from fila_cluster.run.config import loading
-from fila_cluster.run.config.settings import Settings
-from fila_cluster.run.supervisor.data_dir import DataDir
-from fila_cluster.run.supervisor.endpoints import WorkerEndpoint
-from fila_cluster.run.supervisor.member import HostMember, check_membership, member, worker_listen
-from fila_cluster.run.supervisor.up import check_addresses
+from fila_cluster.run.supervisor.member import HostMember
+from tests.unit.deploy.started import host
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 PAGE = (ROOT / "docs" / "hosts.md").read_text()
 BROKERS = (ROOT / "docs" / "kafka.md").read_text()
-
-
-class Started(Exception):  # noqa: N818  # it is no error
-    """Instead of a host."""
-
-    def __init__(self, settings: Settings, insecure: bool) -> None:
-        self.settings, self.insecure = settings, insecure
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(loading, "SYSTEM_FILE", tmp_path / "etc" / "fila.toml")
-    for name in list(loading.os.environ):
-        if name.upper().startswith("FILA_"):
-            monkeypatch.delenv(name)
-
-    def start(settings: Settings, *, insecure: bool, announce: object) -> int:
-        raise Started(settings, insecure)
-
-    monkeypatch.setattr(cluster, "node", start)
-
-
-def host(arguments: list[str], env: dict[str, str], tmp_path: Path) -> tuple[HostMember, Settings]:
-    """What a command line and its variables make of a host."""
-    result = CliRunner().invoke(root, arguments, env=env)
-    assert isinstance(result.exception, Started), result.output
-    settings = result.exception.settings
-    check_membership(settings)
-    address = worker_listen(settings)
-    check_addresses(settings, WorkerEndpoint(address.endpoint, address), insecure=result.exception.insecure)
-    assert settings.server.shards is not None
-    return member(settings, DataDir(tmp_path / "data", of_host=True), settings.server.shards), settings
 
 
 def find_each_other(hosts: list[HostMember]) -> None:
