@@ -68,19 +68,19 @@ POSTGRES = Need("the tests of the outbox in PostgreSQL", "postgresql", cache(wha
 PROMETHEUS = Need("the tests with a Prometheus server", "prometheus", _programs("prometheus", "prometheus", "promtool"))
 
 
-def helm() -> str | None:
-    """The path of Helm, which may be beside Python's own programs."""
-    return shutil.which("helm", path=os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
+def program(name: str) -> str | None:
+    """The path of a program, which may be beside Python's own."""
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
 
 
 def _no_helm() -> str | None:
-    if helm() is None:
+    if program("helm") is None:
         return "there is no helm: get it from https://helm.sh, or GOBIN=$PWD/.venv/bin go install helm.sh/helm/v3/cmd/helm@v3.22.0"
     return None
 
 
 def _no_linters() -> str | None:
-    if importlib.util.find_spec("kubernetes_validate") is None:
+    if importlib.util.find_spec("kubernetes_validate") is None or program("hadolint") is None:
         return "there are no linters of deploy/: pip install --group deploy"
     return None
 

@@ -49,7 +49,8 @@ def work(cluster: Cluster, queue: str) -> None:
 
 
 def test_the_configuration_and_the_alerts_are_in_order():
-    assert "SUCCESS" in promtool("check", "config", ROOT / "deploy" / "prometheus.yml")
+    for file in ("prometheus.yml", "compose.prometheus.yml"):
+        assert "SUCCESS" in promtool("check", "config", ROOT / "deploy" / file)
     assert "SUCCESS" in promtool("check", "rules", ROOT / "deploy" / "alerts.yml")
 
 

@@ -31,7 +31,7 @@ def _needs_helm() -> None:
 
 
 def helm(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    program = machine.helm()
+    program = machine.program("helm")
     assert program is not None
     return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
 
