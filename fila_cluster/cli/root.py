@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from fila_cluster.cli.shared.invocation import Invocation, discard_output
 
@@ -39,6 +40,11 @@ class LazyGroup(click.Group):
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self._summaries.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name without importing the commands."""
+        names = [CompletionItem(name, help=text) for name, text in self._summaries.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 COMMANDS = {
@@ -106,7 +112,11 @@ class _Root(LazyGroup):
 
 
 @click.group(
-    cls=_Root, package="fila_cluster.cli", modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_Root,
+    package="fila_cluster.cli",
+    modules=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
 )
 @click.option(
     "--endpoint",
@@ -123,12 +133,16 @@ class _Root(LazyGroup):
 def root(ctx: click.Context, endpoint: str | None, api_key: str | None, server_key: str | None, as_json: bool) -> None:
     """A durable message broker in which fairness and limits are part of delivery.
 
-    Start one with `fila-cluster up`; the other commands talk to it.
+    Start one with `fila-cluster up`; the other commands talk to it. Without a command it says what to do next.
     """
     for variable, value in (("FILA_API_KEY", api_key), ("FILA_SERVER_KEY", server_key)):
         if value is not None:
             os.environ[variable] = value  # every client of the command finds it, in child processes too
     ctx.obj = Invocation(endpoint, as_json)
+    if ctx.invoked_subcommand is None:
+        from fila_cluster.cli.processes.next_step import suggest  # noqa: PLC0415 # quick --help
+
+        suggest(ctx.obj)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fila_cluster.cli.processes.welcome import announce, announcing, quieter
 from fila_cluster.cli.shared.invocation import (
     CONFIG,
     DASHBOARD,
@@ -18,7 +19,7 @@ from fila_cluster.cli.shared.invocation import (
 )
 from fila_cluster.cli.shared.parameters import DURATION
 from fila_cluster.run.config.loading import Flags, load
-from fila_cluster.run.config.settings import Address, checked_address
+from fila_cluster.run.config.settings import checked_address
 from fila_cluster.run.supervisor.auth import read_token
 from fila_cluster.run.supervisor.endpoints import IN_DATA_DIR, WorkerEndpoint
 from fila_cluster.run.supervisor.up import node, router, up, worker
@@ -39,7 +40,9 @@ from fila_cluster.run.supervisor.up import node, router, up, worker
 )
 @CONFIG
 @INSECURE
+@click.pass_obj
 def up_command(
+    invocation: Invocation,
     workers: int | None,
     shards: int | None,
     listen: str | None,
@@ -53,7 +56,8 @@ def up_command(
 ) -> None:
     """Run a cluster in the foreground: a router, its workers and the dashboard, restarted when they die.
 
-    Prints one line that begins with "ready:" when it serves. SIGTERM or Ctrl-C stops it.
+    Prints one line that begins with "ready:" when it serves. At a terminal, unless --json is before the command, it also says
+    how to go on, and logs from warnings on if no log_level is set. SIGTERM or Ctrl-C stops it.
     """
     flags: Flags = {
         "server": {"workers": workers, "shards": shards, "listen_addr": listen, "data_dir": data_dir},
@@ -61,13 +65,8 @@ def up_command(
         "storage": {"durability": durability},
     }
     worker_endpoint = IN_DATA_DIR if worker_listen is None else WorkerEndpoint.parse(worker_listen, "--worker-listen")
-    sys.exit(up(load(flags, config), worker_endpoint, insecure=insecure, announce=announce))
-
-
-def announce(listen: Address, dashboard: str | None, workers: int) -> None:
-    """Print the line that says that all parts serve."""
-    watched = f"dashboard {dashboard} · " if dashboard else ""
-    print_ready(f"{listen.endpoint} · {watched}{workers} workers")
+    settings = quieter(invocation, load(flags, config))
+    sys.exit(up(settings, worker_endpoint, insecure=insecure, announce=announcing(invocation, settings)))
 
 
 @click.command()

@@ -8,11 +8,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from ssl import CERT_NONE, PROTOCOL_TLS_CLIENT, SSLContext
 
 import zmq
 
+from fila_cluster.run.asking import ask_dashboard
 from fila_cluster.run.config.settings import Address
 from fila_cluster.run.supervisor.auth import ClusterAuth
 from fila_cluster.run.supervisor.layout import Layout
@@ -22,9 +21,6 @@ from fila_proto_zmq.frames import ERROR, VERSIONS, unpack_header
 from fila_proto_zmq.outages import FOLLOWING, NO_QUORUM, OPENING, QUARANTINED
 
 ASK_AGAIN_S = 0.02
-
-ANSWER_S_MAX = 0.5
-"""How long an observer on this machine may take to answer; then it is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +101,7 @@ class ReadyProbe:
             if header.opcode == GetClusterStatus.opcode and not header.flags & ERROR:
                 self._complete |= self._expected.is_met(decode_body(ClusterStatus, body))
         if self._complete:
-            return self._dashboard is None or self._dashboard_agrees(self._dashboard.reachable)
+            return self._dashboard is None or self._dashboard_agrees(self._dashboard)
         if now >= self._asked_at + ASK_AGAIN_S and self._socket.poll(0, zmq.POLLOUT):
             self._asked_at = now
             self._asked += 1
@@ -120,25 +116,12 @@ class ReadyProbe:
 
     def _dashboard_agrees(self, dashboard: Address) -> bool:
         """Return whether the observer answers there, with the same view of the cluster."""
-        host, port = dashboard.host.strip("[]"), dashboard.port
-        if self._tls:  # a certificate for another name is the browsers' concern: it is only asked whether pages are served
-            asking: HTTPConnection = HTTPSConnection(host, port, timeout=ANSWER_S_MAX, context=_unverified_context())
-        else:
-            asking = HTTPConnection(host, port, timeout=ANSWER_S_MAX)
-        try:
-            asking.request("GET", "/readyz")
-            answer = asking.getresponse()
-            if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
-                return answer.status == HTTPStatus.OK
-            return all(self._expected.excuses(reason["state"]) for reason in json.load(answer)["reasons"])
-        except (OSError, HTTPException, ValueError, KeyError):
+        answer = ask_dashboard(dashboard, "/readyz", tls=self._tls)
+        if answer is None:
             return False
-        finally:
-            asking.close()
-
-
-def _unverified_context() -> SSLContext:
-    context = SSLContext(PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = CERT_NONE
-    return context
+        if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
+            return answer.status == HTTPStatus.OK
+        try:
+            return all(self._expected.excuses(reason["state"]) for reason in json.loads(answer.body)["reasons"])
+        except (ValueError, KeyError):
+            return False

@@ -10,6 +10,7 @@ from typing import NoReturn, TypeAlias
 
 import msgspec
 
+from fila_cluster.run.asking import dashboard_url
 from fila_cluster.run.backup.target import target_at
 from fila_cluster.run.config.settings import Address, Auth, Settings, refuse_exposure, refuse_sharing
 from fila_cluster.run.supervisor import CannotStartError
@@ -153,10 +154,10 @@ def serve(
     journal = _open_journal(settings, data_dir, layout, is_new=is_new)
 
     def ready() -> None:
-        where = f"{'https' if tls else 'http'}://{dashboard.reachable}" if dashboard else None
-        announce(listen, where, layout.workers)
+        where = dashboard_url(dashboard, tls=tls) if dashboard else None
         took_ms = round(1000 * (time.monotonic() - began))
         journal.tell([ClusterReady(listen.endpoint, where, layout.workers, took_ms)])
+        announce(listen, where, layout.workers)
 
     children = _Children(settings, data_dir, layout, listen, worker_endpoint, auth, member)
     watch = None if auth is None else AuthWatch(data_dir.path, auth)

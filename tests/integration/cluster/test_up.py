@@ -78,6 +78,22 @@ def test_it_says_where_the_dashboard_is_once_it_answers(data_dir: Path):
         assert cluster.log == []
 
 
+def test_at_a_terminal_it_says_what_to_try_next(data_dir: Path):
+    ours, theirs = os.openpty()
+    up = command("up", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--no-dashboard", "--workers", 1)
+    with subprocess.Popen(up, env=environment(), stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs) as running_up:
+        os.close(theirs)
+        shown = b""
+        while b"Ctrl-C" not in shown:
+            shown += os.read(ours, 4096)
+        running_up.send_signal(signal.SIGINT)
+        assert running_up.wait(PATIENCE_S) == 0
+    os.close(ours)
+    first, *more = shown.decode().splitlines()
+    endpoint = first.removeprefix("ready: ").removesuffix(" · 1 workers")
+    assert f"  try next   fila-cluster --endpoint {endpoint} queue create orders" in more
+
+
 def test_without_a_dashboard_there_is_no_observer(data_dir: Path):
     with running(data_dir) as cluster:
         assert len(cluster.children()) == 2
