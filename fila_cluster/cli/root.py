@@ -60,6 +60,7 @@ COMMANDS = {
         "drain": "Move all shards of a worker, or of a host, to the others.",
     },
     "status": {"status": "Show the cluster and its workers.", "top": "Watch the cluster live: queues, keys, workers."},
+    "doctor": {"doctor": "Check this machine, and the cluster that runs."},
     "demo": {"demo": "Show in some seconds what the broker does."},
     "bench": {"bench": "Measure the cluster: rates, latencies, a histogram."},
     "config": {"config": "Read and change the runtime config."},

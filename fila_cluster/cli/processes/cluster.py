@@ -10,6 +10,7 @@ from fila_cluster.cli.processes.welcome import announce, announcing, quieter
 from fila_cluster.cli.shared.invocation import (
     CONFIG,
     DASHBOARD,
+    DATA_DIR,
     INSECURE,
     LISTEN,
     NO_DASHBOARD,
@@ -30,7 +31,7 @@ from fila_cluster.run.supervisor.up import node, router, up, worker
 @click.option("--shards", type=int, metavar="N", help="Shards, fixed at the first start. Default: as many as workers.")
 @LISTEN
 @click.option("--worker-listen", metavar="ENDPOINT", help="Where workers connect. Default: a socket in the data directory.")
-@click.option("--data-dir", metavar="DIR", help="Where everything is kept. Default: ./fila-data.")
+@DATA_DIR
 @DASHBOARD
 @NO_DASHBOARD
 @click.option(

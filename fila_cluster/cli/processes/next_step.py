@@ -28,7 +28,7 @@ def suggest(invocation: Invocation) -> None:
     except RequestTimeoutError:
         found, steps = f"No broker answers at {endpoint}.", _without_broker()
     except FilaError as error:
-        found, steps = f"A broker at {endpoint} refuses: {error}", []
+        found, steps = f"A broker at {endpoint} refuses: {error}", [(command_line(endpoint, "doctor"), "see what to do")]
     else:
         found, steps = _described(endpoint, status), _with_broker(endpoint)
     steps.append(("fila-cluster --help", "list all commands"))
@@ -48,6 +48,7 @@ def _without_broker() -> list[tuple[str, str]]:
     return [
         ("fila-cluster up", "run a broker in this terminal, with its data in ./fila-data"),
         ("fila-cluster demo", "see in two seconds what a broker does; needs none"),
+        ("fila-cluster doctor", "check this machine first"),
     ]
 
 

@@ -38,13 +38,18 @@ _SECRET = {("replication", "properties")}
 
 def load(flags: Flags | None = None, file: Path | None = None) -> Settings:
     """Return the settings in force; :class:`InvalidConfigError` if one of them is wrong."""
-    path = file or next((path for path in (LOCAL_FILE, SYSTEM_FILE) if path.is_file()), None)
+    path = file_in_force(file)
     given = {section: {k: v for k, v in keys.items() if v is not None} for section, keys in (flags or {}).items()}
     _check_environment()
     try:
         return _settings_over(_read(path) if path else {})(**given)  # type: ignore[arg-type] # checked by pydantic
     except ValidationError as error:
         raise InvalidConfigError(_explain(error.errors()[0], given, path)) from None
+
+
+def file_in_force(file: Path | None = None) -> Path | None:
+    """Return the file that is read: the one that is named, else the first one that is there; None: there is none."""
+    return file or next((path for path in (LOCAL_FILE, SYSTEM_FILE) if path.is_file()), None)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -78,6 +78,17 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def test_the_doctor_of_a_cluster_that_runs(shell: Shell, cluster: Cluster) -> None:
+    found = shell.json("doctor", "--listen", cluster.endpoint, "--data-dir", cluster.data_dir, "--no-dashboard")
+    seen = {each["check"]: (each["level"], each["found"]) for each in found["findings"]}
+    assert found["ok"] is True
+    assert seen["broker"] == ("ok", f"{cluster.endpoint} answers, 1 worker")
+    assert seen["clock"] == ("ok", f"agrees with {cluster.endpoint}")
+    assert seen["version"][0] == "ok"
+    assert seen["port of clients"][1].endswith("is that of the cluster that runs")
+    assert seen["data directory"] == ("ok", f"{cluster.data_dir} is writable")
+
+
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
