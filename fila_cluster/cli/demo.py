@@ -1,17 +1,21 @@
 """``fila-cluster demo``."""
 
+import importlib.util
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from fila_cluster import Client
-from fila_cluster.cli.shared.invocation import Invocation
+from fila_cluster.cli.shared.invocation import Invocation, print_json
+from fila_cluster.cli.shared.parameters import DURATION
 from fila_cluster.cli.shared.tables import table
+from fila_cluster.figures import aged
 from fila_cluster.run.demo import Tour, tour
 
 if TYPE_CHECKING:
@@ -19,16 +23,52 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option(
+    "--web", is_flag=True, help="Run a cluster in a temporary directory, with programs that use it, and its dashboard."
+)
+@click.option("--for", "seconds", type=DURATION, default="10m", metavar="D", help="How long, with --web. Default: 10m.")
 @click.pass_obj
-def demo_command(invocation: Invocation, /) -> None:
+def demo_command(invocation: Invocation, /, web: bool, seconds: float) -> None:
     """Show in some seconds what the broker does: fair delivery, a limit that holds, a message that fails and comes back.
 
     Needs nothing that runs: without --endpoint and FILA_ENDPOINT it is a broker in this process, on a temporary directory.
     With one of them the tour is on that cluster, on a queue of its own, which is removed in the end.
+
+    With --web it prints the address of a dashboard on which three tenants, a limit, failures, a schedule and a queue with
+    partitions are at work. It ends after the time of --for, or with Ctrl-C, and leaves nothing behind.
     """
+    if web:
+        _show_in_browser(invocation, seconds)
     with _client(invocation) as client:
         seen = tour(client)
     invocation.show(asdict(seen), *_shown(seen))
+
+
+def _show_in_browser(invocation: Invocation, seconds: float) -> NoReturn:
+    if invocation.endpoint is not None:
+        raise click.UsageError("--web has a cluster of its own: leave --endpoint out")
+    if importlib.util.find_spec("nicegui") is None:
+        raise click.ClickException("the dashboard is not installed: pip install 'fila-cluster[dashboard]'")
+    from fila_cluster.run.web_demo import WebDemo, show  # noqa: PLC0415 # only here
+
+    def announce(demo: WebDemo) -> None:
+        if invocation.as_json:
+            print_json(demo)
+        else:
+            click.echo(_WEB.format(demo=demo, ends=aged(demo.seconds)))
+
+    sys.exit(show(seconds, announce))
+
+
+_WEB = """\
+dashboard: {demo.dashboard}
+
+  mail     acme sends 200 at a time, its provider takes 30 a second; the mail of globex and initech goes past
+  dlq      an address in 25 does not exist: after two attempts its mail is a dead letter
+  clicks   a queue in two partitions
+  reports  a schedule, due every 5 s
+
+Commands reach it with --endpoint {demo.endpoint}. It ends in {ends}, or with Ctrl-C, and leaves nothing behind."""
 
 
 @contextmanager
