@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import figures
-from parts import client, configuration, grafana, lifecycle, operation, protocol, usage
+from parts import client, configuration, grafana, lifecycle, operation, protocol, reference, turns, usage
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -29,8 +29,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "concerns": operation.concerns,
     "configuration": configuration.options,
     "cli": usage.commands,
+    "handlers": reference.handlers,
+    "http": reference.operations,
     **client.PARTS,
 }
+
+PICTURES: dict[str, Callable[[], str]] = {"images/turns.svg": turns.svg}
 
 START = re.compile(r"<!-- made by \.ci/make_docs\.py: (.+) -->\n")
 
@@ -47,20 +51,23 @@ def with_parts(text: str) -> str:
 
 
 def main(*, check: bool) -> None:
-    """Write the pages, or name those that would change; name phrases whose figure the code does not have."""
+    """Write the pages and pictures, or name those that would change; name phrases whose figure the code does not have."""
     pages = {page: page.read_text() for page in sorted(DOCS.glob("*.md"))}
     placed = [name for text in pages.values() for name in START.findall(text)]
     if sorted(placed) != sorted(PARTS):
         sys.exit(f"each part stands on one page; these do not: {sorted(set(PARTS).symmetric_difference(placed))}")
-    stale = {page: made for page, text in pages.items() if (made := with_parts(text)) != text}
-    stale |= {file: made for file, made in grafana.files().items() if not file.exists() or file.read_text() != made}
+    made_of = {page: with_parts(text) for page, text in pages.items()} | {
+        DOCS / name: picture() for name, picture in PICTURES.items()
+    }
+    made_of |= grafana.files()
+    stale = {file: made for file, made in made_of.items() if not file.exists() or file.read_text() != made}
     if check and stale:
-        sys.exit(f"not as the code says: {', '.join(page.name for page in stale)}. Run `make docs`")
+        sys.exit(f"not as the code says: {', '.join(file.name for file in stale)}. Run `make docs`")
     for page, text in pages.items():
         if phrases := figures.missing(page.name, text):
             sys.exit(f"{page.name} lacks these phrases; is a figure of the code another one, or the wording? {phrases}")
-    for page, made in stale.items():
-        page.write_text(made)
+    for file, made in stale.items():
+        file.write_text(made)
 
 
 if __name__ == "__main__":
