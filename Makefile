@@ -11,7 +11,7 @@ PYTEST = $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadscope --n
 # Tests start hundreds of processes. Without files of bytecode each of them would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up unit check test test-all bench-check routed partitioned lint format blocking docs bench clean
+.PHONY: help up unit check test test-all bench-check routed partitioned lint format blocking docs site bench clean
 
 help:
 	@test -d .venv || echo "Nothing is installed here yet: make unit installs what it needs into .venv, and runs the quick tests."
@@ -26,6 +26,7 @@ help:
 	@echo "make format    write the format that make check asks for"
 	@echo "make blocking  write the blocking client, which is made from the asyncio one"
 	@echo "make docs      write the tables of the docs, which are made from code"
+	@echo "make site      build the documentation site into build/site, with search, for a browser"
 	@echo "make bench     run all benchmarks, some of them for minutes (ARGS=\"--size tiny\" passes options on; ARGS=--help lists them)"
 
 up: .venv/.installed
@@ -66,7 +67,7 @@ lint: .venv/.tested
 	$(BIN)/python .ci/make_blocking.py --check
 	$(BIN)/python .ci/make_docs.py --check
 	$(BIN)/mypy
-	$(BIN)/mypy .ci/make_blocking.py .ci/make_docs.py .ci/environments.py
+	$(BIN)/mypy .ci/make_blocking.py .ci/make_docs.py .ci/make_site.py .ci/environments.py
 	$(BIN)/lint-imports
 
 format: .venv/.unit
@@ -78,6 +79,10 @@ blocking: .venv/.unit
 
 docs: .venv/.unit
 	$(BIN)/python .ci/make_docs.py
+
+site: .venv/.site
+	$(BIN)/python .ci/make_site.py build/site
+	@echo "built: open build/site/index.html"
 
 bench: .venv/.tested
 	$(BIN)/python -m benchmarks all $(ARGS)
@@ -96,8 +101,12 @@ bench: .venv/.tested
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@
 
+.venv/.site: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[site]"
+	@touch $@
+
 .venv/.tested: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust,peers,backup,hosts,reload,outbox,celery,dramatiq,django]" --group dev --group bench --group deploy
+	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust,peers,backup,hosts,reload,outbox,celery,dramatiq,django,site]" --group dev --group bench --group deploy
 	@touch $@
 
 clean:

@@ -38,6 +38,7 @@ EXTRAS: Final = {
     "outbox": ("fila_cluster.outbox",),
     "peers": ("redis", "nats", "pika", "hiredis"),
     "reload": ("fila_cluster.run.work",),
+    "site": ("furo", "myst_parser"),
     "spark": ("fila_cluster.spark",),
     "testing": ("fila_cluster.testing",),
 }

@@ -18,14 +18,14 @@ from tests.support import machine
 from tests.support.cluster.cluster import Cluster, running
 from tests.support.partitioned import spread_queues, without_those_that_differ
 
-TOGETHER = ("tests/browser/", "tests/spark/", "tests/field_reports/restarts/")
+TOGETHER = ("tests/browser/", "tests/site/", "tests/spark/", "tests/field_reports/restarts/")
 """Folders whose tests share a browser, a Java, or a cluster of their own."""
 APART = frozenset(
     f"tests/{name}.py"
     for name in ("benchmarks/test_workloads", "simulation/test_hosts", "simulation/test_seeds", "simulation/test_simulation")
 )
 """Files with long tests that share nothing: each runs in any process."""
-WHOLE = ("tests/benchmarks/", "tests/browser/", "tests/integration/hosts/")
+WHOLE = ("tests/benchmarks/", "tests/browser/", "tests/integration/hosts/", "tests/site/")
 """Folders that only ``make test-all`` runs."""
 
 # What a busy machine makes slow is not wrong; and each run tries the same, so that none fails alone.
