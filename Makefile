@@ -81,6 +81,7 @@ docs: .venv/.unit
 	$(BIN)/python .ci/make_docs.py
 
 site: .venv/.site
+	rm -rf build/site
 	$(BIN)/python .ci/make_site.py build/site
 	@echo "built: open build/site/index.html"
 
