@@ -35,6 +35,8 @@ class Need:
     what_for: str
     package: str
     lacks: Callable[[], str | None]
+    optional: bool = False
+    """Whether it may be missing also where nothing else may be: no package of Debian or Python has it."""
 
     @property
     def reason(self) -> str:
@@ -85,7 +87,7 @@ def _no_linters() -> str | None:
     return None
 
 
-HELM = Need("the tests of the Helm chart", "", _no_helm)
+HELM = Need("the tests of the Helm chart", "", _no_helm, optional=True)
 LINTERS = Need("the tests of deploy/ with linters", "", _no_linters)
 PEERS = {
     name: Need(f"the tests of the benchmark beside {name}", package, _programs(package, program))
@@ -122,6 +124,8 @@ NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, IPV6, NETWOR
 def require(need: Need) -> None:
     """Skip the test or the fixture that asks if something is missing, or fail it if nothing may be."""
     problem = need.lacks()
+    if problem is not None and need.optional:
+        pytest.skip(need.reason)
     if problem is not None:
         leave_out(need.reason, problem)
 
