@@ -143,6 +143,9 @@ def ask_about_everything(harness: ShardHarness) -> None:
         told = harness.ask(command, "q", ADMIN)
         assert isinstance(told, Explained)
         check(told)
+        if command == Explain():
+            counted = [each.details["messages"] for each in told.reasons if "keys" in each.details or each.code == "limited"]
+            assert sum(counted) <= harness.stats().info.pending, "each message is counted once"
         if told.state == "pending":
             assert codes(told)[0] not in {"next", "busy", "keys_ahead", "behind"}, told
             assert told.estimated_ms == 0 or told.estimated_ms >= harness.now_ms

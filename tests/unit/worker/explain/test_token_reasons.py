@@ -5,12 +5,15 @@ import re
 import pytest
 
 from fila_proto_zmq.commands import (
+    Explain,
     Pause,
     QueueOptions,
     UpdateQueue,
     Verb,
 )
-from fila_worker.core.explain.backlog_reasons import LIMITS_SHOWN
+from fila_worker.core.effects import ClientCall
+from fila_worker.core.explain.backlog_reasons import LIMITED_LANES_MAX, LIMITS_SHOWN
+from fila_worker.core.explain.explain import explain
 from tests.support.shard.cluster_of_shards import ClusterOfShards
 from tests.support.shard.explained import codes, first, ids, these, why
 from tests.support.shard.shard import ADMIN, ShardHarness
@@ -162,6 +165,18 @@ def test_messages_that_nothing_stops_now_are_limited_all_the_same() -> None:
     ]
     assert told.reasons[1].details["messages"] == 38
     assert told.reasons[1].text == "throttle keys let messages through only so fast, most of them 'slow': 5/s"
+
+
+def test_limits_of_very_many_lanes_are_looked_for_in_a_turn_of_their_own() -> None:
+    cluster = ClusterOfShards(1)
+    cluster.create(0)
+    cluster.limit("t", 5, 10)
+    for number in range(LIMITED_LANES_MAX + 3):
+        cluster.enqueue(0, 1, "t", key=f"k{number}")
+    cluster.run(20)
+    steps = explain(cluster.shards[0].shard, ClientCall(ADMIN, 0, "q", cluster.now_ms), Explain())
+    assert len([*steps]) == 1
+    assert why(cluster.shards[0]).reasons[-1].details["messages"] == LIMITED_LANES_MAX
 
 
 def test_very_many_limits_are_added_up() -> None:

@@ -39,7 +39,7 @@ EMPTY: Final = "empty"
 KEY_COST: Final = 2
 """Effort to examine one key."""
 
-LIMITED_LANES_MAX: Final = 5000
+LIMITED_LANES_MAX: Final = 2000
 """Lanes that are examined for what limits them."""
 
 LIMITS_SHOWN: Final = 100
@@ -105,7 +105,9 @@ def explain_queue(state: "State", queue: "Queue", now_ms: int) -> "Work":
     about = f"queue {queue.name!r}"
     paused, more = queue_reasons.pauses(queue), _for_producers(state, queue, "", now_ms)
     if queue.pending:
-        return Explained(PENDING, _of_pending_queue(state, queue, more, now_ms))
+        reasons, held = _of_pending_queue(state, queue, more, now_ms)
+        yield 1
+        return Explained(PENDING, [*reasons, *_limited(state, queue, held, now_ms)])
     if queue.delayed:
         lanes = yield from _delayed_lanes(state, queue)
         if lanes:
@@ -116,34 +118,37 @@ def explain_queue(state: "State", queue: "Queue", now_ms: int) -> "Work":
     return Explained(EMPTY, [*paused, *more, _empty(about)])
 
 
-def _of_pending_queue(state: "State", queue: "Queue", more: "list[Reason]", now_ms: int) -> "list[Reason]":
-    groups, free, limited = _groups(state, queue, now_ms)
+def _of_pending_queue(
+    state: "State", queue: "Queue", more: "list[Reason]", now_ms: int
+) -> "tuple[list[Reason], frozenset[str]]":
+    """Return the reasons, and the keys that something stops."""
+    groups, held, free = _groups(state, queue, now_ms)
     ways = queue_reasons.queue_reasons(state, queue, None, [] if free else groups, now_ms)
     if ways:
-        return [*ways, *(groups if free else []), *more, *limited]
-    return [*more, queue_reasons.busy(queue, queue.pending, now_ms), *groups, *limited]
+        return [*ways, *(groups if free else []), *more], held
+    return [*more, queue_reasons.busy(queue, queue.pending, now_ms), *groups], held
 
 
-def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason], bool, list[Reason]]":
-    """Return what stops keys, by falling number of messages, whether any key is free to deliver, and what limits those."""
+def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason], frozenset[str], bool]":
+    """Return what stops keys, by falling number of messages, which keys those are, and whether any other may deliver."""
     found: dict[tuple[str, str], list[FairnessKey]] = {}
-    free: list[FairnessKey] = []
+    free = len(queue.keys) > EXPLAINED_KEYS_MAX
     state.jobs.charge(KEY_COST * min(EXPLAINED_KEYS_MAX, len(queue.keys)))
     for key in queue.keys.portion(0, EXPLAINED_KEYS_MAX):
         if key.active or key.pending:
             what = _holdup(state, key, now_ms)
-            if what is None:
-                free.append(key)
-            else:
+            free |= what is None
+            if what is not None:
                 found.setdefault(what, []).append(key)
     reasons = [_group(state, code, keys, now_ms) for (code, _), keys in found.items()]
-    any_free = bool(free) or len(queue.keys) > EXPLAINED_KEYS_MAX
-    return sorted(reasons, key=lambda each: -each.details["messages"]), any_free, _limited(state, free, now_ms)
+    held = frozenset(key.name for keys in found.values() for key in keys)
+    return sorted(reasons, key=lambda each: -each.details["messages"]), held, free
 
 
-def _limited(state: "State", free: "list[FairnessKey]", now_ms: int) -> "list[Reason]":
-    """Return as a reason that throttle keys let messages of free keys through only so fast; empty if none does."""
-    lanes = list(islice((lane for key in free if key.cold is None for lane in key.lanes.values()), LIMITED_LANES_MAX))
+def _limited(state: "State", queue: "Queue", held: frozenset[str], now_ms: int) -> "list[Reason]":
+    """Return as a reason that throttle keys let messages through only so fast, of keys that nothing stops; empty if none does."""
+    keys = (key for key in queue.keys.portion(0, EXPLAINED_KEYS_MAX) if key.cold is None and key.name not in held)
+    lanes = list(islice((lane for key in keys for lane in key.lanes.values()), LIMITED_LANES_MAX))
     state.jobs.charge(len(lanes))
     messages: Counter[str] = Counter()
     for lane in lanes:
