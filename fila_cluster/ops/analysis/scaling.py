@@ -18,7 +18,7 @@ import msgspec
 from fila_cluster.client.explanation import Explanation
 from fila_cluster.figures import counted
 from fila_cluster.ops.analysis.history import CONSUMERS, TICK_S
-from fila_proto_zmq.commands import QueueDescription
+from fila_proto_zmq.commands import QueueDescription, QueueInfo
 from fila_proto_zmq.limits import EXPLAINED_KEYS_MAX
 from fila_proto_zmq.reasons import ReasonCode
 
@@ -34,6 +34,8 @@ MEASURED_MIN: Final = 20
 """Settlements that a consumer's rate is taken from, if there were so many."""
 SETTLED_TICKS: Final = 4
 """With the same number of consumers: who has just come has not yet done anything."""
+LONG_S: Final = 30.0
+"""Work that takes as long is not to be cut off: it would begin anew."""
 BEHIND_S: Final = 1.0
 """Consumers keep up if fewer messages wait than are done in this time."""
 
@@ -80,7 +82,7 @@ def scale(described: QueueDescription, explained: Explanation, past: Series, dra
     wanted = _wanted(per_second, pace, info.consumers, info.in_flight + deliverable, _stuck(moments, drain_s))
     return Scale(
         info.name,
-        min(wanted, at_most),
+        max(min(wanted, at_most), _at_work(info, pace)),
         info.consumers,
         info.pending,
         round(deliverable),
@@ -173,6 +175,13 @@ def _wanted(per_second: float, pace: _Pace | None, present: int, messages: float
     if held_by_each is not None:  # work takes longer than the time to drain: all of it has to begin now
         return math.ceil(messages / held_by_each)
     return max(present, 1)  # the first one shows what one does
+
+
+def _at_work(info: QueueInfo, pace: _Pace | None) -> int:
+    """Return how many of the consumers are needed for what they have begun."""
+    if pace is None or pace.lease_s >= LONG_S:
+        return min(info.consumers, info.in_flight)
+    return min(info.consumers, info.in_flight, 1)
 
 
 def _mean(numbers: Sequence[float]) -> float:

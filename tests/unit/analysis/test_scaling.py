@@ -126,6 +126,15 @@ def test_work_that_takes_longer_than_the_time_to_drain_has_to_begin_at_once() ->
     assert asked(pending=8, in_flight=2, consumers=1, before=past(*[(8, 2, 1, 0)] * 6)).consumers == 1, "it has just begun"
 
 
+def test_long_work_that_has_begun_is_not_cut_off() -> None:
+    hour = past(*[(0, 3, 3, 0)] * 300)
+    assert asked(in_flight=3, consumers=3, before=hour).consumers == 3
+    ten_minutes = past(*[(0, 3, 5, 3 / 600)] * 300)
+    assert asked(in_flight=3, consumers=5, before=ten_minutes).consumers == 3
+    quick = past(*[(9000, 20, 2, 10)] * 12, *[(0, 1, 2, 0)] * 70)
+    assert asked(in_flight=1, consumers=2, before=quick).consumers == 1
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
