@@ -25,6 +25,7 @@ from fila_cluster.run.doctor import checks
 from fila_cluster.run.doctor.checks import Diagnosis, Level
 from fila_cluster.run.supervisor import CannotStartError
 from fila_cluster.run.supervisor.endpoints import Ports
+from fila_cluster.run.supervisor.layout import cores
 from fila_proto_zmq.version import VERSION
 
 DISTRIBUTION: Final = "fila-cluster"
@@ -83,7 +84,7 @@ def _machine(settings: Settings) -> Iterator[Diagnosis]:
     yield checks.check_data_dir(data_dir, exists=there == data_dir, writable=writable)
     yield checks.check_disk(shutil.disk_usage(there).free, settings.limits.min_free_disk_bytes)
     yield checks.check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    yield checks.check_memory(available_memory(CGROUP), settings.server.workers or len(os.sched_getaffinity(0)))
+    yield checks.check_memory(available_memory(CGROUP), settings.server.workers or cores())
 
 
 def available_memory(cgroup: Path) -> int:
