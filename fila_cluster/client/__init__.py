@@ -35,7 +35,9 @@ from fila_cluster.client.views import HostList as HostList
 from fila_cluster.client.views import HostWorker as HostWorker
 from fila_cluster.client.views import KeyStats as KeyStats
 from fila_cluster.client.views import LogReplicas as LogReplicas
+from fila_cluster.client.views import PartitionLeft as PartitionLeft
 from fila_cluster.client.views import QueueInfo as QueueInfo
+from fila_cluster.client.views import QueueMove as QueueMove
 from fila_cluster.client.views import QueueStats as QueueStats
 from fila_cluster.client.views import ShardOutage as ShardOutage
 from fila_cluster.client.views import ThrottleStats as ThrottleStats

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from fila_cluster.client.message import utc
-from fila_cluster.figures import quantile
+from fila_cluster.figures import counted, quantile
 from fila_proto_zmq import commands
 from fila_proto_zmq.names import whole_queue
 
@@ -62,10 +62,51 @@ class ThrottleStats:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionLeft:
+    """What a partition still has that its queue's change of the number of partitions waits for, in numbers and as ``text``."""
+
+    partition: int
+    shard: int
+    messages: int
+    """Those that it has to send on."""
+    leased: int
+    """Those that are leased, and have to be settled, or come back, first."""
+    more: bool
+    """Whether there may be more of both."""
+    sent_to: list[int]
+    """The shards that have not confirmed what was sent to them."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMove:
+    """How far the messages of a queue are on their way from ``earlier`` partitions to another number of ``partitions``."""
+
+    earlier: int
+    partitions: int
+    since: datetime
+    drained: list[int]
+    """The earlier partitions that have sent on what they had."""
+    waits_for: list[int]
+    """The partitions that have not, or that are to go and are not empty."""
+    left: list[PartitionLeft]
+    """What those of them have that answered."""
+
+    @property
+    def text(self) -> str:
+        """How far it has come, for people."""
+        left = sum(each.messages for each in self.left)
+        least = "at least " if any(each.more for each in self.left) or len(self.left) < len(self.waits_for) else ""
+        drained = f"{len(self.drained)} of {self.earlier} drained"
+        return f"goes from {self.earlier} to {self.partitions} partitions: {drained}, {least}{counted(left, 'message')} left"
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStats(QueueInfo):
     """A queue in detail. ``oldest_pending_age`` is in seconds; the counters run since the queue's shard started.
 
-    ``max_in_flight``: the most messages that may be leased; None: no limit.
+    ``max_in_flight``: the most messages that may be leased; None: no limit. ``move``: how far a change of the number of
+    partitions has come; None: none is under way.
     """
 
     oldest_pending_age: float
@@ -79,6 +120,7 @@ class QueueStats(QueueInfo):
     keys: list[KeyStats]
     throttles: list[ThrottleStats]
     max_in_flight: int | None = None
+    move: QueueMove | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +304,21 @@ def queue_stats(reply: commands.QueueStats) -> QueueStats:
         keys=[KeyStats(**_fields(key)) for key in reply.keys],
         throttles=throttles(reply.throttles),
         max_in_flight=reply.max_in_flight,
+        move=None if reply.move is None else queue_move(reply.move),
     )
+
+
+def queue_move(move: commands.QueueMove) -> QueueMove:
+    """Return how far a change of the number of partitions has come."""
+    left = [PartitionLeft(**_fields(each), text=each.text) for each in move.left]
+    return QueueMove(move.earlier, move.partitions, utc(move.since_ms), move.drained, move.waits_for, left)
+
+
+def how_far(move: QueueMove, partition: int) -> str:
+    """Return how far one partition has come with a change of their number, for people; empty: it has nothing to do for it."""
+    if partition in move.waits_for:
+        return next((each.text for each in move.left if each.partition == partition), "not known: no answer")
+    return "drained" if partition in move.drained else ""
 
 
 def throttles(stats: list[commands.ThrottleStats]) -> list[ThrottleStats]:

@@ -31,6 +31,7 @@ AT_MOST_ONCE: Final = "at_most_once"
 _PLACES: Final = "\0queue:"
 """No throttle key of a message, and no key of the config, begins so."""
 
+_NUMBER_BITS: Final = 20
 _STEP: Final = 2862933555777941757
 _MASK: Final = (1 << 64) - 1
 
@@ -104,12 +105,21 @@ class PartitionMove(NamedTuple):
 
     def is_over(self, partitions: int) -> bool:
         """Return whether nothing is left to move, and in partitions that are no more."""
-        return self.is_drained and self.empty.issuperset(range(partitions, self.held))
+        return not self.waits_for(partitions)
+
+    def waits_for(self, partitions: int) -> list[int]:
+        """Return the earlier partitions that are not drained, and those that are to go and are not empty."""
+        return sorted({*range(self.earlier)} - self.drained | {*range(partitions, self.held)} - self.empty)
 
     @property
     def is_drained(self) -> bool:
         """Whether nothing is left to move, but perhaps what is leased."""
         return len(self.drained) == self.earlier
+
+    @property
+    def since_ms(self) -> int:
+        """When the number changed, Unix ms."""
+        return self.first_number >> _NUMBER_BITS
 
 
 def first_number_at(now_ms: int) -> int:
@@ -117,7 +127,7 @@ def first_number_at(now_ms: int) -> int:
 
     A shard's numbers grow from 1, and by less than 2**20 in a millisecond. So the next change has a higher one, on any shard.
     """
-    return now_ms << 20
+    return now_ms << _NUMBER_BITS
 
 
 class Definition(NamedTuple):

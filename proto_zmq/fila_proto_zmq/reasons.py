@@ -15,6 +15,8 @@ class ReasonCode(StrEnum):
     DEFERRED = "deferred"
     QUEUE_PAUSED = "queue_paused"
     KEY_PAUSED = "key_paused"
+    MOVING = "moving"
+    LEAVING = "leaving"
     ORDERED_BEHIND = "ordered_behind"
     IN_FLIGHT_CAP = "in_flight_cap"
     CONCURRENCY = "concurrency"
@@ -80,6 +82,19 @@ MEANINGS: Final = {
     ),
     ReasonCode.QUEUE_PAUSED: Meaning("The queue is paused: `queue resume`.", details="`queue`"),
     ReasonCode.KEY_PAUSED: Meaning("The fairness key is paused: `queue resume --key`.", details="`queue` `fairness_key`"),
+    ReasonCode.MOVING: Meaning(
+        "The number of partitions of the queue was changed, and earlier messages of the key may still come from the partitions "
+        "`waits_for`, on the `shards`. They go first. `leaving` says what keeps those partitions, if their shards answer.",
+        details="`queue` `fairness_key` `earlier` `partitions` (the number before and now) `since_ms` `waits_for` `shards`; "
+        "`down`: the shard among these that does not answer",
+    ),
+    ReasonCode.LEAVING: Meaning(
+        "A `partition` has messages that belong to others, and sends them on: a hook changed their key, or the number of "
+        "partitions. It waits for `leased` messages, which are before those of their key, and for shards that have not "
+        "confirmed what was sent to them. Look at those consumers and shards if that takes long.",
+        details="`queue` `partition` `shard` `messages` (to be sent on) `exact` (false: there may be more) `leased` `sent_to` "
+        "(shards); of a key: `fairness_key`, and `to`, its partition",
+    ),
     ReasonCode.ORDERED_BEHIND: Meaning(
         "Its key is in strict order (`max_in_flight_per_key=1`), and message `message_id` goes first: that one is leased, "
         "or waits for its next attempt or for tokens. Settle it or `cancel` it, or ask `why` for it.",

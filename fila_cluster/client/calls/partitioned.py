@@ -7,7 +7,7 @@ what should be done raises its error at the end.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
@@ -225,24 +225,59 @@ class _Searching(Fan):
 
 
 class _Explaining(_Searching):
+    """A message that waits for other partitions has the reasons of these, too."""
+
     def __init__(self, queue: str, plan: Plan, command: commands.Explain) -> None:
         super().__init__(queue, plan, command)
         self._all = self.at_once = command.id is None
+        self._awaited: list[str] = []
+        """The partitions that the message waits for."""
 
     def is_over(self) -> bool:
-        return not self._all and super().is_over()
+        return not self._all and super().is_over() and self._asked == len(self.names)
+
+    def answered(self, reply: commands.Explained) -> None:
+        super().answered(reply)
+        if self._all or self._awaited:
+            return
+        del self.names[self._asked :]
+        for reason in reply.reasons:
+            if reason.code == ReasonCode.MOVING:
+                self._awaited = [partition_name(self.queue, number) for number in reason.details["waits_for"]]
+                self.names += self._awaited
+                self.command = commands.Explain(fairness_key=reason.details["fairness_key"])
 
     def merged(self, replies: list[commands.Explained]) -> commands.Explained:
         some = [reply for reply in replies if reply.state != EMPTY] or replies
         some = [reply for reply in some if any(each.code != EMPTY for each in reply.reasons)] or some
+        some = replies[:1] if self._awaited else some
+        leaving = {
+            (each.code, each.details.get("partition")): each
+            for reply in replies
+            for each in reply.reasons
+            if each.code == ReasonCode.LEAVING
+        }
         reasons: dict[tuple[str, Any], commands.Reason] = {}
         for reason in [each for reply in some for each in reply.reasons]:
+            if reason.code != ReasonCode.LEAVING:
+                known = reasons.setdefault((reason.code, reason.details.get("throttle_key")), reason)
+                if known is not reason:
+                    _add_up(known, reason)
+            if reason.code in {ReasonCode.MOVING, ReasonCode.LEAVING}:
+                reasons |= leaving
+        reasons |= leaving
+        for reason in reasons.values():
+            self._note_outage(reason)
             reason.text = _whole(reason.text, self.queue)
-            known = reasons.setdefault((reason.code, reason.details.get("throttle_key")), reason)
-            if known is not reason:
-                _add_up(known, reason)
         times = [reply.estimated_ms for reply in some if reply.estimated_ms]
         return commands.Explained(some[0].state, list(reasons.values()), some[0].position, min(times, default=0))
+
+    def _note_outage(self, reason: commands.Reason) -> None:
+        """Say of messages that wait for other partitions that the shard of one does not answer."""
+        shard = None if self.error is None else self.error.details.get("shard")
+        if self.error is not None and reason.code == ReasonCode.MOVING and shard in reason.details["shards"]:
+            reason.details["down"] = shard
+            reason.text += f"; {self.error.message}"
 
 
 def _add_up(reason: commands.Reason, other: commands.Reason) -> None:
@@ -288,6 +323,18 @@ def joined_infos(infos: list[commands.QueueInfo]) -> list[commands.QueueInfo]:
     return [groups[name][0] if groups[name][0].name == name else info_of(groups[name]) for name in sorted(groups)]
 
 
+def joined_moves(moves: Iterable[commands.QueueMove | None]) -> commands.QueueMove | None:
+    """Return how far a change of the number of partitions has come, by what each of them knows."""
+    known = [each for each in moves if each is not None]
+    if not known:
+        return None
+    last = max(known, key=lambda each: (each.since_ms, len(each.drained), -len(each.waits_for)))
+    left = [
+        part for each in known for part in each.left if each.since_ms == last.since_ms and part.partition in last.waits_for
+    ]
+    return replace(last, left=left, still_ms=min(each.still_ms for each in known))
+
+
 class _Counting(Fan):
     """All pages of all partitions in one reply."""
 
@@ -327,6 +374,7 @@ class _Counting(Fan):
             keys=list(keys.values()),
             throttles=[throttles[name] for name in sorted(throttles)],
             max_in_flight=replies[0].max_in_flight,
+            move=joined_moves(reply.move for reply in firsts),
         )
 
 

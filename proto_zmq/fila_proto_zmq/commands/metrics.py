@@ -2,7 +2,7 @@
 
 from fila_proto_zmq.commands.cluster import ClusterStatus
 from fila_proto_zmq.commands.hosts import HostWorker
-from fila_proto_zmq.commands.queues import QueueInfo
+from fila_proto_zmq.commands.queues import QueueInfo, QueueMove
 from fila_proto_zmq.commands.schedules import ScheduleMetrics
 from fila_proto_zmq.commands.structs import Command, Histogram, Reply, Struct
 
@@ -65,6 +65,8 @@ class QueueMetrics(Struct):
     """From the lease to the ack; None: no acks."""
     max_in_flight: int | None = None
     """The most messages that may be leased; None: no limit."""
+    move: QueueMove | None = None
+    """Of a partition: the change of the number of partitions of its queue; None: none is under way."""
 
 
 class ThrottleMetrics(Struct):

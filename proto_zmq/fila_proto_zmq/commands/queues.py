@@ -70,6 +70,49 @@ class KeyStats(Struct):
     paused: bool
 
 
+class PartitionLeft(Struct):
+    """What a partition still has that its queue's change of the number of partitions waits for."""
+
+    partition: int
+    shard: int
+    messages: int
+    """Those that it has to send on."""
+    leased: int
+    """Those that are leased, and have to be settled, or come back, first."""
+    more: bool = False
+    """Whether there may be more of both: not all fairness keys were looked at."""
+    sent_to: list[int] = []
+    """The shards that have not confirmed what was sent to them."""
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        least = "at least " if self.more else ""
+        found = [f"to send on: {least}{self.messages:,}"] if self.messages or self.more else []
+        found += [f"leased: {least}{self.leased:,}"] if self.leased else []
+        found += [f"sent to shard {shard}, which has not confirmed it" for shard in self.sent_to]
+        return "; ".join(found) or "nothing left, it is about to say so"
+
+
+class QueueMove(Struct):
+    """How far the messages of a queue are on their way to another number of partitions."""
+
+    earlier: int
+    """The number of partitions before."""
+    partitions: int
+    """Their number from now on."""
+    since_ms: int
+    """When that was changed, Unix ms."""
+    drained: list[int]
+    """The earlier partitions that have sent on what they had."""
+    waits_for: list[int]
+    """The partitions that have not, or that are to go and are not empty."""
+    left: list[PartitionLeft]
+    """What those of them have that answered."""
+    still_ms: int = 0
+    """Of the counters: for how long each report has found all of this the same."""
+
+
 class QueueStats(Reply):
     """A queue's counters (since its shard started) and a page of its keys, with these keys' share of the counters."""
 
@@ -91,6 +134,8 @@ class QueueStats(Reply):
     """Where the next page begins; 0: this is the last page."""
     max_in_flight: int | None = None
     """The most messages that may be leased; None: no limit."""
+    move: QueueMove | None = None
+    """Its change of the number of partitions; None: none is under way."""
 
 
 class GetQueueStats(Command):

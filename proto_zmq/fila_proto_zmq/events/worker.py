@@ -133,6 +133,25 @@ class QueueUpdated(Event):
     options: list[str]
 
 
+class PartitionsChanging(Event):
+    """A queue has another number of partitions from now on, and messages move to their new places. Shard 0 tells it."""
+
+    event = "queue.partitions_changing"
+    queue: str
+    earlier: int
+    partitions: int
+
+
+class PartitionsChanged(Event):
+    """The messages of a queue are in the places that its new number of partitions says."""
+
+    event = "queue.partitions_changed"
+    queue: str
+    earlier: int
+    partitions: int
+    took_ms: int
+
+
 class QueueDeleted(Event):
     """A queue was deleted with ``messages`` in it and its dead letter queue; ``idle``: because it was idle."""
 

@@ -140,6 +140,36 @@ def taken(consumer: Any, count: int) -> list[int]:
     return numbers
 
 
+def test_a_template_leaves_the_number_of_partitions_of_a_queue_that_exists(client: Client, queue: str, spread: str):
+    for name in queue, spread:
+        client.put_template(name, partitions=3)
+        client.enqueue(name, b"x")
+        assert client.request(Request(name, DescribeQueue())).options.partitions == (1 if name == queue else 4)
+        client.delete_template(name)
+
+
+def test_why_a_message_waits_while_others_of_its_key_move(client: Client, queue: str):
+    client.update_queue(queue, max_in_flight_per_key=1)
+    key = next(key for number in range(100) if partition_of(key := f"k{number}", 4) == 3)
+    client.enqueue_many(queue, [Message(b"old", fairness_key=key) for _ in range(2)])
+    (leased,) = client.receive(queue, wait=PATIENCE_S)
+    client.update_queue(queue, partitions=4)
+    new = client.enqueue(queue, b"new", fairness_key=key)
+    for asked in {"message_id": new}, {"fairness_key": key}:
+        told = client.why(queue, **asked)
+        moving, leaving = told.reasons[:2]
+        assert (moving.code, moving.details["waits_for"], moving.details["partitions"]) == ("moving", [0], 4)
+        assert (leaving.code, leaving.details["leased"], leaving.details["partition"]) == ("leaving", 1, 0)
+        assert "@" not in str(told)
+    assert "leaving" in {each.code for each in client.why(queue).reasons}
+    move = client.queue_stats(queue).move
+    assert move is not None
+    assert (move.earlier, move.partitions, move.drained, move.waits_for) == (1, 4, [], [0])
+    leased.ack()
+    eventually(lambda: client.queue_stats(queue).move is None, "all messages are in their new places")
+    assert "moving" not in {each.code for each in client.why(queue, message_id=new).reasons}
+
+
 def test_another_number_of_partitions_keeps_the_options_and_the_dead_letters(client: Client, queue: str):
     client.update_queue(queue, max_attempts=1)
     client.enqueue(queue, b"dead", fairness_key="k3")

@@ -1,5 +1,6 @@
 """Commands on queues with several partitions: who is asked, and what the answers are together."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -35,11 +36,13 @@ from fila_proto_zmq.commands import (
     MessageView,
     MoveMessages,
     OpenBatch,
+    PartitionLeft,
     Pause,
     Purged,
     PurgeQueue,
     QueueDescription,
     QueueInfo,
+    QueueMove,
     QueueOptions,
     QueueStats,
     Reason,
@@ -267,6 +270,52 @@ def test_texts_show_the_name_of_the_dead_letter_queue_and_leave_other_queues():
     assert result.reasons[0].text == "from 'q.dlq' to 'q', not 'other@1'"
 
 
+MOVING = Reason("moving", "earlier ones may come", 0, {"waits_for": [1, 0], "shards": [4, 5], "fairness_key": "k"})
+
+
+def leaving(partition: int) -> Reason:
+    return Reason("leaving", f"'q@{partition}' sends on", 0, {"partition": partition})
+
+
+def test_a_message_that_waits_for_other_partitions_has_their_reasons():
+    answers = {
+        "q@0": Explained("empty", [leaving(0), reason("empty")]),
+        "q@1": Explained("pending", [leaving(1), reason("no_consumers")]),
+        "q@2": Explained("pending", [deepcopy(MOVING), reason("behind")], 4, 9),
+    }
+    missing_first = answers | {"q@0": [MISSING, answers["q@0"]], "q@1": [MISSING, answers["q@1"]]}
+    result, seen = ask(Explain((1, 2)), missing_first)
+    assert seen == [
+        *((f"q@{number}", Explain((1, 2))) for number in range(3)),
+        ("q@1", Explain(None, "k")),
+        ("q@0", Explain(None, "k")),
+    ]
+    assert [each.code for each in result.reasons] == ["moving", "leaving", "leaving", "behind"]
+    assert (result.state, result.position, result.estimated_ms) == ("pending", 4, 9)
+
+
+def test_a_queue_has_the_reasons_of_all_partitions_that_send_on():
+    answers = {
+        "q@0": Explained("empty", [leaving(0), reason("empty")]),
+        "q@1": Explained("pending", [leaving(1), reason("busy")]),
+        "q@2": Explained("pending", [deepcopy(MOVING)]),
+    }
+    result, _ = ask(Explain(), answers)
+    assert [(each.code, each.text) for each in result.reasons] == [
+        ("leaving", "'q' sends on"), ("leaving", "'q' sends on"), ("busy", ""), ("moving", "earlier ones may come"),
+    ]  # fmt: skip
+
+
+def test_the_shard_that_is_waited_for_may_be_away():
+    down = ShardUnavailableError("shard 4 of 'q@1' has no live worker", details={"shard": 4})
+    for command in Explain((1, 2)), Explain():
+        found = Explained("pending", [deepcopy(MOVING)])
+        answers = {"q@0": [found, Explained("empty", [reason("empty")])], "q@1": down, "q@2": found}
+        result, _ = ask(command, answers)
+        assert result.reasons[0].details["down"] == 4
+        assert result.reasons[0].text.endswith("may come; shard 4 of 'q' has no live worker")
+
+
 # --- statistics -------------------------------------------------------------------------------------------------------
 
 
@@ -294,6 +343,20 @@ def test_statistics_add_up_over_all_pages_of_all_partitions():
     assert (result.info.name, result.info.pending, result.info.consumers, result.enqueued) == ("q", 3, 2, 30)
     assert [key.fairness_key for key in result.keys] == ["a", "b", "c"]
     assert result.next == 0
+
+
+def test_a_change_of_the_number_is_told_by_who_knows_most():
+    def told(name: str, move: QueueMove | None) -> QueueStats:
+        return replace(stats(name), move=move)
+
+    left = [PartitionLeft(0, 5, 7, 0), PartitionLeft(1, 6, 3, 1)]
+    answers = {
+        "q@0": told("q@0", QueueMove(2, 3, 50, [], [0, 1], left[:1], 9)),
+        "q@1": told("q@1", QueueMove(2, 3, 50, [0], [1], left[1:], 8)),
+        "q@2": told("q@2", QueueMove(1, 2, 40, [], [0], [PartitionLeft(1, 6, 3, 1)], 7)),
+    }
+    assert ask(GetQueueStats(), answers)[0].move == QueueMove(2, 3, 50, [0], [1], left[1:], 7)
+    assert ask(GetQueueStats(), {f"q@{number}": told(f"q@{number}", None) for number in range(3)})[0].move is None
 
 
 def test_a_key_in_all_partitions_is_one():

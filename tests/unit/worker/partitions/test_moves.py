@@ -191,7 +191,7 @@ def test_the_number_changes_again_only_when_all_have_moved(cluster: PartitionedS
     put(cluster, key_that_moves(2, 3), 2, b"x")
     cluster.copies = lambda command: not isinstance(command, (TransferMessages, MessagesTransferred))
     cluster.update(partitions=3)
-    with pytest.raises(OverloadedError, match="still moving from 2 partitions to 3") as refusal:
+    with pytest.raises(OverloadedError, match="still moving from 2 to 3 partitions") as refusal:
         cluster.update(partitions=4)
     assert refusal.value.details["refused"] is True
     cluster.update(max_attempts=7)  # other options may change

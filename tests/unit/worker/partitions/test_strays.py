@@ -27,7 +27,7 @@ from fila_worker.core.model.shard_transfers import Owner
 from fila_worker.core.settings import ShardSettings
 from fila_worker.core.settle.remote_enqueues import send
 from tests.property.replication.test_reshard import findings
-from tests.support.shard.explained import why
+from tests.support.shard.explained import first, why
 from tests.support.shard.hooked import on_enqueue
 from tests.support.shard.linked_shards import once
 from tests.support.shard.partitioned import ORDERS, TOTAL, PartitionedShards, key_of, payloads
@@ -129,13 +129,17 @@ def test_a_stray_is_not_delivered_where_it_was_enqueued(cluster: PartitionedShar
     assert (cluster.receive(WRONG), cluster.receive(RIGHT)) == ([], [])
 
 
-def test_a_stray_that_waits_for_an_earlier_one_is_explained() -> None:
-    cluster = defined(limited(redrive_messages_max=1))
+def test_a_stray_that_waits_for_earlier_ones_is_explained() -> None:
+    cluster = defined(limited(redrive_messages_max=2))
     hold_back(cluster)
-    cluster.enqueue(WRONG, b"x", key=KEY)
-    cluster.enqueue(WRONG, b"y", key=KEY)
-    assert why(cluster.of(WRONG), queue=QUEUE).state == "pending"
-    assert why(cluster.of(WRONG), key=KEY, queue=QUEUE).state == "pending"
+    ids = cluster.enqueue(WRONG, *(b"%d" % number for number in range(5)), key=KEY)
+    cluster.settle_down()
+    for asked in {"key": KEY}, {"message": ids[-1]}:
+        told = why(cluster.of(WRONG), queue=QUEUE, **asked)
+        details = first(told, "leaving")
+        assert (details["partition"], details["to"], details["messages"]) == (WRONG, RIGHT, 3)
+        assert details["sent_to"] == [cluster.of(RIGHT).index]
+    assert first(why(cluster.of(WRONG), queue=QUEUE), "leaving")["messages"] == 3
 
 
 def test_all_come_over_once_in_order_with_their_ids(cluster: PartitionedShards) -> None:

@@ -54,16 +54,16 @@ def explain_key(state: "State", queue: "Queue", name: str, now_ms: int) -> Expla
     key = queue.keys.get(name)
     lanes = list(key.lanes.values()) if key else []
     about = f"fairness key {name!r}"
-    paused, more = queue_reasons.pauses(queue, name), _for_producers(state, queue, name, now_ms)
+    stops, more = queue_reasons.stops(state, queue, name), _for_producers(state, queue, name, now_ms)
     if key is not None and key.pending:
         reasons = _of_pending_key(state, key, more, now_ms)
         return Explained(PENDING, reasons, None, _next_ms(state, key, now_ms))
     delayed = sum(lane.delayed for lane in lanes)
     if delayed:
-        return Explained(DELAYED, [_delayed(state, lanes, delayed, about, now_ms), *paused, *more])
+        return Explained(DELAYED, [_delayed(state, lanes, delayed, about, now_ms), *stops, *more])
     if key is not None and any(lane.leased for lane in lanes):  # acked messages may still be stored
-        return Explained(LEASED, [_leased_of_key(state, key, about, now_ms), *paused, *more])
-    return Explained(EMPTY, [*paused, *more, _empty(about)])
+        return Explained(LEASED, [_leased_of_key(state, key, about, now_ms), *stops, *more])
+    return Explained(EMPTY, [*stops, *more, _empty(about)])
 
 
 def _of_pending_key(state: "State", key: "FairnessKey", more: "list[Reason]", now_ms: int) -> "list[Reason]":
@@ -103,7 +103,7 @@ def _next_ms(state: "State", key: "FairnessKey", now_ms: int) -> int:
 def explain_queue(state: "State", queue: "Queue", now_ms: int) -> "Work":
     """Return why a queue's messages wait, and why the queue refuses new ones, if it does."""
     about = f"queue {queue.name!r}"
-    paused, more = queue_reasons.pauses(queue), _for_producers(state, queue, "", now_ms)
+    stops, more = queue_reasons.stops(state, queue), _for_producers(state, queue, "", now_ms)
     if queue.pending:
         reasons, held = _of_pending_queue(state, queue, more, now_ms)
         yield 1
@@ -111,11 +111,11 @@ def explain_queue(state: "State", queue: "Queue", now_ms: int) -> "Work":
     if queue.delayed:
         lanes = yield from _delayed_lanes(state, queue)
         if lanes:
-            return Explained(DELAYED, [_delayed(state, lanes, queue.delayed, about, now_ms), *paused, *more])
+            return Explained(DELAYED, [_delayed(state, lanes, queue.delayed, about, now_ms), *stops, *more])
     if queue.in_flight:
         leased = yield from _leased(state, queue, about, now_ms)
-        return Explained(LEASED, [leased, *paused, *more])
-    return Explained(EMPTY, [*paused, *more, _empty(about)])
+        return Explained(LEASED, [leased, *stops, *more])
+    return Explained(EMPTY, [*stops, *more, _empty(about)])
 
 
 def _of_pending_queue(
@@ -138,7 +138,7 @@ def _groups(state: "State", queue: "Queue", now_ms: int) -> "tuple[list[Reason],
         if key.active or key.pending:
             what = _holdup(state, key, now_ms)
             free |= what is None
-            if what is not None:
+            if what is not None and what[0] != ReasonCode.LEAVING:  # the partition has a reason for all of these
                 found.setdefault(what, []).append(key)
     reasons = [_group(state, code, keys, now_ms) for (code, _), keys in found.items()]
     held = frozenset(key.name for keys in found.values() for key in keys)
@@ -171,9 +171,8 @@ def _limited(state: "State", queue: "Queue", held: frozenset[str], now_ms: int) 
 def _holdup(state: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] | None:
     """Return why a key delivers nothing, by code and, for tokens, throttle key; None if it delivers."""
     if key.paused:
-        if key.name not in key.queue.paused_keys:
-            return None  # a stray key: its messages are on their way to its partition
-        return ReasonCode.KEY_PAUSED.value, ""
+        code = ReasonCode.KEY_PAUSED if key.name in key.queue.paused_keys else _way_of(key)
+        return code.value, ""
     if not key.open:
         return (
             ReasonCode.ORDERED_BEHIND if key.queue.options.max_in_flight_per_key == 1 else ReasonCode.IN_FLIGHT_CAP
@@ -189,11 +188,17 @@ def _holdup(state: "State", key: "FairnessKey", now_ms: int) -> tuple[str, str] 
     return (lack.code, lack.details["throttle_key"]) if lack else None
 
 
+def _way_of(key: "FairnessKey") -> ReasonCode:
+    """Return why a key that is not paused delivers nothing: it waits for messages of another partition, or goes to one."""
+    partition = key.queue.partition
+    return ReasonCode.MOVING if partition is not None and partition.awaited(key.name) else ReasonCode.LEAVING
+
+
 def _group(state: "State", code: str, keys: "list[FairnessKey]", now_ms: int) -> "Reason":
     """Return one reason for all keys that the same thing stops."""
     example, messages = keys[0], sum(key.pending for key in keys)
-    if code == ReasonCode.KEY_PAUSED:
-        found = queue_reasons.pauses(example.queue, example.name)[-1]
+    if code in {ReasonCode.KEY_PAUSED, ReasonCode.MOVING}:
+        found = next(each for each in queue_reasons.stops(state, example.queue, example.name) if each.code == code)
     else:
         held = cap(state, example, now_ms) if code in {ReasonCode.ORDERED_BEHIND, ReasonCode.IN_FLIGHT_CAP} else None
         found = (

@@ -1,7 +1,7 @@
 """The answer to "why does this wait?" for a message, a fairness key or a queue.
 
-The first reason has to change first for a delivery at once. Several reasons may hold. Their order is: a pause; a queue that is
-full; then the cap or the tokens of this message or key alone; then missing consumers; then the messages before it. One
+The first reason has to change first for a delivery at once. Several reasons may hold. Their order is: a pause; messages on
+their way between partitions; a queue that is full; then the cap or the tokens of this message or key alone; then missing consumers; then the messages before it. One
 exception: if no consumer has received from the queue for a while, and none holds a message of it, that reason comes before
 caps and tokens.
 

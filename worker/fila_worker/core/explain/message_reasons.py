@@ -119,7 +119,7 @@ def _explain_delayed(state: "State", found: Found, record: Record, now_ms: int) 
     reasons = [
         *_mortality(record, now_ms, found.due_ms),
         _delay(state, found, record, now_ms),
-        *queue_reasons.pauses(queue, lane.key.name),
+        *queue_reasons.stops(state, queue, lane.key.name),
         *_shortage(state, found, record, now_ms),
         *([nobody] if nobody else []),
     ]

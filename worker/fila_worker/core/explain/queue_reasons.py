@@ -17,6 +17,7 @@ from fila_proto_zmq.record import FIXED_BYTES
 from fila_worker.core.enqueue import quotas
 from fila_worker.core.explain.concurrency import full_queue, place_shortage
 from fila_worker.core.explain.estimates import Rivals, is_read
+from fila_worker.core.explain.moves import moves
 from fila_worker.core.explain.text import counted, reason, span
 from fila_worker.core.model.lane_tokens import TOKEN
 from fila_worker.core.model.lanes import extension_of, head
@@ -36,14 +37,14 @@ def queue_reasons(state: "State", queue: "Queue", key_name: str | None, own: "li
     nobody, full = attendance(state, queue, now_ms), full_queue(state, queue, now_ms)
     who = [nobody] if nobody else []
     forsaken = not queue.in_flight and not is_read(queue, now_ms)
-    return [*pauses(queue, key_name), *([full] if full else []), *(who + own if forsaken else own + who)]
+    return [*stops(state, queue, key_name), *([full] if full else []), *(who + own if forsaken else own + who)]
 
 
-# --- pauses, hooks, limits ---------------------------------------------------------------------------------------------
+# --- pauses, moves, hooks, limits ---------------------------------------------------------------------------------------------
 
 
-def pauses(queue: "Queue", key_name: str | None = None) -> "list[Reason]":
-    """Return the pauses of a queue, and of one of its keys."""
+def stops(state: "State", queue: "Queue", key_name: str | None = None) -> "list[Reason]":
+    """Return the pauses of a queue, and of one of its keys, and the ways of messages between partitions."""
     found = []
     if queue.paused:
         text = f"queue {queue.name!r} is paused: resume it with `queue resume {queue.name}`"
@@ -51,7 +52,7 @@ def pauses(queue: "Queue", key_name: str | None = None) -> "list[Reason]":
     if key_name is not None and key_name in queue.paused_keys:
         text = f"fairness key {key_name!r} is paused: resume it with `queue resume {queue.name} --key {key_name}`"
         found.append(reason(ReasonCode.KEY_PAUSED, text, queue=queue.name, fairness_key=key_name))
-    return found
+    return found if queue.partition is None else [*found, *moves(state, queue, key_name)]
 
 
 def breaker(queue: "Queue", now_ms: int) -> "list[Reason]":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from fila_proto_zmq import runtime_config
 from fila_proto_zmq.commands import Carried, ConfigChange, PutConfig, ReportMove, Transfer
+from fila_proto_zmq.events import PartitionsChanged
 from fila_proto_zmq.names import partition_name, shard_of, whole_queue
 from fila_proto_zmq.partitions import encode_definition
 from fila_worker.core.callback_groups.owned import OwnedBatches
@@ -21,8 +22,9 @@ from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.effects import Post
 from fila_worker.core.enqueue import insert
 from fila_worker.core.enqueue.dedup import known_ids
+from fila_worker.core.inspect.moving import has_messages
 from fila_worker.core.manage.config import put_config
-from fila_worker.core.manage.strays import FORWARD_MS, has_messages, partition_in
+from fila_worker.core.manage.strays import FORWARD_MS, partition_in
 from fila_worker.core.model.shard_transfers import OutboxEntry
 from fila_worker.core.walking import portions
 
@@ -240,7 +242,11 @@ def take_report(state: "State", command: ReportMove, now_ms: int) -> ConfigChang
     )
     if news == move and not move.is_over(definition.plan.partitions):
         return ConfigChange(state.runtime.version, {}, True)
-    return put_definition(state, command.queue, definition._replace(move=None if news == move else news), now_ms)
+    change = put_definition(state, command.queue, definition._replace(move=None if news == move else news), now_ms)
+    if news == move:
+        took_ms = now_ms - move.since_ms
+        state.notes.append(PartitionsChanged(command.queue, move.earlier, definition.plan.partitions, took_ms))
+    return change
 
 
 def put_definition(state: "State", name: str, definition: "Definition", now_ms: int) -> ConfigChange:

@@ -35,6 +35,7 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
 )
 from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError, PartitionedError, QueueExistsError
+from fila_proto_zmq.events import PartitionsChanging
 from fila_proto_zmq.limits import PARTITIONS_MAX
 from fila_proto_zmq.names import (
     PARTITION_MARK,
@@ -136,10 +137,10 @@ def update_partitioned(state: "State", command: UpdatePartitioned, now_ms: int) 
 
 
 def _still_moving(name: str, partitions: int, move: PartitionMove) -> OverloadedError:
-    left = move.earlier - len(move.drained)
+    left = sorted({*range(move.earlier)} - move.drained)
     return OverloadedError(
-        f"messages of {name!r} are still moving from {move.earlier} partitions to {partitions}, and {left} of these have "
-        "not finished: change the number again when that is over",
+        f"messages of {name!r} are still moving from {move.earlier} to {partitions} partitions, and {len(left)} of these have not "
+        f"finished, the first is {left[0]}: change the number again when that is over; `queue inspect {name}` shows how far it is",
         retry_after=MOVING_S,
         details={"refused": True, "moving": True},
     )
@@ -177,6 +178,8 @@ def _checked(state: "State", name: str, options: QueueOptions) -> QueueOptions:
 
 def _put(state: "State", name: str, definition: Definition, by: str, now_ms: int) -> ConfigChange:
     changes = runtime_config.partitioned_changes_for(name, encode_definition(definition), state.runtime.values)
+    if (move := definition.move) is not None and definition.version > state.runtime.version:
+        state.notes.append(PartitionsChanging(name, move.earlier, definition.plan.partitions))
     return make_change(state, runtime_config.PARTITIONED + name, changes, by, now_ms)
 
 

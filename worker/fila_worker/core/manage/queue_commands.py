@@ -36,6 +36,7 @@ from fila_proto_zmq.templates import encode_options
 from fila_worker.core.enqueue.insert import add_queue
 from fila_worker.core.enqueue.policy import compile_hooks
 from fila_worker.core.explain.text import counted
+from fila_worker.core.inspect.moving import move_of
 from fila_worker.core.manage import deletion
 from fila_worker.core.manage.dead_letter_targets import settle_dead_letters, waits_for_appointment
 from fila_worker.core.manage.deletion import clear, remove
@@ -301,6 +302,7 @@ def queue_stats(state: "State", call: "ClientCall", command: GetQueueStats) -> Q
         throttle_stats(state, used, call.now_ms),
         end if len(keys) == state.settings.limits.stats_keys_max else 0,
         queue.options.max_in_flight,
+        move_of(state, queue),
     )
 
 

@@ -13,6 +13,7 @@ from fila_proto_zmq.partitions import BY_KEY
 from fila_proto_zmq.record import BATCHED
 from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.enqueue import insert
+from fila_worker.core.inspect.moving import has_messages
 from fila_worker.core.jobs import REST
 from fila_worker.core.keys import number_of, own_place
 from fila_worker.core.manage.backlog_walk import BacklogWalk
@@ -137,21 +138,6 @@ class Forwarder:
             partition.strays -= 1
         if partition.draining is not None:
             partition.draining.pop(key, None)
-
-
-def has_messages(key: "FairnessKey") -> bool:
-    """Return whether a key has messages to send on, or some that may be in the way of later ones."""
-    return count_in(key) > 0 or _may_return(key)
-
-
-def count_in(key: "FairnessKey") -> int:
-    """Return the number of pending and delayed messages of a key."""
-    return key.pending + sum(view.delayed for view in key.views)
-
-
-def _may_return(key: "FairnessKey") -> bool:
-    """Return whether leased messages of a key keep those behind them from being delivered, wherever these are."""
-    return key.queue.options.max_in_flight_per_key is not None and any(view.leased for view in key.views)
 
 
 class _Forwarding(BacklogWalk):

@@ -13,6 +13,8 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from fila_proto_zmq.commands import (
     Command,
     Enqueue,
@@ -20,12 +22,14 @@ from fila_proto_zmq.commands import (
     HookMetrics,
     PlaceMetrics,
     QueueMetrics,
+    QueueMove,
     ScheduleMetrics,
     ShardMetrics,
     ThrottleMetrics,
 )
 from fila_proto_zmq.partitions import queue_with_places
 from fila_worker.core.explain.concurrency import places_in_use
+from fila_worker.core.inspect.moving import move_of
 from fila_worker.core.metrics.top_keys import TopKeys
 from fila_worker.core.model.component import Component
 
@@ -67,6 +71,8 @@ class ReportState:
         """Since when each report found all places of a throttle key in use, and messages that waited for them, ms."""
         self.places_seen_ms = 0
         """When the places were last reported."""
+        self.moves: dict[Queue, tuple[QueueMove, int, int]] = {}
+        """Of partitions whose number changes: how far that had come, since when it is so, and when it was reported, ms."""
         self._top_keys: dict[Queue, TopKeys] = {}
 
     def top_keys(self, queue: "Queue") -> TopKeys:
@@ -77,6 +83,7 @@ class ReportState:
         """Forget queues that are gone."""
         for queue in [queue for queue in self._top_keys if queue.gone]:
             del self._top_keys[queue]
+            self.moves.pop(queue, None)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -146,8 +153,21 @@ def _of_queue(state: "State", queue: "Queue", now_ms: int) -> QueueMetrics:
         queue.info(state.index), 0 if oldest_ms is None else max(0, now_ms - oldest_ms), queue.enqueued, queue.delivered,
         queue.acked, queue.nacked, queue.expired, queue.dead_lettered, meter.redriven, dict(meter.rejected), len(queue.keys),
         len(ring), ring.turns, ring.rounds, top_keys.keys, top_keys.others, dwell_ms, _hooks(queue, now_ms), settle_ms,
-        queue.options.max_in_flight,
+        queue.options.max_in_flight, _move(state, queue, now_ms),
     )  # fmt: skip
+
+
+def _move(state: "State", queue: "Queue", now_ms: int) -> QueueMove | None:
+    """Return the change of the number of partitions, with how long each report has found it the same."""
+    moves = state.part(ReportState).moves
+    move = move_of(state, queue, KEYS_LOOKED_AT_MAX // (1 + len(moves)))
+    known, since_ms, seen_ms = moves.pop(queue, (None, now_ms, now_ms))
+    if move is None:
+        return None
+    if known != move or now_ms - seen_ms > REPORT_GAP_MS_MAX:
+        since_ms = now_ms
+    moves[queue] = move, since_ms, now_ms
+    return replace(move, still_ms=now_ms - since_ms)
 
 
 def _hooks(queue: "Queue", now_ms: int) -> HookMetrics | None:

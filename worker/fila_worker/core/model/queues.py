@@ -20,7 +20,7 @@ from fila_worker.core.model.fairness_keys import KeyTable
 from fila_worker.core.settings import DEFAULTS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from fila_proto_zmq.commands import Enqueue
     from fila_proto_zmq.partitions import Definition
@@ -261,14 +261,20 @@ class QueuePartition:
 
     def awaits(self, key: str) -> bool:
         """Return whether earlier messages of a key of this partition may still come from another one."""
+        return bool(self.awaited(key))
+
+    def awaited(self, key: str) -> list[int]:
+        """Return the earlier partitions from which messages of a key of this one may still come."""
         if not self._earlier or self._is_dead_letter:
-            return False
+            return []
+        earlier: Iterable[int] = range(self._earlier)
         if self.has_all_keys:  # a new partition learns with the last earlier one whether the queue is paused
-            return self.number >= self._earlier > len(self._drained)
-        earlier = partition_of(key, self._earlier)
-        if earlier == self.number:
-            return False
-        return earlier not in self._drained or (self.hooked and len(self._drained) < self._earlier)
+            earlier = earlier if self.number >= self._earlier else ()
+        elif (former := partition_of(key, self._earlier)) == self.number:
+            return []
+        elif not self.hooked:
+            earlier = (former,)
+        return [each for each in earlier if each not in self._drained]
 
 
 class Queue:

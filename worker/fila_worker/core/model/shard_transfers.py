@@ -261,7 +261,11 @@ class ShardTransfers:
 
     def carries_from(self, origin: int) -> bool:
         """Return whether messages of a queue may be on their way, and may come back."""
-        return any(way.origins is None or origin in way.origins for way in self.ways.values())
+        return bool(self.carriers_of(origin))
+
+    def carriers_of(self, origin: int) -> list[int]:
+        """Return the shards to which messages of a queue may be on their way."""
+        return [shard for shard, way in self.ways.items() if way.origins is None or origin in way.origins]
 
     @property
     def carries_older(self) -> bool:
