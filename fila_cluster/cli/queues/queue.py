@@ -13,7 +13,7 @@ from fila_cluster.cli.shared.parameters import given, queue_options
 from fila_cluster.cli.shared.tables import cut, flagged, table, throttle_table
 from fila_cluster.client.calls.queues import ListingQueues
 from fila_cluster.client.forwarding import held_queues, partitions_of
-from fila_cluster.client.views import queue_infos
+from fila_cluster.client.views import how_far, queue_infos
 from fila_cluster.errors import FilaError, RequestTimeoutError, ShardUnavailableError
 from fila_cluster.figures import aged, counted, ranged
 from fila_proto_zmq.commands import QUEUE_OPTIONS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fila_cluster import Client, MessageView
-    from fila_cluster.client.views import QueueInfo, QueueStats
+    from fila_cluster.client.views import QueueInfo, QueueMove, QueueStats
 
 
 @click.group()
@@ -133,14 +133,15 @@ def inspect(invocation: Invocation, name: str) -> None:
         held = held_queues(client, partition_name(name, 0)[:-1]) if partitions else []
     title = flagged(f"{stats.name} is paused", good=False) if stats.paused else stats.name
     if partitions:
-        title = f"{title}, {counted(len(partitions), 'partition')}"
+        title = f"{title}, {counted(len(partitions), 'partition')}" if stats.move is None else f"{title} {stats.move.text}"
     throttles = ("", throttle_table(stats.throttles)) if stats.throttles else ()
     keys = ("", _keys(stats)) if stats.keys else ()
     hidden = len(stats.keys) - KEYS_SHOWN
     more = [f"… and {hidden:,} more keys; --json shows all"] if hidden > 0 else []
     parts = ("", _partitions(held)) if held else ()
+    moving = ("", _moving(stats.move)) if stats.move else ()
     told = asdict(stats) | {"partitions": [asdict(each) for each in held]} if partitions else stats
-    invocation.show(told, title, _summary(stats), *parts, *throttles, *keys, *more)
+    invocation.show(told, title, _summary(stats), *parts, *moving, *throttles, *keys, *more)
 
 
 def _summary(stats: "QueueStats") -> "Table":
@@ -172,6 +173,14 @@ def _partitions(held: "list[QueueInfo]") -> "Table":
     for each in sorted(held, key=lambda each: int(each.name.rpartition(PARTITION_MARK)[2])):
         counts = (each.pending, each.in_flight, each.delayed, each.consumers)
         rows.add_row(each.name.rpartition(PARTITION_MARK)[2], str(each.shard), *map(counted, counts))
+    return rows
+
+
+def _moving(move: "QueueMove") -> "Table":
+    """Return how far each partition has come that messages move from."""
+    rows = table("partition", "still has")
+    for number in sorted({*move.drained, *move.waits_for}):
+        rows.add_row(str(number), how_far(move, number))
     return rows
 
 

@@ -5,16 +5,17 @@ still. Left out: anything that needs a threshold (too deep, too old, too slow), 
 router that does not answer, because then there is no snapshot.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from fila_cluster.client.views import how_far, queue_move
 from fila_cluster.figures import aged, counted
 from fila_cluster.ops.analysis.hosts import hosts_in, obstacles, risks
 from fila_cluster.ops.analysis.partitions import WholeQueue, partition_number, partitions_in
 from fila_cluster.ops.analysis.rates import all_queues
 from fila_proto_zmq.commands import Metrics, QueueMetrics
-from fila_proto_zmq.names import DEAD_LETTER_SUFFIX, dead_letter_name
+from fila_proto_zmq.names import DEAD_LETTER_SUFFIX, dead_letter_name, partition_name, shard_of
 
 Severity: TypeAlias = Literal["critical", "warning", "info"]
 
@@ -34,6 +35,13 @@ NEARLY_EMPTY: Final = 0.05
 
 PLACES_HELD_MS: Final = 300_000
 """Places that are all in use are what a limit is for. With a lease that lasts for so long, a consumer may hang."""
+
+
+NAMED_MAX: Final = 3
+"""Partitions that a text names."""
+
+MOVE_STILL_MS: Final = 60_000
+"""A shard that was away for a moment sends messages on before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,10 @@ KINDS: Final = {
         "One partition of a queue has a thousand messages or more, one of them waits for longer than 5 s, and the other "
         "partitions are all but empty.",
     ),
+    "partitions_stuck": ConcernKind(
+        ("warning",),
+        "The number of partitions of a queue was changed, and for a minute no message has come any further to its new place.",
+    ),
     "dead_letters_growing": ConcernKind(("warning",), "Messages failed for good within half a minute."),
     "leases_expiring": ConcernKind(("warning",), "Leases expired within half a minute."),
     "paused": ConcernKind(("info",), "A paused queue has messages."),
@@ -125,7 +137,7 @@ def attention(now: Metrics, before: Metrics | None) -> list[Concern]:
     troubled = {shard for concern, shards in at_risk if concern.severity == "critical" for shard in shards}
     found = [concern for concern in _shards_down(now) if concern.shard not in troubled]
     found += [concern for concern, _ in at_risk]
-    found += [*_stalled_stores(now), *_silent_workers(now), *_restarted(now, before), *_held_places(now)]
+    found += [*_stalled_stores(now), *_silent_workers(now), *_restarted(now, before), *_held_places(now), *_stuck_moves(now)]
     deepest_first = sorted(all_queues(now), key=lambda queue: (-queue.info.depth, queue.info.name))
     for look in _QUEUE_LOOKS:
         found += (concern for queue in deepest_first if (concern := look(queue, _comparable(queue, earlier))))
@@ -209,6 +221,36 @@ def _held_places(now: Metrics) -> Iterator[Concern]:
             )
             action = "see who holds them: does a consumer hang? If it has to take so long, raise the concurrency"
             yield Concern("warning", "places_held", text, action, throttle_key=name)
+
+
+def _stuck_moves(now: Metrics) -> Iterator[Concern]:
+    workers = {shard.shard: worker.name for worker in now.workers for shard in worker.shards}
+    for queue in all_queues(now):
+        if queue.move is None or queue.move.still_ms < MOVE_STILL_MS:
+            continue
+        name, move = queue.info.name, queue_move(queue.move)
+        shards = {number: _shard_of(now, partition_name(name, number)) for number in move.waits_for}
+        where = {
+            number: f"shard {shard} of {workers.get(shard, 'no worker that answers')}" for number, shard in shards.items()
+        }
+        waits = [f"partition {number} on {where[number]} ({how_far(move, number)})" for number in move.waits_for]
+        text = f"{name} {move.text}. Nothing has changed for {aged(queue.move.still_ms / 1000)}: it waits for {_some(waits)}"
+        if any(each.leased for each in move.left):
+            action = f"`fila-cluster queue browse {name} --state leased` shows who has to settle first, or wait for the leases' end"
+        elif any(shard not in workers for shard in shards.values()):
+            action = "it goes on when that shard is served again: read the log of its worker"
+        else:
+            action = f"`fila-cluster why {name}` says what they wait for; read the logs of these workers"
+        yield Concern("warning", "partitions_stuck", text, action, name, shards[move.waits_for[0]])
+
+
+def _shard_of(now: Metrics, queue: str) -> int:
+    return shard_of(queue, now.status.shards if now.status else 1)
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f", and {len(texts) - NAMED_MAX:,} more" if len(texts) > NAMED_MAX else ""
+    return ", ".join(texts[:NAMED_MAX]) + more
 
 
 def _left_out(now: Metrics) -> Iterator[Concern]:

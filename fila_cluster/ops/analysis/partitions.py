@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import field
 from msgspec.structs import replace
 
-from fila_cluster.client.calls.partitioned import info_of
+from fila_cluster.client.calls.partitioned import info_of, joined_moves
 from fila_proto_zmq.commands import Histogram, HookMetrics, KeyMetrics, Metrics, QueueMetrics, ShardMetrics
 from fila_proto_zmq.names import PARTITION_MARK, whole_queue
 
@@ -87,6 +87,7 @@ def _whole(partitions: list[QueueMetrics]) -> WholeQueue:
         hooks=_hooks([each.hooks for each in partitions if each.hooks is not None]),
         settle_ms=summed(each.settle_ms for each in partitions),
         max_in_flight=partitions[0].max_in_flight,
+        move=joined_moves(each.move for each in partitions),
         partitions=partitions,
         **{name: sum(getattr(each, name) for each in partitions) for name in _SUMMED},
     )

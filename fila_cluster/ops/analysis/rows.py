@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from fila_cluster.client.views import KeyStats, QueueInfo, QueueStats
+from fila_cluster.client.views import KeyStats, QueueInfo, QueueMove, QueueStats, how_far, queue_move
 from fila_cluster.figures import quantile
 from fila_cluster.ops.analysis.hosts import shards_served
 from fila_cluster.ops.analysis.partitions import WholeQueue, competing_weight, partition_number
@@ -93,6 +93,8 @@ class PartitionRow:
     delivered_per_s: float | None
     share_due: float | None
     share: float | None
+    move: str = ""
+    """How far it has come with a change of the number of partitions, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,19 +209,22 @@ def partition_rows(now: Metrics, name: str, cluster_rates: ClusterRates) -> list
     whole = next((each for each in all_queues(now) if each.info.name == name), None)
     if not isinstance(whole, WholeQueue):
         return []
+    move = None if whole.move is None else queue_move(whole.move)
     workers = {shard.shard: worker.name for worker in now.workers for shard in worker.shards}
     weights = sum(map(competing_weight, whole.partitions))
     delivered = sum(rates.delivered for each in whole.partitions if (rates := cluster_rates.queues.get(each.info.name)))
     return [
-        _partition(each, workers.get(each.info.shard, ""), cluster_rates.queues.get(each.info.name), weights, delivered)
+        _partition(each, workers.get(each.info.shard, ""), cluster_rates.queues.get(each.info.name), weights, delivered, move)
         for each in whole.partitions
     ]
 
 
-def _partition(partition: QueueMetrics, worker: str, rates: Rates | None, weights: float, delivered: float) -> PartitionRow:
-    info, weight = partition.info, competing_weight(partition)
+def _partition(
+    partition: QueueMetrics, worker: str, rates: Rates | None, weights: float, delivered: float, move: QueueMove | None
+) -> PartitionRow:
+    info, weight, number = partition.info, competing_weight(partition), int(partition_number(partition.info.name))
     return PartitionRow(
-        partition=int(partition_number(info.name)),
+        partition=number,
         shard=info.shard,
         worker=worker,
         pending=info.pending,
@@ -229,6 +234,7 @@ def _partition(partition: QueueMetrics, worker: str, rates: Rates | None, weight
         delivered_per_s=rates.delivered if rates else None,
         share_due=weight / weights if weight else None,
         share=rates.delivered / delivered if rates and delivered else None,
+        move="" if move is None else how_far(move, number),
     )
 
 

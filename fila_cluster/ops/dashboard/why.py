@@ -62,6 +62,10 @@ def _consumers(queue: str, details: Details) -> list[Action]:
     return [Action("Consumers", queue_page(queue))]
 
 
+def _partitions(queue: str, details: Details) -> list[Action]:
+    return [Action("Partitions", queue_page(queue)), *(_leased(queue, details) if details.get("leased") else [])]
+
+
 def _leased(queue: str, details: Details) -> list[Action]:
     return _messages("Leased messages", "leased")(queue, details) + _consumers(queue, details)
 
@@ -87,6 +91,8 @@ _OF_CODES: Final[dict[str, Callable[[str, Details], list[Action]]]] = {
     "key_paused": lambda queue, details: [
         Action(f"Resume {details['fairness_key']}", verb=RESUME_KEY, fairness_key=details["fairness_key"])
     ],
+    "moving": _partitions,
+    "leaving": _partitions,
     "throttled": lambda queue, details: [Action("Change the limits", link("/limits", key=details["throttle_key"]))],
     "ordered_behind": _ordered_behind,
     "in_flight_cap": _leased,

@@ -14,7 +14,9 @@ from click.testing import CliRunner, Result
 
 from fila_cluster import Client, Message
 from fila_cluster.cli.root import root
-from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, running
+from fila_cluster.cli.shared.invocation import Invocation
+from fila_proto_zmq.partitions import partition_of
+from tests.support.cluster.cluster import PATIENCE_S, Cluster, command, environment, eventually, running
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +122,38 @@ def test_a_queue_with_partitions_is_one(shell: Shell, client: Client, flags: lis
         next(consumer).ack()
         (row,) = [each for each in shell.json("connections", "list") if each["consumes"]]
         assert row["consumes"] == [name]
-    assert "keeps its number of partitions" in shell.error("queue", "update", name, "--partitions", 3)
-    shell.out("queue", "update", name, "--max-attempts", 7)
+    assert shell.out("queue", "update", name, "--partitions", 3, "--max-attempts", 7) == f"updated {name}\n"
+    eventually(lambda: shell.json("queue", "inspect", name)["move"] is None, "all messages are in their new places")
+    told = shell.json("queue", "inspect", name)
+    assert ([each["name"] for each in told["partitions"]], told["pending"]) == ([f"{name}@{each}" for each in range(3)], 19)
     shell.out("queue", "delete", name)
     assert shell.json("queue", "list", "--prefix", name) == []
+
+
+def test_a_queue_gets_partitions_and_one_change_ends_before_the_next(
+    shell: Shell, client: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    name = f"life/{uuid4().hex[:8]}"
+    shell.out("queue", "create", name, "--max-in-flight-per-key", 1)
+    key = next(key for number in range(100) if partition_of(key := f"k{number}", 2) == 1)
+    client.enqueue_many(name, [Message(b"x", fairness_key=key) for _ in range(3)])
+    (leased,) = client.receive(name, wait=PATIENCE_S)
+    assert shell.out("queue", "update", name, "--partitions", 2) == f"updated {name}\n"
+    eventually(
+        lambda: shell.json("queue", "inspect", name)["move"]["left"][0]["messages"] == 0, "all but the leased one moved"
+    )
+    text = shell.out("queue", "inspect", name)
+    assert text.startswith(f"{name} goes from 1 to 2 partitions: 0 of 1 drained, 0 messages left\n")
+    assert "leased: 1" in text
+    assert [each["name"] for each in shell.json("queue", "list", "--prefix", name)] == [name, f"{name}.dlq"]
+    told = shell.out("why", name, "--key", key)
+    assert told.index("moving") < told.index("leaving")
+    assert "leased: 1" in told
+    monkeypatch.setattr(Invocation, "connect", lambda _: cluster.client(timeout=1))
+    assert "still moving from 1 to 2 partitions" in shell.error("queue", "update", name, "--partitions", 3)
+    leased.ack()
+    eventually(lambda: shell.json("queue", "inspect", name)["move"] is None, "all messages are in their new places")
+    shell.out("queue", "update", name, "--partitions", 3)
 
 
 def test_queues_are_created_listed_inspected_and_deleted(shell: Shell):

@@ -3,10 +3,19 @@ import inspect
 
 import pytest
 
-from fila_cluster.ops.analysis.attention import KINDS, PLACES_HELD_MS, SEVERITIES, UNSERVED_MS, Concern, attention
+from fila_cluster.ops.analysis.attention import (
+    KINDS,
+    MOVE_STILL_MS,
+    PLACES_HELD_MS,
+    SEVERITIES,
+    UNSERVED_MS,
+    Concern,
+    attention,
+)
 from fila_cluster.ops.analysis.hosts import CODES
 from fila_cluster.ops.analysis.partitions import with_whole_queues
-from fila_proto_zmq.commands import KeyMetrics, Metrics, PlaceMetrics, QueueMetrics
+from fila_proto_zmq.commands import KeyMetrics, Metrics, PartitionLeft, PlaceMetrics, QueueMetrics, QueueMove
+from fila_proto_zmq.names import shard_of
 from tests.unit.analysis.looks import STARTED_MS, hooks, look, of_queues, queue, shard, worker
 
 
@@ -154,6 +163,35 @@ def test_a_partition_that_has_nearly_all_messages():
     assert codes(partitions(3000, 1000, 4000, 2000)) == []
     assert codes(partitions(0, 0, 900, 0)) == []
     assert codes(partitions(4000)) == []
+
+
+def stuck(*left: PartitionLeft, still_ms: int = MOVE_STILL_MS) -> Metrics:
+    """A queue on its way from two partitions to three, each on a worker of its own."""
+    parts = [queue(f"orders@{number}") for number in range(3)]
+    for each in parts:
+        each.info.shard = shard_of(each.info.name, 3)
+        each.move = QueueMove(2, 3, 1, [0], [1], list(left) if each is parts[1] else [], still_ms)
+    return with_whole_queues(look(*(worker(f"worker-{each.info.shard}", shard(each.info.shard, each)) for each in parts)))
+
+
+def test_messages_that_do_not_get_to_their_new_partitions():
+    there = shard_of("orders@1", 3)
+    found = only(stuck(PartitionLeft(1, there, 30, 0, True, [4])))
+    assert (found.severity, found.code, found.queue, found.shard) == ("warning", "partitions_stuck", "orders", there)
+    assert f"partition 1 on shard {there} of worker-{there} (to send on: at least 30; sent to shard 4" in found.text
+    assert "from 2 to 3 partitions" in found.text
+    assert "at least 30 messages left. Nothing has changed for 60.0 s" in found.text
+    assert "--state leased" in only(stuck(PartitionLeft(1, there, 30, 2))).action
+    assert codes(stuck(PartitionLeft(1, there, 30, 0), still_ms=MOVE_STILL_MS - 1)) == []
+
+
+def test_the_shard_that_has_to_send_messages_on_is_away():
+    there = shard_of("orders@1", 3)
+    told = stuck()
+    told.workers = [each for each in told.workers if each.name != f"worker-{there}"]
+    found = next(each for each in attention(told, None) if each.code == "partitions_stuck")
+    assert f"partition 1 on shard {there} of no worker that answers (not known: no answer)" in found.text
+    assert "when that shard is served again" in found.action
 
 
 def test_partitions_that_were_silent_are_no_growth():

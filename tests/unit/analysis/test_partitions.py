@@ -3,7 +3,7 @@
 from fila_cluster.ops.analysis.partitions import WholeQueue, with_whole_queues
 from fila_cluster.ops.analysis.rates import all_queues, rates
 from fila_cluster.ops.analysis.rows import KnownQueues, partition_rows, queue_rows
-from fila_proto_zmq.commands import Histogram, KeyMetrics, Metrics, QueueMetrics
+from fila_proto_zmq.commands import Histogram, KeyMetrics, Metrics, PartitionLeft, QueueMetrics, QueueMove
 from tests.unit.analysis.looks import hooks, look, queue, shard, worker
 
 
@@ -76,6 +76,15 @@ def test_the_rows_of_its_partitions():
     assert [(row.delivered_per_s, row.share, row.share_due) for row in rows] == [(1, 0.25, 0.2), (3, 0.75, 0.8), (0, 0, None)]
     assert [row.oldest_pending_age for row in rows] == [None, 0.5, 0.5]
     assert partition_rows(now, "big@1", rates(now, None, 0)) == []
+
+
+def test_rows_say_how_far_a_change_of_their_number_has_come():
+    def part(number: int, *left: PartitionLeft) -> QueueMetrics:
+        return queue(f"big@{number}", move=QueueMove(3, 4, 1, [0], [1, 2], list(left)))
+
+    now = with_whole_queues(on_shards(part(0), part(1, PartitionLeft(1, 1, 30, 2)), part(2), part(3)))
+    moves = [row.move for row in partition_rows(now, "big", rates(now, None, 0))]
+    assert moves == ["drained", "to send on: 30; leased: 2", "not known: no answer", ""]
 
 
 def test_its_row_and_that_of_its_dead_letters():

@@ -33,6 +33,7 @@ from fila_proto_zmq.commands import (
     SetConfig,
     UpdateQueue,
 )
+from fila_proto_zmq.errors import PartitionedError
 from fila_proto_zmq.ids import format_id, high_half, low_half
 from tests.unit.client.peer import BORN_MS, answering, broker, record
 
@@ -220,6 +221,22 @@ def test_inspecting_shows_the_limit_of_leased_messages(shown, most, shown_as):
     text = shown("queue", "inspect", "orders", GetQueueStats=stats)
     assert re.search(rf"in flight +{shown_as}  ", text)
     assert shown("--json", "queue", "inspect", "orders", GetQueueStats=stats)["max_in_flight"] == most
+
+
+def test_inspecting_shows_a_change_of_the_number_of_partitions(shown):
+    parts = [msgspec.structs.replace(INFO, name=f"orders@{number}", paused=False, shard=number + 5) for number in range(3)]
+    left = commands.PartitionLeft(1, 6, 30, 0, True, [7])
+    stats = commands.QueueStats(parts[0], 0, 1000, *[0] * 6, [], move=commands.QueueMove(2, 3, 1000, [0], [1], [left]))
+    refusal = PartitionedError("orders has 3 partitions", details={"partitions": 3, "spread": "key"})
+    answers = {"GetQueueStats": lambda sent: stats if "@" in sent.key else refusal, "ListQueues": QueueList(parts)}
+    text = shown("queue", "inspect", "orders", **answers)
+    assert text.startswith("orders goes from 2 to 3 partitions: 1 of 2 drained, at least 30 messages left\n")
+    rows = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert rows["0"].split() == ["0", "drained"]
+    assert rows["1"].endswith("  to send on: at least 30; sent to shard 7, which has not confirmed it")
+    told = shown("--json", "queue", "inspect", "orders", **answers)["move"]
+    assert (told["earlier"], told["partitions"], told["drained"], told["waits_for"]) == (2, 3, [0], [1])
+    assert told["left"][0]["messages"] == 30
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

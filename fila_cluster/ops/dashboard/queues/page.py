@@ -220,6 +220,7 @@ LIMITS: Final = frozenset(
         ReasonCode.IN_FLIGHT_CAP,
         ReasonCode.ORDERED_BEHIND,
         ReasonCode.KEY_PAUSED,
+        ReasonCode.MOVING,
     }
 )
 """Reasons that may keep a key below the share that its weight entitles it to."""
@@ -313,7 +314,7 @@ class _Queue:
         self._gauges.show(stats.throttles)
         latest = self._context.latest
         rows = partition_rows(latest, self._name, self._context.rates()) if latest else []
-        self._partitions.show(rows, self._context.coverage)
+        self._partitions.show(rows, self._context.coverage, stats.move)
         self._keys.show(stats, time.monotonic())
         description = await describe_queue(self._context.client, self._name)
         self._options = description.options

@@ -7,7 +7,7 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from fila_cluster import QueueStats
+from fila_cluster import QueueMove, QueueStats
 from fila_cluster.figures import aged, counted, paced, shared, sized
 from fila_cluster.ops.analysis.rows import KeyRow, PartitionRow, key_rows
 from fila_cluster.ops.dashboard.queues.options import facts
@@ -123,6 +123,7 @@ _PARTITION_COLUMNS: Final = (
     TableColumn("delivered_per_s", "Delivered / s", paced, is_number=True),
     TableColumn("share_due", "Entitled to", shared, is_number=True),
     TableColumn("share", "Gets", shared, is_number=True),
+    TableColumn("move", "Sends on"),
 )
 
 
@@ -134,6 +135,7 @@ class PartitionTable:
             with ui.row().classes("items-baseline gap-3"):
                 ui.label("Partitions").classes("text-lg font-semibold")
                 self._count = ui.label().classes("fila-quiet").props("data-testid=partition-count")
+                self._move = ui.label().props("data-testid=partition-move")
             self._table = PagedTable(
                 _PARTITION_COLUMNS,
                 key="partition",
@@ -144,9 +146,10 @@ class PartitionTable:
             )
         self._box.set_visibility(False)
 
-    def show(self, rows: Sequence[PartitionRow], part: str) -> None:
-        """Change the rows; ``part``: the part of the shards that answered, empty: all."""
+    def show(self, rows: Sequence[PartitionRow], part: str, move: QueueMove | None) -> None:
+        """Change the rows; ``part``: the part of the shards that answered, empty: all. ``move``: to another number of them."""
         self._box.set_visibility(bool(rows))
+        self._move.text = move.text if move else ""
         self._count.text = counted(len(rows), "partition") + (f", {part}" if part else "")
         self._table.show(rows)
 
