@@ -15,10 +15,11 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.asynchronous import Hub
 
 import fila_cluster.celery  # noqa: F401  # registers the transport
-from fila_cluster import Client
+from fila_cluster import Client, Request
 from fila_cluster.celery.exchanges import Binding, Exchanges, Names
 from fila_cluster.client.forwarding import held_queues
 from fila_cluster.errors import PermissionDeniedError, UnauthenticatedError
+from fila_proto_zmq.commands import DescribeQueue
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.cluster.guarded import guarded_cluster
 
@@ -118,6 +119,15 @@ def test_queues_with_partitions(shared_cluster: Cluster, client: Client, name: s
             client.purge_queue(f"{name}.dlq")
             channel.queue_delete(name)
     assert held_queues(client, name) == []
+
+
+def test_a_queue_that_exists_keeps_its_number_of_partitions(shared_cluster: Cluster, client: Client, name: str) -> None:
+    client.create_queue(name, partitions=2)
+    for partitions in 4, 1:
+        with Connection(url(shared_cluster), transport_options={"partitions": partitions}) as connection:
+            publish(connection, partitions, Queue(name))
+            assert client.request(Request(name, DescribeQueue())).options.partitions == 2
+            assert [each.payload for each in take(connection, [Queue(name)], 1)] == [partitions]
 
 
 def test_urgent_messages_come_first(connection: Connection, name: str) -> None:

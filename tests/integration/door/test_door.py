@@ -246,6 +246,22 @@ def test_what_is_delivered_at_most_once_has_no_token(url: str, client: Client, q
     assert client.queue_stats(name).depth == 0
 
 
+def test_a_queue_gets_partitions_while_it_is_used(url: str, client: Client, queue: str) -> None:
+    several = [{"payload": str(number), "fairness_key": f"k{number}"} for number in range(12)]
+    assert ask(url, f"/queues/{queue}/messages", {"messages": several}).status == 200
+    taken = take(url, queue, wait=10)
+    client.update_queue(queue, partitions=4)
+    assert ask(url, f"/queues/{queue}/messages", {"payload": "12", "fairness_key": "alone"}).status == 200
+    assert settle(url, queue, *({"token": each["token"], "action": "ack"} for each in taken)).status == 200
+    while len(taken) < 13:
+        some_more = take(url, queue, max_messages=5, wait=10)
+        assert some_more
+        assert settle(url, queue, *({"token": each["token"], "action": "ack"} for each in some_more)).status == 200
+        taken += some_more
+    assert sorted(int(each["payload"]) for each in taken) == list(range(13))
+    assert client.queue_stats(queue).depth == 0
+
+
 def test_a_receive_waits_for_the_next_message(url: str, queue: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(take, url, queue, wait=30)
