@@ -123,9 +123,13 @@ def test_a_queue_with_partitions_is_one(shell: Shell, client: Client, flags: lis
         (row,) = [each for each in shell.json("connections", "list") if each["consumes"]]
         assert row["consumes"] == [name]
     assert shell.out("queue", "update", name, "--partitions", 3, "--max-attempts", 7) == f"updated {name}\n"
-    eventually(lambda: shell.json("queue", "inspect", name)["move"] is None, "all messages are in their new places")
+    eventually(
+        lambda: (told := shell.json("queue", "inspect", name))["move"] is None and len(told["partitions"]) == 3,
+        "all messages are in their new places, and partitions that are no more have gone",
+    )
     told = shell.json("queue", "inspect", name)
-    assert ([each["name"] for each in told["partitions"]], told["pending"]) == ([f"{name}@{each}" for each in range(3)], 19)
+    assert told["pending"] == 19
+    assert [each["name"] for each in told["partitions"]] == [f"{name}@{number}" for number in range(3)]
     shell.out("queue", "delete", name)
     assert shell.json("queue", "list", "--prefix", name) == []
 
@@ -146,6 +150,7 @@ def test_a_queue_gets_partitions_and_one_change_ends_before_the_next(
     assert text.startswith(f"{name} goes from 1 to 2 partitions: 0 of 1 drained, 0 messages left\n")
     assert "leased: 1" in text
     assert [each["name"] for each in shell.json("queue", "list", "--prefix", name)] == [name, f"{name}.dlq"]
+    eventually(lambda: "moving" in shell.out("why", name, "--key", key), "the others have arrived")
     told = shell.out("why", name, "--key", key)
     assert told.index("moving") < told.index("leaving")
     assert "leased: 1" in told
