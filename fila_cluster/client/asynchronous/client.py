@@ -252,21 +252,29 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
                 ``docs/protocol.md`` describes each.
         """
         key, asked = as_request(command)
-        known = self._session.plans.get(key) if is_of_all(key, asked) else None
-        call = self._start(key, asked, is_last=known is None)
-        await self._io.wait(call)
-        if isinstance(call.error, PartitionedError):
-            plan = self._session.plans.learn(key, call.error)
-        else:  # the first partition may be down, and the others not
-            plan = known if isinstance(call.error, (ShardUnavailableError, RequestTimeoutError)) else None
-        if plan is None or PARTITION_MARK in key:
-            return call.outcome()
-        fan = ask_partitions(key, plan, asked)
-        await self._ask_partitions(fan, call.deadline if known is None else call.deadline + call.timeout)
+        fan: Fan | None = None
+        ends_at: float | None = None
+        for attempt in range(REPLANS_MAX):
+            known = self._session.plans.get(key) if is_of_all(key, asked) else None
+            call = self._start(key, asked, ends_at=ends_at, is_last=known is None)
+            await self._io.wait(call)
+            if isinstance(call.error, PartitionedError):
+                plan = self._session.plans.learn(key, call.error)
+            else:  # the first partition may be down, and the others not
+                plan = known if isinstance(call.error, (ShardUnavailableError, RequestTimeoutError)) else None
+            if plan is None or PARTITION_MARK in key:
+                return call.outcome()
+            fan = ask_partitions(key, plan, asked, fan)
+            ends_at = ends_at or (call.deadline if known is None else call.deadline + call.timeout)
+            await self._ask_partitions(fan, ends_at)
+            if fan.lost is None:
+                break
+            await self._rest(attempt)
+        assert fan is not None
         return fan.result
 
-    async def _ask_partitions(self, fan: Fan, ends_at: float) -> bool:
-        """Ask the partitions of a queue that a command concerns, until a time. Return False if they are other ones now."""
+    async def _ask_partitions(self, fan: Fan, ends_at: float) -> None:
+        """Ask the partitions of a queue that a command concerns, until a time, or until they are other ones."""
         under_way = deque[PendingCall]()
         while True:
             while (fan.at_once or not under_way) and (request := fan.next_request()) is not None:
@@ -283,7 +291,7 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
             ):
                 self._session.plans.forget(fan.queue)
                 fan.lose(call.error)
-                return False
+                return
             else:
                 try:
                     fan.refused(call.error)
@@ -291,7 +299,10 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
                     call.error = None
         if isinstance(fan.command, DeleteQueue):
             self._session.plans.forget(fan.queue)
-        return True
+
+    async def _rest(self, attempt: int) -> None:
+        """Wait a moment before the partitions of a queue are asked for again: a shard may learn of them after another."""
+        await asyncio.sleep(REPLAN_S * 2**attempt)
 
     def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> Reactor:
         return Reactor(self._session, rounds, server_keys)
@@ -303,7 +314,7 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         """Enqueue a message whose queue has partitions that are not known, or are others by now."""
         for attempt in range(REPLANS_MAX):
             if attempt:
-                await asyncio.sleep(REPLAN_S * 2**attempt)
+                await self._rest(attempt)
             if self._session.plans.learn(name, error) is None:
                 if "template" in error.details and isinstance(error, PartitionedError):
                     with suppress(QueueExistsError):

@@ -251,21 +251,29 @@ class Client(Consuming, Scheduling):
                 ``docs/protocol.md`` describes each.
         """
         key, asked = as_request(command)
-        known = self._session.plans.get(key) if is_of_all(key, asked) else None
-        call = self._start(key, asked, is_last=known is None)
-        self._io.wait(call)
-        if isinstance(call.error, PartitionedError):
-            plan = self._session.plans.learn(key, call.error)
-        else:  # the first partition may be down, and the others not
-            plan = known if isinstance(call.error, (ShardUnavailableError, RequestTimeoutError)) else None
-        if plan is None or PARTITION_MARK in key:
-            return call.outcome()
-        fan = ask_partitions(key, plan, asked)
-        self._ask_partitions(fan, call.deadline if known is None else call.deadline + call.timeout)
+        fan: Fan | None = None
+        ends_at: float | None = None
+        for attempt in range(REPLANS_MAX):
+            known = self._session.plans.get(key) if is_of_all(key, asked) else None
+            call = self._start(key, asked, ends_at=ends_at, is_last=known is None)
+            self._io.wait(call)
+            if isinstance(call.error, PartitionedError):
+                plan = self._session.plans.learn(key, call.error)
+            else:  # the first partition may be down, and the others not
+                plan = known if isinstance(call.error, (ShardUnavailableError, RequestTimeoutError)) else None
+            if plan is None or PARTITION_MARK in key:
+                return call.outcome()
+            fan = ask_partitions(key, plan, asked, fan)
+            ends_at = ends_at or (call.deadline if known is None else call.deadline + call.timeout)
+            self._ask_partitions(fan, ends_at)
+            if fan.lost is None:
+                break
+            self._rest(attempt)
+        assert fan is not None
         return fan.result
 
-    def _ask_partitions(self, fan: Fan, ends_at: float) -> bool:
-        """Ask the partitions of a queue that a command concerns, until a time. Return False if they are other ones now."""
+    def _ask_partitions(self, fan: Fan, ends_at: float) -> None:
+        """Ask the partitions of a queue that a command concerns, until a time, or until they are other ones."""
         under_way = deque[PendingCall]()
         while True:
             while (fan.at_once or not under_way) and (request := fan.next_request()) is not None:
@@ -282,7 +290,7 @@ class Client(Consuming, Scheduling):
             ):
                 self._session.plans.forget(fan.queue)
                 fan.lose(call.error)
-                return False
+                return
             else:
                 try:
                     fan.refused(call.error)
@@ -290,7 +298,10 @@ class Client(Consuming, Scheduling):
                     call.error = None
         if isinstance(fan.command, DeleteQueue):
             self._session.plans.forget(fan.queue)
-        return True
+
+    def _rest(self, attempt: int) -> None:
+        """Wait a moment before the partitions of a queue are asked for again: a shard may learn of them after another."""
+        time.sleep(REPLAN_S * 2**attempt)
 
     def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> Pump:
         return Pump(self._session, rounds, server_keys)
@@ -302,7 +313,7 @@ class Client(Consuming, Scheduling):
         """Enqueue a message whose queue has partitions that are not known, or are others by now."""
         for attempt in range(REPLANS_MAX):
             if attempt:
-                time.sleep(REPLAN_S * 2**attempt)
+                self._rest(attempt)
             if self._session.plans.learn(name, error) is None:
                 if "template" in error.details and isinstance(error, PartitionedError):
                     with suppress(QueueExistsError):

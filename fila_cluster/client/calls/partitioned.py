@@ -38,15 +38,18 @@ def is_of_all(queue: str, command: commands.Command) -> bool:
     return type(command) in _KINDS and PARTITION_MARK not in queue
 
 
-def ask_partitions(queue: str, plan: Plan, command: commands.Command) -> "Fan":
-    """Return the steps of a command on a queue with several partitions."""
+def ask_partitions(queue: str, plan: Plan, command: commands.Command, earlier: "Fan | None" = None) -> "Fan":
+    """Return the steps of a command on a queue with several partitions. ``earlier``: those when it had other ones."""
     kind = _KINDS.get(type(command))
     if kind is None:
         raise InvalidArgumentError(
             f"{type(command).__name__} for {queue!r}, which has {plan.partitions} partitions: name one of them, as in "
             f"{partition_name(queue, 0)!r}"
         )
-    return kind(queue, plan, command)
+    fan = kind(queue, plan, command)
+    if earlier is not None:
+        fan.go_on(earlier)
+    return fan
 
 
 class Fan:
@@ -114,6 +117,9 @@ class Fan:
         """Note that the partitions are other ones now."""
         self.lost = _shown(error, self.queue)
 
+    def go_on(self, earlier: Any) -> None:
+        """Keep what the command has done in the partitions that the queue had before."""
+
     @property
     def result(self) -> Any:
         """The reply for the whole queue. Raise the error of a partition that should have done something."""
@@ -130,6 +136,9 @@ class Fan:
 
 class _Summed(Fan):
     """Commands in bounded steps, each of which counts messages. A count of the command is what is left of it."""
+
+    def go_on(self, earlier: "_Summed") -> None:
+        self.replies = [replace(reply, remaining=0) for reply in earlier.replies]
 
     def next_command(self) -> commands.Command:
         count = getattr(self.command, "count", 0)

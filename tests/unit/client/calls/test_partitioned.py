@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from fila_cluster import Request
 from fila_cluster.client.calls.partitioned import ask_partitions, info_of, joined_infos
 from fila_cluster.errors import (
     DeadLetterQueueNotEmptyError,
@@ -32,6 +33,7 @@ from fila_proto_zmq.commands import (
     Explain,
     Explained,
     GetQueueStats,
+    Hello,
     KeyStats,
     MessageView,
     MoveMessages,
@@ -50,7 +52,9 @@ from fila_proto_zmq.commands import (
     Redriven,
     UpdateQueue,
 )
+from fila_proto_zmq.errors import PartitionedError
 from fila_proto_zmq.partitions import Plan, partition_of
+from tests.unit.client.peer import Sent, broker, usual_answer
 
 PLAN = Plan(3, "key")
 DOWN = ShardUnavailableError("shard 1 of 'q@1' has no live worker", details={"queue": "q@1"})
@@ -440,3 +444,54 @@ def test_a_queue_that_is_not_there_any_longer_is_an_error():
 def test_a_dead_letter_queue_is_not_deleted_by_itself():
     with pytest.raises(InvalidArgumentError, match="source queue"):
         ask_partitions("q.dlq", PLAN, DeleteQueue())
+
+
+# --- another number of partitions meanwhile ---------------------------------------------------------------------------
+
+
+def refusal(partitions: int) -> PartitionedError:
+    return PartitionedError("other ones", details={"partitions": partitions, "spread": "key"})
+
+
+def changing(connect: Any, question: commands.Command, partitions: int, answer: Any) -> tuple[Any, list[str]]:
+    """Ask a broker whose queue had 3 partitions when the first one was asked. ``answer`` is of those that there are."""
+    asked = []
+
+    def at(sent: Sent) -> Any:
+        if isinstance(sent.command, Hello):
+            return usual_answer(sent)
+        if sent.key == "q":
+            return refusal(partitions if asked else 3)
+        asked.append(sent.key)
+        return refusal(partitions) if int(sent.key[2:]) >= partitions else answer
+
+    with broker(at) as peer, connect(peer.endpoint) as client:
+        return client.request(Request("q", question)), asked
+
+
+def test_all_partitions_are_asked_again_if_they_are_other_ones_by_now(connect):
+    told, asked = changing(connect, GetQueueStats(), 2, stats("q@0", key_stats("a")))
+    assert asked[-2:] == ["q@0", "q@1"]
+    assert told.info.name == "q"
+
+
+def test_what_was_done_in_those_before_counts(connect):
+    done, asked = changing(connect, MoveMessages("other", count=3), 1, commands.Moved(1, 4))
+    assert (done, asked) == (commands.Moved(2, 4), ["q@0", "q@1", "q@0"])
+
+
+def test_nothing_more_is_asked_if_all_was_done_before(connect):
+    done, asked = changing(connect, MoveMessages("other", count=1), 1, commands.Moved(1, 4))
+    assert (done, asked) == (commands.Moved(1, 4), ["q@0"])
+
+
+def test_partitions_that_are_never_those_that_the_queue_names_are_an_error(connect):
+    def at(sent: Sent) -> Any:
+        return usual_answer(sent) if isinstance(sent.command, Hello) else refusal(2)
+
+    with (
+        broker(at) as peer,
+        connect(peer.endpoint) as client,
+        pytest.raises(PartitionedError, match="other ones"),
+    ):
+        client.request(Request("q", Pause(paused=True)))
