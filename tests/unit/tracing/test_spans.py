@@ -6,6 +6,8 @@ import time
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.semconv._incubating.attributes import messaging_attributes
+from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from fila_cluster.client.protocol import tracer
@@ -20,6 +22,7 @@ from fila_cluster.errors import (
     RequestTimeoutError,
 )
 from fila_cluster.tracing import instrument, processing, uninstrument
+from fila_cluster.tracing import spans as own
 from fila_proto_zmq.commands import LeaseBatch, Verb
 from fila_proto_zmq.ids import high_half, low_half
 from fila_proto_zmq.record import Extension, Record, pack_record, seal_envelope
@@ -71,6 +74,14 @@ def settled(deliveries, how=ACK, errors=(), *, answered=True):
 
 def ns(unix_ms):
     return unix_ms * 1_000_000
+
+
+def test_names_are_those_of_the_conventions():
+    """Those of the installed SDK. What they have no name for begins with ``fila``."""
+    known = {each for name, each in vars(messaging_attributes).items() if name.startswith("MESSAGING_")} | {ERROR_TYPE}
+    said = {each for name, each in vars(own).items() if name.isupper() and isinstance(each, str) and "." in each}
+    assert {each for each in said if not each.startswith("fila.")} <= known
+    assert {"send", "process", "settle"} <= {each.value for each in messaging_attributes.MessagingOperationTypeValues}
 
 
 # --- a delivery -------------------------------------------------------------------------------------------------------
