@@ -155,14 +155,18 @@ class Bulk:
         self._batch = batch
         self._messages = iter(messages)
         self._results: list[str | FilaError] = []
+        self._kept: defaultdict[tuple[int, int], tuple[list[int], list[Any]]] = defaultdict(lambda: ([], []))
+        """Less than a frame of messages for each partition, with the places of their results."""
         self._all_accepted = True
         self._failure: FilaError | None = None
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks to send, in order."""
-        count = _FIRST_FRAME_MESSAGES
+        count, plan = _FIRST_FRAME_MESSAGES, None
         while self._failure is None and (messages := list(islice(self._messages, count))):
-            size, plan = 0, self._plan(self._queue)
+            size, before, plan = 0, plan, self._plan(self._queue)
+            if plan != before:
+                yield from self._kept_back()
             by_partition = plan is not None and plan.spread == BY_KEY
             for each in self._chunks_by_partition(messages, plan) if by_partition and plan else self._chunks_of(messages):
                 size += sum(map(len, each.command.envelopes))
@@ -170,10 +174,13 @@ class Bulk:
             fitting = FRAME_BYTES_MAX * len(messages) // max(1, size)
             frames = min(plan.partitions, FRAMES_TOGETHER_MAX) if by_partition and plan else 1
             count = max(1, min(MESSAGES_PER_FRAME * frames, count * 8, fitting * frames))
+        if self._failure is None:
+            yield from self._kept_back()
 
     def ids(self) -> list[str]:
         """Return the ids, in request order; :class:`BatchError` if a message was not accepted."""
         if self._failure is not None:
+            self._results = [self._failure if each is _UNSENT else each for each in self._results]
             self._results.extend(self._failure for _ in self._messages)
         if self._all_accepted:
             return cast(list[str], self._results)
@@ -188,14 +195,26 @@ class Bulk:
         """Yield the chunks of a queue whose partitions are known: each is for one of them."""
         start, partitions = len(self._results), plan.partitions
         self._results += [_UNSENT] * len(messages)
-        places: defaultdict[int, list[int]] = defaultdict(list)
+        kept = self._kept
         for place, message in enumerate(messages, start):
             key = getattr(message, "fairness_key", None)
-            places[partition_of(key if isinstance(key, str) else DEFAULT_KEY, partitions)].append(place)
-        for partition, some in places.items():
-            for begin in range(0, len(some), MESSAGES_PER_FRAME):
-                piece = some[begin : begin + MESSAGES_PER_FRAME]
-                yield from self._chunks_at([messages[place - start] for place in piece], piece, (partition, partitions))
+            partition = partition_of(key if isinstance(key, str) else DEFAULT_KEY, partitions)
+            places, some = kept[partition, partitions]
+            places.append(place)
+            some.append(message)
+        for part, (places, some) in list(kept.items()):
+            sent = len(some) // MESSAGES_PER_FRAME * MESSAGES_PER_FRAME or len(some)
+            for begin in range(0, sent, MESSAGES_PER_FRAME):
+                end = begin + MESSAGES_PER_FRAME
+                yield from self._chunks_at(some[begin:end], places[begin:end], part)
+            kept[part] = (places[sent:], some[sent:])
+
+    def _kept_back(self) -> Iterator[Chunk]:
+        """Yield the chunks of the messages that were to fill frames with later ones."""
+        kept = {part: each for part, each in self._kept.items() if each[0]}
+        self._kept.clear()
+        for part, (places, messages) in kept.items():
+            yield from self._chunks_at(messages, places, part)
 
     def _chunks_of(self, messages: Sequence[Any]) -> Iterator[Chunk]:
         start, count = len(self._results), len(messages)

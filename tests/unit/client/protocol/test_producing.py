@@ -16,6 +16,7 @@ from fila_proto_zmq.codec import to_fault
 from fila_proto_zmq.commands import Enqueue, Enqueued
 from fila_proto_zmq.ids import format_id, high_half, low_half
 from fila_proto_zmq.limits import FRAME_BYTES_MAX
+from fila_proto_zmq.partitions import Plan
 from tests.unit.client.peer import BORN_MS, Peer
 
 HIGH = high_half(BORN_MS, 3)
@@ -314,3 +315,52 @@ def test_a_frame_with_anything_that_the_broker_would_not_know_again_is_not(dedup
     assert [type(pending.error) for pending in pendings] == [ShardUnavailableError] * len(dedup_ids)
     peer.advance(1)
     assert peer.sent() == []
+
+
+def answered(bulk, *, fails_at=-1):
+    """Answer each chunk of a batch when it is made; return its partition and the payloads of its messages."""
+    seen, sequence = [], 1
+    for chunk in bulk.chunks():
+        count = len(chunk.command.envelopes)
+        seen.append((chunk.part, [bytes(each) for each in chunk.command.envelopes]))
+        if len(seen) - 1 == fails_at:
+            chunk.finish(error=QueueNotFoundError("deleted"))
+            break
+        chunk.finish(enqueued(sequence, count))
+        sequence += count
+    return seen
+
+
+def numbered(total):
+    """Messages whose envelopes end with their number, of 60 keys: unevenly over partitions."""
+    return [Message(b"%09d" % number, fairness_key=f"k{number % 60}") for number in range(total)]
+
+
+def test_messages_of_partitions_fill_frames():
+    """What is left of a frame waits for later messages, and the order of each partition stays."""
+    plan = Plan(4, "key")
+    bulk = Bulk("q", numbered(20_000), plan=lambda _: plan)
+    seen = answered(bulk)
+    assert len(bulk.ids()) == 20_000
+    assert len({*bulk.ids()}) == 20_000
+    assert min(len(payloads) for _, payloads in seen[12:-5]) > 0.75 * MESSAGES_PER_FRAME
+    for partition in range(4):
+        numbers = [payload[-9:] for part, payloads in seen if part == (partition, 4) for payload in payloads]
+        assert numbers == sorted(numbers)
+
+
+def test_messages_that_wait_for_a_full_frame_go_before_those_by_another_plan():
+    plans = iter([Plan(4, "key")] * 6 + [Plan(3, "key")] * 50)
+    seen = answered(Bulk("q", numbered(20_000), plan=lambda _: next(plans)))
+    counts = [part[1] for part, _ in seen]
+    assert counts == sorted(counts, reverse=True)
+    assert {*counts} == {3, 4}
+    assert sum(len(payloads) for _, payloads in seen) == 20_000
+
+
+def test_messages_that_wait_for_a_full_frame_have_the_error_of_the_run():
+    bulk = Bulk("q", numbered(20_000), plan=lambda _: Plan(4, "key"))
+    answered(bulk, fails_at=30)
+    with pytest.raises(BatchError) as caught:
+        bulk.ids()
+    assert {type(each) for each in caught.value.results} == {str, QueueNotFoundError}
