@@ -11,7 +11,7 @@ PYTEST = $(BIN)/pytest --numprocesses auto --maxprocesses 6 --dist loadscope --n
 # Tests start hundreds of processes. Without files of bytecode each of them would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up unit check test test-all bench-check routed partitioned lint format blocking docs site bench clean
+.PHONY: help up unit check test test-all bench-check routed partitioned lint format blocking docs site bench release-check clean
 
 help:
 	@test -d .venv || echo "Nothing is installed here yet: make unit installs what it needs into .venv, and runs the quick tests."
@@ -28,6 +28,7 @@ help:
 	@echo "make docs      write the tables of the docs, which are made from code"
 	@echo "make site      build the documentation site into build/site, with search, for a browser"
 	@echo "make bench     run all benchmarks, some of them for minutes (ARGS=\"--size tiny\" passes options on; ARGS=--help lists them)"
+	@echo "make release-check  build the last commit into dist/, install it with each extra alone, check licences and size: a quarter of an hour"
 
 up: .venv/.installed
 	@$(BIN)/fila-cluster up $(ARGS)
@@ -67,7 +68,7 @@ lint: .venv/.tested
 	$(BIN)/python .ci/make_blocking.py --check
 	$(BIN)/python .ci/make_docs.py --check
 	$(BIN)/mypy
-	$(BIN)/mypy .ci/make_blocking.py .ci/make_docs.py .ci/make_site.py .ci/environments.py
+	$(BIN)/mypy .ci/make_blocking.py .ci/make_docs.py .ci/make_site.py .ci/environments.py .ci/release.py
 	$(BIN)/lint-imports
 
 format: .venv/.unit
@@ -87,6 +88,9 @@ site: .venv/.site
 
 bench: .venv/.tested
 	$(BIN)/python -m benchmarks all $(ARGS)
+
+release-check: .venv/.release
+	$(BIN)/python .ci/release.py
 
 # A stamp is made again when it is older than its sources. The package is installed in place, so its modules are no sources of the stamp.
 .venv/bin/python:
@@ -108,6 +112,10 @@ bench: .venv/.tested
 
 .venv/.tested: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[dashboard,spark,locust,peers,backup,hosts,reload,outbox,celery,dramatiq,django,site]" --group dev --group bench --group deploy
+	@touch $@
+
+.venv/.release: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --group release
 	@touch $@
 
 clean:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -157,20 +158,30 @@ def found_python(version: str) -> str:
 
 def extras(folder: Path) -> None:
     """Install the package without extras, and with each of them alone."""
+    each_extra(folder, str(ROOT))
+
+
+def each_extra(folder: Path, project: str, installed: Callable[[str, Path], None] | None = None) -> None:
+    """Install ``project``, a folder or a wheel, without extras (``base``) and with each of them alone, and import what is for it.
+
+    ``installed`` is called with the extra and the interpreter of its environment, which is removed then.
+    """
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     if declared.keys() != EXTRAS.keys():
         raise SystemExit(f"EXTRAS names {sorted(EXTRAS)}, and pyproject.toml has {sorted(declared)}")
 
     def alone(extra: str) -> None:
-        target, packages = (f"{ROOT}[{extra}]", EXTRAS[extra]) if extra else (str(ROOT), BASE)
-        python = str(folder / (extra or "base") / "bin" / "python")
-        run(sys.executable, "-m", "venv", str(folder / (extra or "base")), cwd=folder)
-        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", target, cwd=folder)
-        run(python, "-W", "ignore", "-c", IMPORT_ALL, *packages, cwd=folder)
-        shutil.rmtree(folder / (extra or "base"))
+        target, packages = (project, BASE) if extra == "base" else (f"{project}[{extra}]", EXTRAS[extra])
+        python = folder / extra / "bin" / "python"
+        run(sys.executable, "-m", "venv", str(folder / extra), cwd=folder)
+        run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", target, cwd=folder)
+        run(str(python), "-W", "ignore", "-c", IMPORT_ALL, *packages, cwd=folder)
+        if installed is not None:
+            installed(extra, python)
+        shutil.rmtree(folder / extra)
 
     with ThreadPoolExecutor(2) as pool:
-        for _ in pool.map(alone, ["", *EXTRAS]):
+        for _ in pool.map(alone, ["base", *EXTRAS]):
             pass
 
 

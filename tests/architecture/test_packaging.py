@@ -1,5 +1,6 @@
 """What the project declares, builds and installs."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -96,6 +97,30 @@ def test_django_is_an_extra_and_its_tasks_a_package_beside_older_ones(project: d
     declared = declared_in(project["project"]["dependencies"])
     assert used_by(sources(DJANGO)) - declared == {"django"}
     assert declared_in(project["project"]["optional-dependencies"]["django"]) == {"django", "django-tasks"}
+
+
+@pytest.mark.parametrize(
+    ("licence", "accepted"),
+    [
+        ("MIT License", True),
+        ("Apache-2.0 AND BSD-3-Clause", True),
+        ("Apache-2.0 AND GPL-3.0-only", False),
+        ("GPL-3.0-only AND (Apache-2.0 OR MIT)", False),
+        ("GPL-2.0-or-later OR MIT", True),
+        ("BSD License; GNU General Public License (GPL)", True),
+        ("LGPL-3.0-only", True),
+        ("GNU General Public License v3 (GPLv3)", False),
+        ("AGPL-3.0", False),
+        ("Limited, with a disclaimer", False),
+        ("UNKNOWN", False),
+    ],
+)
+def test_make_release_check_accepts_licences_by_their_parts(
+    monkeypatch: pytest.MonkeyPatch, licence: str, accepted: bool
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    release = importlib.import_module("release")
+    assert release.is_accepted(licence) is accepted
 
 
 @pytest.mark.whole
