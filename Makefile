@@ -28,7 +28,7 @@ help:
 	@echo "make docs      write the tables of the docs, which are made from code"
 	@echo "make site      build the documentation site into build/site, with search, for a browser"
 	@echo "make bench     run all benchmarks, some of them for minutes (ARGS=\"--size tiny\" passes options on; ARGS=--help lists them)"
-	@echo "make release-check  build the last commit into dist/, install it with each extra alone, check licences and size: a quarter of an hour"
+	@echo "make release-check  build the last commit into dist/, install it with each extra alone, check licences, size and import: about four minutes"
 
 up: .venv/.installed
 	@$(BIN)/fila-cluster up $(ARGS)

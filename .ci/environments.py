@@ -2,7 +2,6 @@
 
     python .ci/environments.py newcomer      in a fresh clone, with nothing on the PATH but a shell, make and Python: make unit, up, test
     python .ci/environments.py interpreters  make unit in a fresh clone with each later version of Python
-    python .ci/environments.py extras        install the package with each extra alone, and import all that the extra is for
 
 What is tried is the last commit: the clone has no other files. Needs Python 3.11 or later, git and make.
 """
@@ -13,9 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import tomllib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -28,43 +24,6 @@ TOOLS: Final = (
 LATER: Final = ("3.12", "3.13")
 """The versions of Python beside the oldest one, with which everything else runs."""
 UP_S_MAX: Final = 60.0
-EXTRAS: Final = {
-    "backup": ("fila_cluster.run.backup",),
-    "celery": ("fila_cluster.celery",),
-    "dashboard": ("fila_cluster.ops.dashboard",),
-    "django": ("fila_cluster.django",),
-    "dramatiq": ("fila_cluster.dramatiq",),
-    "hosts": ("fila_worker.log",),
-    "locust": ("locust",),
-    "outbox": ("fila_cluster.outbox",),
-    "peers": ("redis", "nats", "pika", "hiredis"),
-    "reload": ("fila_cluster.run.work",),
-    "site": ("furo", "myst_parser"),
-    "spark": ("fila_cluster.spark",),
-    "testing": ("fila_cluster.testing",),
-}
-"""The packages that each extra is for. All their modules are imported."""
-BASE: Final = (
-    "fila_cluster.cli",
-    "fila_cluster.client",
-    "fila_cluster.app",
-    "fila_cluster.embedded",
-    "fila_router",
-    "fila_worker.core",
-)
-"""The packages that need no extra."""
-IMPORT_ALL: Final = """
-import importlib, pkgutil, sys
-if "fila_cluster.django" in sys.argv:
-    import django.conf
-    django.conf.settings.configure(INSTALLED_APPS=[f"django.contrib.{app}" for app in ("admin", "auth", "contenttypes")] + ["fila_cluster.django"])
-    django.setup()
-for name in sys.argv[1:]:
-    package = importlib.import_module(name)
-    for module in pkgutil.walk_packages(getattr(package, "__path__", ()), name + "."):
-        if name.startswith("fila") and not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-"""
 
 
 def said(what: str) -> None:
@@ -156,38 +115,9 @@ def found_python(version: str) -> str:
     raise SystemExit(f"there is no Python {version}: install it, or take it out of LATER in {Path(__file__).name}")
 
 
-def extras(folder: Path) -> None:
-    """Install the package without extras, and with each of them alone."""
-    each_extra(folder, str(ROOT))
-
-
-def each_extra(folder: Path, project: str, installed: Callable[[str, Path], None] | None = None) -> None:
-    """Install ``project``, a folder or a wheel, without extras (``base``) and with each of them alone, and import what is for it.
-
-    ``installed`` is called with the extra and the interpreter of its environment, which is removed then.
-    """
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    if declared.keys() != EXTRAS.keys():
-        raise SystemExit(f"EXTRAS names {sorted(EXTRAS)}, and pyproject.toml has {sorted(declared)}")
-
-    def alone(extra: str) -> None:
-        target, packages = (project, BASE) if extra == "base" else (f"{project}[{extra}]", EXTRAS[extra])
-        python = folder / extra / "bin" / "python"
-        run(sys.executable, "-m", "venv", str(folder / extra), cwd=folder)
-        run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", target, cwd=folder)
-        run(str(python), "-W", "ignore", "-c", IMPORT_ALL, *packages, cwd=folder)
-        if installed is not None:
-            installed(extra, python)
-        shutil.rmtree(folder / extra)
-
-    with ThreadPoolExecutor(2) as pool:
-        for _ in pool.map(alone, ["base", *EXTRAS]):
-            pass
-
-
 def main() -> None:
     """Try what the arguments name."""
-    tried = {"newcomer": newcomer, "interpreters": interpreters, "extras": extras}
+    tried = {"newcomer": newcomer, "interpreters": interpreters}
     names = sys.argv[1:] or list(tried)
     if unknown := [name for name in names if name not in tried]:
         raise SystemExit(f"{unknown[0]} is none of {', '.join(tried)}")

@@ -124,7 +124,7 @@ def test_make_release_check_accepts_licences_by_their_parts(
 
 
 @pytest.mark.whole
-def test_a_built_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
+def test_a_built_wheel_holds_the_packages_and_a_description_whose_links_lead_somewhere(project: dict, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path)]
     built = subprocess.run([*pip, str(ROOT)], capture_output=True, text=True, timeout=240, check=False)
     if built.returncode:
@@ -137,3 +137,9 @@ def test_a_built_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> No
     assert {name for name in names if name.endswith(".py")} == ours
     assert "fila_cluster/spark/report/page.html" in names
     assert [name for name in names if "__pycache__" in name or "/tests/" in name] == []
+    (about,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+    links = re.findall(r"\]\(([^)]+)\)", zipfile.ZipFile(wheel).read(about).decode())
+    sources_of = re.compile(rf"{re.escape(project['project']['urls']['Source'])}/(?:blob|raw)/v{VERSION}/([^#]+)")
+    led_to = [sources_of.match(link) for link in links]
+    assert len(led_to) > 30
+    assert [link for link, found in zip(links, led_to, strict=True) if not (found and (ROOT / found[1]).exists())] == []
