@@ -80,6 +80,16 @@ for name in sys.argv[1:]:
 """
 
 
+SETTINGS: Final = {
+    "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
+    "PIP_EXTRA_INDEX_URL": "UV_INDEX",
+    "PIP_FIND_LINKS": "UV_FIND_LINKS",
+    "PIP_CERT": "SSL_CERT_FILE",
+    "PIP_DEFAULT_TIMEOUT": "UV_HTTP_TIMEOUT",
+}
+"""What pip is set to in the environment, and the names of uv for that."""
+
+
 def is_accepted(licence: str) -> bool:
     """Return whether each part of a licence that must be kept has an alternative that is accepted."""
     return all(map(ACCEPTED.search, re.split(r"\bAND\b", licence)))
@@ -176,6 +186,9 @@ def check_import(python: Path) -> str:
 def main() -> None:
     """Check everything, and say what was found."""
     os.environ.pop("PYTHONPATH", None)  # only what is installed counts
+    for theirs, ours in SETTINGS.items():
+        if theirs in os.environ:
+            os.environ.setdefault(ours, os.environ[theirs])
     if PROJECT["optional-dependencies"].keys() != EXTRAS.keys():
         raise SystemExit(f"EXTRAS names {sorted(EXTRAS)}, and pyproject.toml has {sorted(PROJECT['optional-dependencies'])}")
     licences: dict[str, str] = {}
