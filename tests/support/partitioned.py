@@ -17,6 +17,8 @@ DIFFER: Final = {
     "test_queues_and_keys_have_limits_and_acks_always_work": "the limit on a queue's messages holds for each partition",
     "test_the_callback_comes_with_the_counts": "the id of a batch names the first partition of its callback's queue",
     "test_an_idle_queue_is_deleted": "idle partitions are removed, and made again when the queue is named",
+    "test_a_template_leaves_the_number_of_partitions_of_a_queue_that_exists": "it begins with a queue without partitions",
+    "test_why_a_message_waits_while_others_of_its_key_move": "likewise",
     "test_reserved_batches.py": "reservations are made for each partition",
     "test_views.py": "views are opened for each partition",
 }

@@ -26,7 +26,7 @@ from fila_cluster.client.protocol import tracer
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_cluster.client.protocol.encoding import Row, seal_row
 from fila_cluster.client.protocol.ordering import CHUNKS_UNDER_WAY, Chunk
-from fila_cluster.client.protocol.partitions.plans import REPLAN_S, REPLANS_MAX
+from fila_cluster.client.protocol.partitions.plans import pauses
 from fila_cluster.client.protocol.pipelining import Pipeline
 from fila_cluster.client.protocol.producing import Bulk, id_of
 from fila_cluster.client.protocol.session import CLIENT_VERSION, ClientSession
@@ -254,7 +254,8 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         key, asked = as_request(command)
         fan: Fan | None = None
         ends_at: float | None = None
-        for attempt in range(REPLANS_MAX):
+        for pause_s in pauses(self._session.timeout_s):
+            await self._rest(pause_s)
             known = self._session.plans.get(key) if is_of_all(key, asked) else None
             call = self._start(key, asked, ends_at=ends_at, is_last=known is None)
             await self._io.wait(call)
@@ -262,6 +263,8 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
                 plan = self._session.plans.learn(key, call.error)
             else:  # the first partition may be down, and the others not
                 plan = known if isinstance(call.error, (ShardUnavailableError, RequestTimeoutError)) else None
+            if fan is not None and isinstance(call.error, RequestTimeoutError):
+                break
             if plan is None or PARTITION_MARK in key:
                 return call.outcome()
             fan = ask_partitions(key, plan, asked, fan)
@@ -269,7 +272,6 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
             await self._ask_partitions(fan, ends_at)
             if fan.lost is None:
                 break
-            await self._rest(attempt)
         assert fan is not None
         return fan.result
 
@@ -300,9 +302,9 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         if isinstance(fan.command, DeleteQueue):
             self._session.plans.forget(fan.queue)
 
-    async def _rest(self, attempt: int) -> None:
-        """Wait a moment before the partitions of a queue are asked for again: a shard may learn of them after another."""
-        await asyncio.sleep(REPLAN_S * 2**attempt)
+    async def _rest(self, pause_s: float) -> None:
+        if pause_s:
+            await asyncio.sleep(pause_s)
 
     def _shell(self, rounds: EndpointRounds, server_keys: tuple[str, ...]) -> Reactor:
         return Reactor(self._session, rounds, server_keys)
@@ -312,9 +314,8 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
 
     async def _enqueue_anew(self, name: str, place: str, row: Row, error: FilaError) -> str:
         """Enqueue a message whose queue has partitions that are not known, or are others by now."""
-        for attempt in range(REPLANS_MAX):
-            if attempt:
-                await self._rest(attempt)
+        for pause_s in pauses(self._session.timeout_s):
+            await self._rest(pause_s)
             if self._session.plans.learn(name, error) is None:
                 if "template" in error.details and isinstance(error, PartitionedError):
                     with suppress(QueueExistsError):

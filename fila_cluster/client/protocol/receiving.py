@@ -19,8 +19,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from fila_cluster.client.protocol.lease import NO_LEASE
-from fila_cluster.client.protocol.partitions.plans import Plans
+from fila_cluster.client.protocol.partitions.plans import Plans, pauses
 from fila_cluster.client.protocol.partitions.receiving import PartitionedAsk
+from fila_cluster.client.protocol.timers import Timers
 from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_proto_zmq.errors import FilaError, PartitionedError, QueueNotFoundError, RequestTimeoutError
 from fila_proto_zmq.limits import DELIVERY_BYTES_MAX, DELIVERY_MESSAGES_MAX
@@ -63,6 +64,10 @@ class ReceiveSession(Protocol):
         """Move the deadline of a call that :meth:`ask_for` started forward."""
 
     @property
+    def timers(self) -> Timers:
+        """What is to be done at a time."""
+
+    @property
     def plans(self) -> Plans:
         """What is known of queues with several partitions."""
 
@@ -86,7 +91,7 @@ class Receiving(Pending["list[Delivery]"]):
         "_got",
         "_hurried",
         "_open",
-        "_replanned",
+        "_pauses",
         "_wait_until",
         "_waits",
         "_wanted",
@@ -104,8 +109,8 @@ class Receiving(Pending["list[Delivery]"]):
         self._waits = len(queues) == 1
         self._whole = whole
         self._hurried = False
-        self._replanned = False
-        """Whether a queue was asked anew because its partitions are other ones."""
+        self._pauses = pauses(timeout_s)
+        """Before a queue is asked anew because its partitions are other ones."""
         self._got: dict[str, list[Delivery]] = {queue: [] for queue in queues}
         self._errors: dict[str, FilaError] = {}
         self._open: dict[str, PendingCall | PartitionedAsk | None] = {}
@@ -169,13 +174,21 @@ class Receiving(Pending["list[Delivery]"]):
         self._open.pop(queue, None)
         self._got[queue] += deliveries
         if error is not None and not self._got[queue]:
-            if isinstance(error, (PartitionedError, QueueNotFoundError)) and not self._replanned:
-                self._replanned = True
+            is_elsewhere = isinstance(error, (PartitionedError, QueueNotFoundError))
+            if is_elsewhere and (pause_s := next(self._pauses, None)) is not None:
                 self._asking.plans.learn(queue, error)
-                self._ask(queue, self._wait_ms())
+                self._open[queue] = None
+                if pause_s:
+                    self._asking.timers.at(self._asking.now + pause_s, partial(self._ask_again, queue))
+                else:
+                    self._ask_again(queue)
                 return
             self._errors[queue] = error
         self._advance()
+
+    def _ask_again(self, queue: str) -> None:
+        if not self.done:
+            self._ask(queue, self._wait_ms())
 
     def _answered(self, queue: str, call: PendingCall) -> None:
         if self.done:  # given up

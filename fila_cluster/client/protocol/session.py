@@ -84,7 +84,7 @@ class ClientSession:
         kept_bytes_max: int = KEPT_BYTES_MAX,
         pipe_bytes_max: int = PIPE_BYTES_MAX,
     ) -> None:
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._now = 0.0
         self._connection = BrokerConnection(
             endpoint,
@@ -234,7 +234,7 @@ class ClientSession:
         caller sends, it may take half of the time that is left: so a shard that is down leaves time for the others.
         """
         self._at(now)
-        left = self._timeout_s if ends_at is None else max(0.0, ends_at - now)
+        left = self.timeout_s if ends_at is None else max(0.0, ends_at - now)
         return self._start(key, command, then, timeout=left if is_last else left / 2)
 
     def sender(self, queue: str) -> QueueSender:
@@ -249,7 +249,7 @@ class ClientSession:
     def receive(self, queues: Mapping[str, int], wait_ms: int, now: float, *, whole: bool = True) -> Receiving:
         """Ask queues, each for so many messages, until there are some; the result is a list. See :class:`Receiving`."""
         self._at(now)
-        return Receiving(self, queues, wait_ms, self._timeout_s, whole=whole)
+        return Receiving(self, queues, wait_ms, self.timeout_s, whole=whole)
 
     def give_up(self, receiving: Receiving, now: float) -> None:
         """Give back the messages of a receive whose caller is gone."""
@@ -406,7 +406,7 @@ class ClientSession:
         timeout: float | None = None,
         persistent: bool = True,
     ) -> PendingCall:
-        timeout_s = self._timeout_s if timeout is None else timeout
+        timeout_s = self.timeout_s if timeout is None else timeout
         return self._calls.start(PendingCall(key, command, self._now, timeout_s, then=then, persistent=persistent))
 
     def _welcomed(self, welcome: commands.Welcome) -> None:

@@ -4,7 +4,7 @@ A client knows nothing of a queue at first, and asks for it by its name. If the 
 and names their number. So the other queues cost nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -14,10 +14,9 @@ from fila_proto_zmq.errors import FilaError, PartitionedError, ShardUnavailableE
 from fila_proto_zmq.names import partition_name, root_name, whole_queue
 from fila_proto_zmq.partitions import BY_KEY, Plan, partition_of
 
-REPLANS_MAX: Final = 7
-"""How often a call follows a queue whose partitions are others each time."""
-REPLAN_S: Final = 0.005
-"""How long it waits before the second time, and twice as long each time: one shard may learn of the partitions after another."""
+REPLAN_S: Final = 0.01
+"""How long a call waits before it follows a queue the second time, and twice as long each time: a shard may lag behind another."""
+REPLAN_S_MAX: Final = 0.25
 
 PLANS_MAX: Final = 10_000
 """Queues with partitions that a client remembers."""
@@ -25,6 +24,16 @@ PLANS_MAX: Final = 10_000
 DEFAULT_KEY: Final = "default"
 _DEDUP_ID: Final = 9
 """The place of the dedup id among the columns of a row."""
+
+
+def pauses(timeout_s: float) -> Iterator[float]:
+    """Yield how long to wait before a call follows its queue, whose partitions are others each time: in all, its timeout."""
+    yield 0.0
+    pause_s = min(REPLAN_S, timeout_s)
+    while pause_s > 0:
+        yield pause_s
+        timeout_s -= pause_s
+        pause_s = min(2 * pause_s, REPLAN_S_MAX, timeout_s)
 
 
 class Plans:

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any
 
 from fila_cluster.client.protocol.ordering import Chunk, OrderedSender, Surroundings, answered_in, error_for
-from fila_cluster.client.protocol.partitions.plans import REPLAN_S, REPLANS_MAX, Plans
+from fila_cluster.client.protocol.partitions.plans import Plans, pauses
 from fila_cluster.client.protocol.producing import MESSAGES_PER_FRAME
 from fila_cluster.client.requests.call import PendingCall
 from fila_proto_zmq import commands
@@ -59,6 +59,11 @@ class QueueSender:
         self._recalling = False
         self._plan: Plan | None = None
         """The plan of the chunks under way."""
+
+    @property
+    def timeout_s(self) -> float:
+        """For how long a chunk follows its queue, if its partitions are others each time."""
+        return self._around.timeout_s
 
     @property
     def idle(self) -> bool:
@@ -117,11 +122,11 @@ class QueueSender:
     def _is_to_follow(self, sending: "_Sending") -> bool:
         """Return whether a chunk was refused because its queue has other partitions, or is to be created."""
         error = next((each for each in sending.errors if isinstance(each, _ELSEWHERE)), None)
-        if error is None or sending.replans == REPLANS_MAX:
+        pause_s = None if error is None else next(sending.pauses, None)
+        if error is None or pause_s is None:
             return any(isinstance(each, _RecalledError) for each in sending.errors)
-        sending.replans += 1
-        if sending.replans > 1:
-            self._rest(REPLAN_S * 2**sending.replans)
+        if pause_s:
+            self._rest(pause_s)
         if isinstance(error, PartitionedError) and "template" in error.details:
             self._create()
             return True
@@ -176,7 +181,7 @@ class _Sending:
         self.plan: Plan | None = None
         self.errors: list[FilaError] = []
         """Those of the parts that are about all of a part."""
-        self.replans = 0
+        self.pauses = pauses(sender.timeout_s)
         self._sender = sender
         self._results: dict[int, Any] = {}
         """The results of messages by their places: the halves of an id, or a fault."""
