@@ -1,10 +1,6 @@
 """The site in Chromium: each page, wide and narrow, light and dark, without an error; the search; the picture to play with."""
 
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Literal
 
 import pytest
@@ -23,21 +19,6 @@ WORDS = {
     "outbox": "outbox",
 }
 """Words to search for, and a page that is found."""
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Write no line for each request."""
-
-
-@pytest.fixture(scope="module")
-def address(site: Path) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def watched(page: Page) -> list[str]:
