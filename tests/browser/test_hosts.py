@@ -16,6 +16,7 @@ from playwright.sync_api import Page, expect
 
 from fila_cluster.ops.observer.settings import ObserverSettings
 from fila_proto_zmq.commands import Histogram, HostCopy, LogReplicas, Metrics
+from tests.support.accessibility import grave_findings
 from tests.support.cluster.cluster import eventually
 from tests.unit.analysis.looks import follows, hosts, leads, look, shard, worker
 from tests.unit.client.peer import answering, broker, free_port
@@ -129,6 +130,7 @@ def test_hosts_have_cards_and_shards_have_rows(page: Page, fake: Fake) -> None:
     )
     expect(page.get_by_test_id("concern-no_standby")).to_have_count(0)
     expect(rows.nth(0)).to_contain_text("3 of 3")
+    assert grave_findings(page) == []
 
 
 def test_what_is_at_risk_changes_with_the_cluster(page: Page, fake: Fake) -> None:

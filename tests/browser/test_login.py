@@ -14,6 +14,7 @@ from fila_cluster.errors import FilaError
 from fila_cluster.run.supervisor.auth import init_auth
 from tests.browser.conftest import address_of, patient
 from tests.browser.test_frame import PAGES
+from tests.support.accessibility import grave_findings
 from tests.support.cluster.cluster import Cluster, eventually, running
 
 CERTIFICATES = Path(__file__).parents[1] / "unit" / "observer" / "certificates"
@@ -81,6 +82,7 @@ def test_who_may_do_everything_sees_every_page_until_the_logout(browser: Browser
         assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
         page.get_by_test_id("logout").click()
         expect(page.get_by_role("button", name="Log in")).to_be_visible()
+        assert grave_findings(page) == []
         assert page.request.get(f"{address_of(guarded.cluster)}/queues").status == 401
 
 

@@ -43,6 +43,7 @@ class MessageDialog:
         self._actions = actions
         with ui.dialog() as self._dialog, ui.card().classes("p-4 gap-3 w-[62rem]").style("max-width: 95vw") as self._card:
             pass
+        self._dialog.props("aria-label=Message")
         self._card.props("data-testid=message")
         self._dialog.on("hide", closed)
 

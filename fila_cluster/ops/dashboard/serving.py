@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol, cast
 
 from fastapi import FastAPI
+from nicegui import app as settings
 from nicegui import ui
 from starlette.applications import Starlette
 
@@ -71,6 +72,8 @@ async def dashboard(app: Starlette, watch: Watch, history: History, broker: Watc
         visits = Visits(watch, history, broker.endpoint, client)
         for register in PAGES:
             register(visits)
+        # Pages show themselves what is loading. This bar would say so without words to those who hear the page.
+        settings.config.quasar_config["loadingBar"]["skipHijack"] = True
         # The annotation asks for FastAPI, but any Starlette is accepted.
-        ui.run_with(cast(FastAPI, app), title="fila-cluster", dark=None, show_welcome_message=False)
+        ui.run_with(cast(FastAPI, app), title="fila-cluster", dark=None, language="en-US", show_welcome_message=False)
         yield

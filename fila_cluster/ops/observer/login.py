@@ -62,8 +62,8 @@ _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><meta nam
 <style>:root{{color-scheme:light dark}}
 body{{font-family:system-ui,sans-serif;max-width:26rem;margin:15vh auto;padding:0 1rem}}
 input,button{{font:inherit;width:100%;box-sizing:border-box;padding:.6rem;margin:.4rem 0}}
-button{{background:#0d9488;color:#fff;border:0;border-radius:4px;cursor:pointer}}
-p{{opacity:.75}}p.wrong{{color:#dc2626;opacity:1}}</style>
+button{{background:#0f766e;color:#fff;border:0;border-radius:4px;cursor:pointer}}
+p{{opacity:.75}}p.wrong{{color:light-dark(#b91c1c,#f87171);opacity:1}}</style>
 <h1>fila-cluster</h1><p class="wrong" role="alert">{wrong}</p>
 <form method="post" action="/login"><label>API key
 <input name="key" type="password" autocomplete="current-password" autofocus required></label>

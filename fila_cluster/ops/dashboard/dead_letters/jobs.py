@@ -291,7 +291,8 @@ class _Row:
             ui.label(f"{job.verb} {job.what}" + (f", {rate}" if job.verb == "redrive" else "")).classes(
                 "truncate max-w-[24rem]"
             )
-            self._progress = ui.linear_progress(value=0, show_value=False).props("rounded size=8px").classes("w-40 grow")
+            self._progress = ui.linear_progress(value=0, show_value=False).props("rounded size=8px aria-label=done")
+            self._progress.classes("w-40 grow")
             self._text = ui.label().classes("fila-quiet").props("data-testid=job-text")
             self._stop = ui.button("Stop", icon="stop", on_click=job.stop).props("outline dense no-caps data-testid=job-stop")
 

@@ -91,7 +91,7 @@ class _Letters:
         if may_change:
             JobList(lambda: jobs.of(self._dlq), self._ended)
         with ui.row().classes("w-full items-center gap-3"):
-            self._progress = ui.linear_progress(value=0, show_value=False).props("size=6px").classes("w-48")
+            self._progress = ui.linear_progress(value=0, show_value=False).props("size=6px aria-label=read").classes("w-48")
             self._read = ui.label().classes("fila-quiet").props("data-testid=read")
             ui.button("Read again", icon="refresh", on_click=self.read).props("flat dense no-caps data-testid=read-again")
             ui.space()

@@ -42,7 +42,7 @@ class Speed(NamedTuple):
 
 async def ask_speed(question: str) -> Speed | None:
     """Return the chosen speed; None: do nothing."""
-    with ui.dialog() as dialog, ui.card().classes("max-w-lg").props("data-testid=speed"):
+    with ui.dialog().props('aria-label="How fast?"') as dialog, ui.card().classes("max-w-lg").props("data-testid=speed"):
         ui.label(question).classes("whitespace-pre-line")
         ui.label("They are enqueued like new messages: hooks run again, attempts start at 0.").classes("fila-quiet")
         with ui.row().classes("items-center gap-3"):

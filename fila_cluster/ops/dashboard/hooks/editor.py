@@ -93,6 +93,15 @@ class Shelf:
 _LIGHT: Final = "vscodeLight"
 _DARK: Final = "vscodeDark"
 
+_NAME: Final = """
+const named = setInterval(() => {
+  const text = document.querySelector("[data-testid=editor-%(hook)s] .cm-content");
+  text?.setAttribute("aria-label", "%(hook)s");
+  if (text) clearInterval(named);
+}, 50);
+"""
+"""The editor comes after the page, and has no name for those who hear the page."""
+
 _TELL_COLOURS: Final = """
 (() => {
   const tell = () => emitEvent('fila_dark', document.body.classList.contains('body--dark'));
@@ -128,6 +137,7 @@ class ScriptEditor:
                 "", language="Lua", theme=_LIGHT, indent="  ", line_wrapping=True, on_change=self._changed
             )
             self.editor.classes("w-full h-60").props(f"data-testid=editor-{hook}")
+            ui.run_javascript(_NAME % {"hook": hook})
         self.mark(changed=False)
 
     def lock(self) -> None:

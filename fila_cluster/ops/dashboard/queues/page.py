@@ -123,7 +123,7 @@ class SendDialog:
     def __init__(self, client: AsyncClient, queue: str, sent: Callable[[], Awaitable[None]]) -> None:
         self._client, self._queue, self._sent = client, queue, sent
         with ui.dialog() as self._dialog, ui.card().classes("p-4 gap-3 w-[44rem]").style("max-width: 95vw"):
-            self._dialog.props("data-testid=send-dialog")
+            self._dialog.props('aria-label="Send a message" data-testid=send-dialog')
             self._fields = MessageFields(f"Send a message to {queue}", mark="send")
             self._fields.payload.props("autofocus")
             self._trouble = ui.label().classes("text-negative whitespace-pre-line").props("data-testid=send-trouble")
@@ -162,6 +162,7 @@ class MoveDialog:
     def __init__(self, client: AsyncClient, queue: str, moved: Callable[[], Awaitable[None]]) -> None:
         self._client, self._queue, self._moved = client, queue, moved
         with ui.dialog() as self._dialog, ui.card().classes("p-4 gap-3 w-[32rem]"):
+            self._dialog.props('aria-label="Move messages"')
             ui.label(f"Move pending and delayed messages of {queue}").classes("font-semibold")
             ui.label("They keep their ids, and what is left of their delays. Leased ones stay.").classes("fila-quiet")
             self._target = ui.input("To queue").props("dense outlined autofocus data-testid=move-target").classes("w-full")

@@ -67,7 +67,7 @@ def frame(context: Context, title: str, here: str) -> Iterator[ui.column]:
     ui.page_title(f"{title} · fila-cluster")
     drawer = ui.left_drawer(bordered=True).props("width=190 breakpoint=900").classes("p-2 gap-1")
     with ui.header().classes("items-center px-4 py-2 gap-3"):
-        ui.button(icon="menu", on_click=drawer.toggle).props("flat round dense")
+        ui.button(icon="menu", on_click=drawer.toggle).props('flat round dense aria-label="Navigation"')
         ui.label("fila-cluster").classes("text-lg font-semibold")
         ui.label(context.endpoint).classes("fila-quiet fila-mono max-sm:hidden")
         ui.space()
@@ -130,7 +130,9 @@ def may_govern(context: Context, what: str) -> bool:
 
 def _who(visitor: Visitor) -> None:
     ui.label(visitor.key.name).classes("fila-quiet max-sm:hidden").props("data-testid=who")
-    with ui.button(icon="logout", on_click=lambda: ui.run_javascript(_LOG_OUT)).props("flat round dense data-testid=logout"):
+    with ui.button(icon="logout", on_click=lambda: ui.run_javascript(_LOG_OUT)).props(
+        'flat round dense aria-label="Log out" data-testid=logout'
+    ):
         ui.tooltip(f"Log out {visitor.key.name}")
 
 
@@ -214,13 +216,22 @@ a.nicegui-link:hover { text-decoration: underline; }
 .fila-text { background: rgba(128, 128, 128, .09); border-radius: 6px; padding: .5rem .75rem; }
 .fila-text { max-height: 26rem; overflow: auto; flex-shrink: 0; }
 .fila-rows tbody tr { cursor: pointer; }
+/* On dark ground colours are bright, and what is written on them is dark. Of important rules those of the first layer win. */
+@layer theme {
+  .body--dark { --q-primary: #2dd4bf !important; --q-secondary: #a5b4fc !important; --q-positive: #4ade80 !important; }
+  .body--dark { --q-negative: #f87171 !important; --q-warning: #fbbf24 !important; --q-info: #38bdf8 !important; }
+  .body--dark :is(.q-badge, .q-btn, .q-notification):is(.bg-primary, .bg-secondary, .bg-positive, .bg-negative, .bg-warning, .bg-info, .bg-grey) {
+    color: #0b1016 !important;
+  }
+  .body--light .bg-grey { background: #616161 !important; }
+}
 """
 
 
 def paint() -> None:
-    """Give the page its colours. Call once, first."""
+    """Give the page its colours: each reads well as text on light ground, and below white text. Call once, first."""
     ui.colors(
-        primary="#0d9488", secondary="#6366f1", positive="#15803d", negative="#dc2626", warning="#d97706", info="#0284c7"
+        primary="#0f766e", secondary="#4f46e5", positive="#15803d", negative="#b91c1c", warning="#b45309", info="#0369a1"
     )
     ui.add_css(_CSS)
 
@@ -241,6 +252,6 @@ def switch() -> None:
         tip.text = f"Colours: {chosen}"
         ui.run_javascript(f"document.cookie = '{COOKIE}={chosen}; path=/; max-age=31536000; samesite=strict'")
 
-    button = ui.button(icon=ICONS[chosen], on_click=turn).props("flat round dense").props("data-testid=theme")
+    button = ui.button(icon=ICONS[chosen], on_click=turn).props('flat round dense aria-label="Colours" data-testid=theme')
     with button:
         tip = ui.tooltip(f"Colours: {chosen}")

@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 async def confirm(question: str, *, yes: str, danger: bool = True) -> bool:
     """Ask; closing the question means no."""
-    with ui.dialog() as dialog, ui.card().classes("max-w-lg"):
+    with ui.dialog().props('aria-label="Are you sure?"') as dialog, ui.card().classes("max-w-lg"):
         ui.label(question).classes("whitespace-pre-line")
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
@@ -33,7 +33,7 @@ async def confirm(question: str, *, yes: str, danger: bool = True) -> bool:
 
 async def confirm_by_name(question: str, name: str, *, yes: str) -> bool:
     """Ask before an action on everything: the user has to type ``name``."""
-    with ui.dialog() as dialog, ui.card().classes("max-w-lg"):
+    with ui.dialog().props('aria-label="Are you sure?"') as dialog, ui.card().classes("max-w-lg"):
         ui.label(question).classes("whitespace-pre-line")
         typed = ui.input(f"Type {name}").props("dense outlined data-testid=typed-name").classes("w-full")
         with ui.row().classes("w-full justify-end"):

@@ -160,7 +160,7 @@ class Gauges:
                     with ui.row().classes("w-full justify-between"):
                         ui.label(each.key).classes("fila-mono")
                         text = ui.label().classes("fila-quiet")
-                    bar = ui.linear_progress(0.0, show_value=False).props("rounded instant-feedback")
+                    bar = ui.linear_progress(0.0, show_value=False).props("rounded instant-feedback aria-label=free")
                 self._bars[each.key] = (text, bar)
 
 

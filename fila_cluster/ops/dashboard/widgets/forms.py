@@ -127,6 +127,7 @@ class FormDialog:
         with ui.dialog() as self._dialog, ui.card().classes("p-4 gap-3 no-wrap") as card:
             card.style(f"width: {width}; max-width: 95vw")
             self._dialog.props(f"persistent data-testid={mark}-dialog")
+            self._dialog.props["aria-label"] = title
             ui.label(title).classes("text-lg font-semibold break-all shrink-0")
             self.fields = ui.column().classes("w-full gap-3 py-1 no-wrap min-h-0 overflow-y-auto")
             self._trouble = ui.label().classes("text-negative whitespace-pre-line break-words w-full shrink-0")

@@ -150,6 +150,11 @@ class PagedTable:
             if column.slot is not None:
                 self.table.add_slot(f"body-cell-{column.name}", f'<q-td :props="props">{column.slot}</q-td>')
 
+        if selection:
+            for place, what in (("header", "'select all rows'"), ("body", "`select ${props.key}`")):
+                box = f'<q-checkbox v-model="props.selected" dense :aria-label="{what}"></q-checkbox>'
+                self.table.add_slot(f"{place}-selection", box)
+
         register(self)
 
     @property
