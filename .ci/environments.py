@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -47,8 +49,9 @@ def cloned(folder: Path) -> Path:
     return folder / "clone"
 
 
-def bare(folder: Path, python: str) -> str:
-    """Return a ``PATH`` of one folder that has ``TOOLS`` and ``python``."""
+def bare(folder: Path) -> str:
+    """Return a ``PATH`` of one folder that has ``TOOLS`` and Python."""
+    python = sys.executable if sys.prefix == sys.base_prefix else str(Path(sys.base_prefix) / "bin" / "python3")
     programs = folder / "bin"
     programs.mkdir()
     for name in TOOLS:
@@ -58,8 +61,9 @@ def bare(folder: Path, python: str) -> str:
     return str(programs)
 
 
-def up_and_down(clone: Path, path: str) -> None:
-    """Start a cluster as the README says, on free ports, and stop it when it serves."""
+@contextmanager
+def up(clone: Path, path: str) -> Iterator[str]:
+    """Start a cluster as the README says, on free ports, and stop it afterwards. Gives its line ``ready: …``."""
     arguments = "ARGS=--listen 127.0.0.1:0 --dashboard 127.0.0.1:0"
     print("$ make up", arguments, flush=True)
     process = subprocess.Popen(
@@ -77,6 +81,7 @@ def up_and_down(clone: Path, path: str) -> None:
         print(ready, end="", flush=True)
         if not ready:
             raise SystemExit("make up: the cluster never served")
+        yield ready
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(UP_S_MAX)
     finally:
@@ -86,11 +91,11 @@ def up_and_down(clone: Path, path: str) -> None:
 
 def newcomer(folder: Path) -> None:
     """Try what the README and ``make help`` name first."""
-    python = sys.executable if sys.prefix == sys.base_prefix else str(Path(sys.base_prefix) / "bin" / "python3")
-    path = bare(folder, python)
+    path = bare(folder)
     clone = cloned(folder)
     run("make", "unit", cwd=clone, path=path)
-    up_and_down(clone, path)
+    with up(clone, path):
+        pass
     run("make", "test", cwd=clone, path=path)
 
 
