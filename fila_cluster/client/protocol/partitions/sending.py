@@ -34,6 +34,8 @@ class _RecalledError(FilaError):
 
 
 _ELSEWHERE = (PartitionedError, QueueNotFoundError)
+_AGAIN = (*_ELSEWHERE, _RecalledError)
+"""The errors of messages that are sent again. What has failed for another reason has failed: it may even be stored."""
 
 
 class QueueSender:
@@ -194,11 +196,11 @@ class _Sending:
     def send(self, plan: Plan | None) -> None:
         """Send the messages without a result."""
         self.plan = plan
-        self.errors.clear()
-        self._faults.clear()
+        self.errors = [each for each in self.errors if not isinstance(each, _AGAIN)]
+        self._faults = self._lasting_faults()
         command = self.chunk.command
         total = len(command.envelopes)
-        parts = self._pieces([place for place in range(total) if place not in self._results])
+        parts = self._pieces([place for place in range(total) if place not in self._results | self._faults])
         self._left = len(parts)
         for partition, places in parts:
             whole = len(places) == total
@@ -231,8 +233,11 @@ class _Sending:
         self.errors = [error_for(self.chunk, copy(error))]
         self._faults = {
             place: self.errors[0] for place in range(len(self.chunk.command.envelopes)) if place not in self._results
-        }
+        } | self._lasting_faults()
         self.finish()
+
+    def _lasting_faults(self) -> dict[int, FilaError]:
+        return {place: error for place, error in self._faults.items() if not isinstance(error, _AGAIN)}
 
     def _pieces(self, places: list[int]) -> list[tuple[int | None, list[int]]]:
         """Return the places of messages by partition, in pieces of a frame."""

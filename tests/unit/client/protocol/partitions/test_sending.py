@@ -264,6 +264,32 @@ def test_only_what_is_not_stored_is_sent_to_other_partitions():
     assert results(chunk, 3) == ids(1001, 1, 1002)
 
 
+def test_what_may_be_stored_is_not_sent_to_other_partitions():
+    sender = Sender()
+    chunk = sender.send((A, b"1"), (B, b"2"))
+    frames = {each.key: each for each in sender.sent()}
+    sender.refuse(LOST, frames["q@0"])
+    sender.refuse(has(1), frames["q@1"])
+    (rest,) = sender.sent()
+    assert payloads(rest) == [b"2"]
+    sender.accept(rest)
+    assert results(chunk, 2) == [ShardUnavailableError, *ids(1)]
+    assert chunk.doubtful
+
+
+def test_what_may_be_stored_keeps_its_error_if_the_queue_cannot_be_created():
+    sender = Sender(partitions=3)
+    keys = {partition_of(key, 3): key for key in map(str, range(50))}
+    chunk = sender.send((keys[0], b"1"), (keys[1], b"2"), (keys[2], b"3"))
+    frames = {each.key: each for each in sender.sent()}
+    sender.refuse(LOST, frames["q@0"])
+    sender.accept(frames["q@1"])
+    sender.refuse(TEMPLATE, frames["q@2"])
+    (create,) = sender.peer.sent(CreateByTemplate)
+    sender.peer.refuse(create, InvalidArgumentError("no"))
+    assert results(chunk, 3) == [ShardUnavailableError, *ids(1), InvalidArgumentError]
+
+
 def test_the_stored_part_of_a_late_chunk_is_not_sent_again():
     sender = Sender(partitions=0)
     chunk = sender.send((A, b"1"), (A, b"2"), (B, b"3"))
