@@ -83,10 +83,9 @@ class AsyncAdministration:
             raise QueueExistsError(f"queue {name!r} exists already")
         await self._check_dead_letters(options)
         await self.request(create)
-        made: commands.QueueDescription | None = None
         with suppress(FilaError):  # each partition is made when it is named
-            made = await self.request(describe)
-        if made is not None and made.options.partitions in {None, 1}:  # another client has made an ordinary one meanwhile
+            await self.request(describe)
+        if await self._is_undivided(describe):  # another client has made it meanwhile
             await self.request(commands.DeletePartitioned(name))
             raise QueueExistsError(f"queue {name!r} exists already")
 
@@ -406,6 +405,9 @@ class AsyncAdministration:
 
     async def request(self, command: commands.Command | Request) -> Any:
         """Send a command of the protocol, and return its reply."""
+        raise NotImplementedError
+
+    async def _is_undivided(self, describe: Request) -> bool:
         raise NotImplementedError
 
     async def _walk(self, steps: Steps[T]) -> T:

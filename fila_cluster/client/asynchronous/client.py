@@ -275,6 +275,12 @@ class AsyncClient(AsyncConsuming, AsyncScheduling):
         assert fan is not None
         return fan.result
 
+    async def _is_undivided(self, describe: Request) -> bool:
+        """Return whether there is surely a queue without partitions of this name."""
+        call = self._start(describe.queue, describe.command)
+        await self._io.wait(call)
+        return call.error is None
+
     async def _ask_partitions(self, fan: Fan, ends_at: float) -> None:
         """Ask the partitions of a queue that a command concerns, until a time, or until they are other ones."""
         under_way = deque[PendingCall]()

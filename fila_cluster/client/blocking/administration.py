@@ -85,10 +85,9 @@ class Administration:
             raise QueueExistsError(f"queue {name!r} exists already")
         self._check_dead_letters(options)
         self.request(create)
-        made: commands.QueueDescription | None = None
         with suppress(FilaError):  # each partition is made when it is named
-            made = self.request(describe)
-        if made is not None and made.options.partitions in {None, 1}:  # another client has made an ordinary one meanwhile
+            self.request(describe)
+        if self._is_undivided(describe):  # another client has made it meanwhile
             self.request(commands.DeletePartitioned(name))
             raise QueueExistsError(f"queue {name!r} exists already")
 
@@ -408,6 +407,9 @@ class Administration:
 
     def request(self, command: commands.Command | Request) -> Any:
         """Send a command of the protocol, and return its reply."""
+        raise NotImplementedError
+
+    def _is_undivided(self, describe: Request) -> bool:
         raise NotImplementedError
 
     def _walk(self, steps: Steps[T]) -> T:

@@ -274,6 +274,12 @@ class Client(Consuming, Scheduling):
         assert fan is not None
         return fan.result
 
+    def _is_undivided(self, describe: Request) -> bool:
+        """Return whether there is surely a queue without partitions of this name."""
+        call = self._start(describe.queue, describe.command)
+        self._io.wait(call)
+        return call.error is None
+
     def _ask_partitions(self, fan: Fan, ends_at: float) -> None:
         """Ask the partitions of a queue that a command concerns, until a time, or until they are other ones."""
         under_way = deque[PendingCall]()

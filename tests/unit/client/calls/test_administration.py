@@ -1,9 +1,17 @@
 """The plain questions, of both clients: what is asked, and what is made of the answers."""
 
 import pytest
+from msgspec.structs import replace
 
 from fila_cluster import QueueInfo, ThrottleStats
-from fila_cluster.errors import InvalidArgumentError, InvalidConfigError, MessageNotFoundError, ShardUnavailableError
+from fila_cluster.errors import (
+    InvalidArgumentError,
+    InvalidConfigError,
+    MessageNotFoundError,
+    QueueExistsError,
+    QueueNotFoundError,
+    ShardUnavailableError,
+)
 from fila_proto_zmq import commands
 from fila_proto_zmq.commands import (
     Browsed,
@@ -23,8 +31,9 @@ from fila_proto_zmq.commands import (
     SetConfig,
     UpdateQueue,
 )
+from fila_proto_zmq.errors import PartitionedError
 from fila_proto_zmq.ids import format_id, high_half, low_half
-from tests.unit.client.peer import BORN_MS, answering, broker, record
+from tests.unit.client.peer import BORN_MS, answering, broker, record, usual_answer
 
 INFO = commands.QueueInfo("q", 1, 2, 3, 4, True, False, 0)
 ID = format_id(high_half(BORN_MS, 3), low_half(9))
@@ -55,6 +64,33 @@ def test_creating(ask):
         spread="key",
     )
     assert seen == [("q", CreateQueue(options))]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_new_queue_goes_only_if_others_have_made_one_without_partitions(connect, number):
+    described = []
+
+    def answer(sent):
+        if not isinstance(sent.command, commands.DescribeQueue):
+            return ConfigChange(1, {}, existed=False) if sent.key == "" and described else usual_answer(sent)
+        described.append(sent.key)
+        if len(described) == 1:
+            return QueueNotFoundError("none")
+        if sent.key == "q" and number:
+            return PartitionedError("partitions", details={"partitions": number, "spread": "key"})
+        info = replace(INFO, name=sent.key)
+        options = QueueOptions(partitions=number or None)
+        return commands.QueueDescription(info, options, 1, 0, redrivable=False, consumers=[], consumers_left_out=0)
+
+    with broker(answer) as peer, connect(peer.endpoint) as client:
+        if number:
+            client.create_queue("q", partitions=2)
+        else:
+            with pytest.raises(QueueExistsError):
+                client.create_queue("q", partitions=2)
+    gone = [sent.command.queue for sent in peer.seen if isinstance(sent.command, commands.DeletePartitioned)]
+    assert gone == ([] if number else ["q"])
+    assert described == ["q", "q", *(f"q@{each}" for each in range(number)), "q"]
 
 
 def test_updating_changes_what_is_given_and_nothing_else(ask):
