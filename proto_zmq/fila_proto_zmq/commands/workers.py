@@ -235,6 +235,8 @@ class Transfer(Struct):
     """Its sequence number, if it is from before that change; it keeps it. 0: it is not."""
     what: int = 0
     """What it is, if it is no message (:class:`Carried`)."""
+    came_back: bool = False
+    """Whether it waits for its next attempt, before all others of its key, or until ``due_ms``."""
 
 
 class EnqueueOutcome(Struct):

@@ -795,7 +795,7 @@ BODIES = [
                 Transfer("dead", "acme", 2, ["api"], False, b"\1"),
                 Transfer("q", "", 0, [], False, b"", Enqueue([b"\3"])),
                 Transfer("q", "acme", 1, [], True, b"\2", due_ms=9),
-                Transfer("q@3", "acme", 1, [], True, b"\2", due_ms=0, forwarded=300, version=301, number=7),
+                Transfer("q@3", "acme", 1, [], True, b"\2", due_ms=0, forwarded=300, version=301, number=7, came_back=True),
             ],
             b"\5",
             b"\4",
@@ -805,7 +805,7 @@ BODIES = [
             1,
             7,
             [
-                ["dead", "acme", 2, ["api"], False, b"\x01", None, None, 0, 0, 0, 0],
+                ["dead", "acme", 2, ["api"], False, b"\x01", None, None, 0, 0, 0, 0, False],
                 [
                     "q",
                     "",
@@ -819,15 +819,16 @@ BODIES = [
                     0,
                     0,
                     0,
+                    False,
                 ],
-                ["q", "acme", 1, [], True, b"\x02", None, 9, 0, 0, 0, 0],
-                ["q@3", "acme", 1, [], True, b"\x02", None, 0, 300, 301, 7, 0],
+                ["q", "acme", 1, [], True, b"\x02", None, 9, 0, 0, 0, 0, False],
+                ["q@3", "acme", 1, [], True, b"\x02", None, 0, 300, 301, 7, 0, True],
             ],
             b"\x05",
             b"\x04",
         ],
-        "96020107949ca464656164a461636d650291a3617069c2c40101c0c0000000009ca171a00090c2c400dc001091c40103a764"
-        "656661756c74000000000090cd03e800a000c000c2a0c0000000009ca171a461636d650190c3c40102c009000000009ca3714033a461636d650190c3c40102c000cd012ccd012d0700c40105c40104",
+        "96020107949da464656164a461636d650291a3617069c2c40101c0c000000000c29da171a00090c2c400dc001091c40103a764"
+        "656661756c74000000000090cd03e800a000c000c2a0c000000000c29da171a461636d650190c3c40102c00900000000c29da3714033a461636d650190c3c40102c000cd012ccd012d0700c3c40105c40104",
     ),
     Body(
         MessagesTransferred(

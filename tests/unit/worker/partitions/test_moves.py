@@ -174,6 +174,28 @@ def test_with_a_limit_for_each_key_the_leased_ones_are_awaited(cluster: Partitio
     assert payloads(cluster.receive(2)) == [b"old 2"]
 
 
+@pytest.mark.parametrize("after_ms", [0, 5000])
+def test_what_waits_for_its_next_attempt_is_the_next_one_at_its_new_place(cluster: PartitionedShards, after_ms: int) -> None:
+    cluster.define(partitions=2, max_in_flight_per_key=1)
+    key = key_that_moves(2, 3, to=2)
+    place = partition_of(key, 2)
+    put(cluster, key, 2, b"first")
+    got = cluster.receive(place, 1)
+    put(cluster, key, 2, b"urgent", priority=-5)
+    cluster.of(place).settle(Verb.RETRY, got, partition_name(ORDERS, place), after_ms=after_ms)
+    cluster.update(partitions=3)
+    settle(cluster)
+    if after_ms:
+        assert cluster.receive(2) == []
+        cluster.of(2).restart()
+        assert cluster.receive(2) == []
+        cluster.pass_time(after_ms)
+    for payload in b"first", b"urgent":
+        got = cluster.receive(2)
+        assert payloads(got) == [payload]
+        cluster.of(2).ack(got, partition_name(ORDERS, 2))
+
+
 def test_clients_with_the_earlier_number_are_refused(cluster: PartitionedShards) -> None:
     cluster.define(partitions=2)
     key = key_that_moves(2, 3)

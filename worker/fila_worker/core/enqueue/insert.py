@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fila_proto_zmq.commands import Carried, QueueOptions, Transfer
 from fila_proto_zmq.ids import sequence
+from fila_proto_zmq.limits import PRIORITY_MIN
 from fila_proto_zmq.names import dead_letter_name, is_dead_letter, root_name
 from fila_proto_zmq.record import FIXED_BYTES, Extension, Record, headers_length, pack_record, unpack_record
 from fila_worker.core.enqueue import policy, quotas
@@ -28,10 +29,10 @@ class Incoming:
     """A message with its schedule. ``deliver_ms`` 0: at once. ``ttl_ms`` 0: the queue's time to live.
 
     ``number``: its sequence number, if this shard has given it one, with its id or with its place in another queue. 0: it
-    gets a new one.
+    gets a new one. ``came_back``: it waits for its next attempt.
     """
 
-    __slots__ = ("deliver_ms", "key", "number", "record", "throttle_keys", "ttl_ms", "weight")
+    __slots__ = ("came_back", "deliver_ms", "key", "number", "record", "throttle_keys", "ttl_ms", "weight")
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Incoming:
         deliver_ms: int = 0,
         ttl_ms: int = 0,
         number: int = 0,
+        came_back: bool = False,
     ) -> None:
         self.record = record
         self.key = key
@@ -51,6 +53,16 @@ class Incoming:
         self.deliver_ms = deliver_ms
         self.ttl_ms = ttl_ms
         self.number = number
+        self.came_back = came_back
+
+    def priority_in(self, queue: Queue) -> int:
+        """Return the priority of its place. With a limit of 1 a message that came back is the first one of its key."""
+        is_first = self.came_back and queue.options.max_in_flight_per_key == 1
+        return PRIORITY_MIN if is_first else self.record.priority
+
+    def place_in(self, queue: Queue) -> bytes:
+        """Return its place in a lane."""
+        return pack_place(self.priority_in(queue) + PRIORITY_BIAS, self.number)
 
 
 class InsertedMessage(NamedTuple):
@@ -115,25 +127,23 @@ def forwarded(state: "State", transfer: Transfer, now_ms: int) -> bool:
         throttle_keys=tuple(transfer.throttle_keys),
         deliver_ms=transfer.due_ms or 0,
         ttl_ms=0 if expires_ms is None else max(1, expires_ms - now_ms),
+        number=transfer.number if transfer.version == queue.partition.version else 0,
+        came_back=transfer.came_back,
     )
-    if (
-        transfer.number
-        and transfer.version == queue.partition.version
-        and not _is_taken(state, queue, message, transfer.number)
-    ):
-        message.number = transfer.number
+    if message.number and _is_taken(state, queue, message):
+        message.number = 0
     store(state, queue, message, now_ms)
     state.mark_runnable(queue)
     return True
 
 
-def _is_taken(state: "State", queue: Queue, message: Incoming, number: int) -> bool:
-    """Return whether there is a committed message with this number in the place of another one: another shard gave it out."""
+def _is_taken(state: "State", queue: Queue, message: Incoming) -> bool:
+    """Return whether there is a committed message in the place of another one: another shard gave its number out, too."""
     key = queue.keys.get(message.key)
     lane = None if key is None else key.lanes.get(message.throttle_keys)
     if lane is None:
         return False
-    message_key = lane.prefix + pack_place(message.record.priority + PRIORITY_BIAS, number)
+    message_key = lane.prefix + message.place_in(queue)
     families = state.store.families
     return any(state.store.get(message_key, family) is not None for family in (families.messages, families.delayed))
 
@@ -173,17 +183,24 @@ def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> Inser
         state.set_weight(lane.key, message.weight)
     if not message.number:
         state.counters.sequence = message.number = state.counters.sequence + 1
-    remember(state, queue, record, message.number)
-    place = pack_place(record.priority + PRIORITY_BIAS, message.number)
+    remember(state, queue, record, message.number, {record.priority, message.priority_in(queue)})
+    place = message.place_in(queue)
     packed = pack_record(record)
     if ttl_ms:
         state.due_index.add(on_the_grid(now_ms + ttl_ms), DueKind.EXPIRE, lane.prefix + place, state.batch)
     if message.deliver_ms > now_ms:
-        delay(state, lane, lane.prefix + place, packed, message.deliver_ms)
+        put_off(state, lane, lane.prefix + place, packed, message.deliver_ms, came_back=message.came_back)
     else:
         state.put_in_line(lane, place, packed)
     queue.enqueued += 1
     return InsertedMessage(lane, lane.prefix + place, packed, message.deliver_ms if message.deliver_ms > now_ms else 0)
+
+
+def put_off(state: "State", lane: "Lane", message_key: bytes, record: bytes, due_ms: int, *, came_back: bool) -> None:
+    """Delay a message that is counted nowhere. ``came_back``: until its next attempt, and its key counts it meanwhile."""
+    delay(state, lane, message_key, record, due_ms, retrying=came_back)
+    if came_back:
+        state.release_slot(lane.key, -1)
 
 
 def kept_number(state: "State", message_key: bytes, source: Queue, target: Queue) -> int:
@@ -199,9 +216,9 @@ def kept_number(state: "State", message_key: bytes, source: Queue, target: Queue
     return number
 
 
-def remember(state: "State", queue: Queue, record: Record, number: int) -> None:
+def remember(state: "State", queue: Queue, record: Record, number: int, priorities: "set[int] | None" = None) -> None:
     """Note the key parts by which a message of the queue is found by its id. ``number``: the one in its place."""
-    news = queue.note_priorities({record.priority})
+    news = queue.note_priorities(priorities or {record.priority})
     if not queue.strangers and (number != sequence(record.id_low) or not state.is_own(queue, record.id_high, record.id_low)):
         queue.strangers = news = True
     if news:

@@ -15,10 +15,9 @@ from fila_worker.core.due_time import AT_ONCE
 from fila_worker.core.enqueue import insert
 from fila_worker.core.inspect.moving import has_messages
 from fila_worker.core.jobs import REST
-from fila_worker.core.keys import number_of, own_place
+from fila_worker.core.keys import first_of_all, number_of, place_of
 from fila_worker.core.manage.backlog_walk import BacklogWalk
 from fila_worker.core.model.due_index import lift
-from fila_worker.core.model.lanes import unpack_stored
 from fila_worker.core.settle import transfers
 
 if TYPE_CHECKING:
@@ -162,18 +161,18 @@ class _Forwarding(BacklogWalk):
 
     def take_pending(self, lane: "Lane", message_key: bytes, record: bytes) -> None:
         """Send a message on."""
-        if self._sent(lane, message_key, record, 0):
+        if self._sent(lane, message_key, record, 0, came_back=message_key == first_of_all(message_key)):
             self._state.buffers.remove(lane, {message_key})
             self._state.delete_pending(lane, message_key, len(record))
 
     def take_delayed(self, lane: "Lane", message_key: bytes, delayed: "Delayed") -> None:
         """Send a delayed message on."""
-        if self._sent(lane, message_key, delayed.record, delayed.due_ms):
+        if self._sent(lane, message_key, delayed.record, delayed.due_ms, came_back=delayed.retrying):
             lift(self._state, lane, message_key, delayed)
             if delayed.retrying:
                 self._state.release_slot(lane.key)
 
-    def _sent(self, lane: "Lane", message_key: bytes, stored: bytes, due_ms: int) -> bool:
+    def _sent(self, lane: "Lane", message_key: bytes, stored: bytes, due_ms: int, *, came_back: bool) -> bool:
         """Put a message into its partition, or on its way. If there is none, end the walk and return False."""
         state, key, partition = self._state, lane.key, partition_in(self._queue)
         number = number_of(message_key)
@@ -188,9 +187,10 @@ class _Forwarding(BacklogWalk):
             forwarded=partition.defined,
             version=partition.version,
             number=number if number < partition.first_number and not partition.has_all_keys else 0,
+            came_back=came_back,
         )
         if self._shard != state.index:
-            transfers.send(state, lane, own_place(message_key, unpack_stored(stored).priority), transfer)
+            transfers.send(state, lane, place_of(message_key), transfer)
             self.last = partition.sent[self._shard] = state.outbox.last_number(self._shard)
         elif not insert.forwarded(state, transfer, self._now_ms):
             self.over = True

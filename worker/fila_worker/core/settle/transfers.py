@@ -19,7 +19,7 @@ from fila_worker.core.enqueue import insert
 from fila_worker.core.enqueue.enqueue import queue_for_own
 from fila_worker.core.keys import number_in
 from fila_worker.core.model.component import Component, Steps
-from fila_worker.core.model.due_index import DueKind, delay, on_the_grid
+from fila_worker.core.model.due_index import DueKind, on_the_grid
 from fila_worker.core.model.lanes import unpack_stored
 from fila_worker.core.model.shard_transfers import STREAM_BYTES, InboxCursor, OutboxEntry, outbox_key
 from fila_worker.core.settle import remote_enqueues
@@ -183,7 +183,9 @@ def _lay_back(state: "State", origin: "Queue", parcel: OutboxEntry, now_ms: int)
         due_ms = on_the_grid(record.extension.expires_ms)
         state.due_index.add(due_ms, DueKind.EXPIRE, lane.prefix + parcel.place, state.batch)
     if (transfer.due_ms or 0) > now_ms:
-        delay(state, lane, lane.prefix + parcel.place, transfer.record, transfer.due_ms or 0)
+        insert.put_off(
+            state, lane, lane.prefix + parcel.place, transfer.record, transfer.due_ms or 0, came_back=transfer.came_back
+        )
     else:
         state.put_in_line(lane, parcel.place, transfer.record)
 
