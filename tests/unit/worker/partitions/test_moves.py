@@ -24,6 +24,7 @@ from fila_proto_zmq.names import batch_id, dead_letter_name, partition_name, sha
 from fila_proto_zmq.partitions import partition_of
 from fila_proto_zmq.record import seal_envelope
 from fila_worker.core.manage.strays import FORWARD_MS
+from tests.support.shard.hooked import on_enqueue
 from tests.support.shard.partitioned import ORDERS, TOTAL, PartitionedShards, key_of, payloads
 from tests.support.shard.shard import limited
 
@@ -196,8 +197,9 @@ def test_what_waits_for_its_next_attempt_is_the_next_one_at_its_new_place(cluste
         cluster.of(2).ack(got, partition_name(ORDERS, 2))
 
 
-def test_clients_with_the_earlier_number_are_refused(cluster: PartitionedShards) -> None:
-    cluster.define(partitions=2)
+@pytest.mark.parametrize("hook", [None, on_enqueue("return {}")])
+def test_clients_with_the_earlier_number_are_refused(cluster: PartitionedShards, hook: str | None) -> None:
+    cluster.define(partitions=2, on_enqueue=hook)
     key = key_that_moves(2, 3)
     put(cluster, key, 2, b"old")
     change = cluster.update(partitions=3)
@@ -384,6 +386,20 @@ def test_a_message_with_a_dedup_id_waits_for_those_that_were_used_elsewhere(clus
     assert put_again(cluster, key, 3, "once") == ids
     settle(cluster)
     assert payloads(cluster.receive(2)) == [b"x", b"without one"]
+
+
+def test_a_dedup_id_of_a_queue_that_is_spread_by_message_is_refused_where_others_do_not_look(
+    cluster: PartitionedShards,
+) -> None:
+    cluster.define(partitions=2, spread="message")
+    dedup_id = key_that_moves(2, 3)
+    cluster.update(partitions=3)
+    settle(cluster)
+    with pytest.raises(PartitionedError):
+        cluster.enqueue(partition_of(dedup_id, 2), b"x", key="k", dedup_id=["", dedup_id])
+    cluster.enqueue(partition_of(dedup_id, 3), b"x", key="k", dedup_id=dedup_id)
+    cluster.enqueue(partition_of(dedup_id, 2), b"y", key="k")
+    assert sorted(everything(cluster, 3)) == [b"x", b"y"]
 
 
 def test_a_dedup_id_is_forgotten_at_its_time_at_the_new_place(cluster: PartitionedShards) -> None:

@@ -354,13 +354,16 @@ def _is_plain(command: Enqueue) -> bool:
 def _is_elsewhere(queue: "Queue", command: Enqueue) -> bool:
     """Return whether some messages are for another partition, as their client knows it, or this shard: one of them lags.
 
-    A hook may decide the keys otherwise.
+    A hook may decide the keys otherwise. But once the number of partitions has changed, clients that know different ones would send
+    messages of a key to different partitions, and their order would be lost.
     """
     partition = queue.partition
-    if partition is None or partition.hooked:
+    if partition is None or (partition.hooked and not partition.has_changed):
         return False
-    keys = command.fairness_key
-    return partition.is_stray(keys) if isinstance(keys, str) else any(map(partition.is_stray, {*keys}))
+    names = command.dedup_id if partition.has_all_keys else command.fairness_key
+    return (
+        not partition.is_entrance_for(names) if isinstance(names, str) else not all(map(partition.is_entrance_for, {*names}))
+    )
 
 
 def _has_moved(state: "State", queue: "Queue") -> FilaError:

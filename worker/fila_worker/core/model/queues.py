@@ -200,6 +200,11 @@ class QueuePartition:
         return 0 < self.count <= self.number
 
     @property
+    def has_changed(self) -> bool:
+        """Whether the number of partitions has changed since its queue was created."""
+        return self.version != self.defined
+
+    @property
     def key(self) -> "QueuePartition":
         """Itself."""
         return self
@@ -240,6 +245,12 @@ class QueuePartition:
         """Count messages of the partition that become leased; negative: that are leased no more."""
         if self.siblings is not None:
             self.siblings.add(count)
+
+    def is_entrance_for(self, name: str) -> bool:
+        """Return whether clients send messages here that have a fairness key; or, if each partition has all keys, a dedup id."""
+        if self.is_retired:
+            return False
+        return (self.has_all_keys and not name) or partition_of(name, self.count) == self.number
 
     def is_stray(self, key: str) -> bool:
         """Return whether the messages of a fairness key are to be sent on to another partition."""
