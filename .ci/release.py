@@ -24,8 +24,8 @@ ABOUT: Final = DIST / "about"
 WHEEL_BYTES_MAX: Final = 3 * 1024**2
 IMPORT_MS_MAX: Final = 150.0
 """How much time of the processor ``from fila_cluster import Client`` may take."""
-IMPORTS: Final = 20
-"""The quickest of so many counts: others use the machine, too."""
+IMPORTS: Final = 5
+"""In each environment; the quickest of all counts, which are minutes apart: others use the machine, too."""
 IMPORT_CLIENT: Final = """
 import time
 began = time.process_time()
@@ -172,9 +172,8 @@ def import_ms(python: Path) -> float:
     return min(map(float, runs))
 
 
-def check_import(python: Path) -> str:
+def check_import(took_ms: float) -> str:
     """Fail if the client's import is too slow; return how long it takes."""
-    took_ms = import_ms(python)
     if took_ms > IMPORT_MS_MAX:
         raise SystemExit(
             f"importing the client takes {took_ms:.0f} ms of {IMPORT_MS_MAX:.0f} ms: "
@@ -192,6 +191,7 @@ def main() -> None:
     if PROJECT["optional-dependencies"].keys() != EXTRAS.keys():
         raise SystemExit(f"EXTRAS names {sorted(EXTRAS)}, and pyproject.toml has {sorted(PROJECT['optional-dependencies'])}")
     licences: dict[str, str] = {}
+    imports_ms: list[float] = []
     with tempfile.TemporaryDirectory(prefix="fila-") as name:
         folder = Path(name)
         said("build")
@@ -204,11 +204,12 @@ def main() -> None:
             python = installed(folder / extra, str(wheel) if extra == "base" else f"{wheel}[{extra}]", modules)
             use(extra, python)
             licences |= described(extra, python)
+            imports_ms.append(import_ms(python))
             shutil.rmtree(folder / extra)
         said("sdist")
         python = installed(folder / "sdist", str(sdist), BASE)
         use("base", python)
-        found |= {"import of the client": check_import(python), "accepted licences": check_licences(licences)}
+        found |= {"import of the client": check_import(min(imports_ms)), "accepted licences": check_licences(licences)}
     said("found")
     print(*(f"{what}: {value}" for what, value in found.items()), sep="\n")
     print(f"{DIST} may be published")
