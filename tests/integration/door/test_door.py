@@ -439,7 +439,7 @@ def test_whatever_is_sent_gets_an_answer_that_is_json(
 def test_it_is_described(url: str) -> None:
     document = ask(url, "/openapi.json", b"", {}, method="GET").body
     assert document["openapi"].startswith("3.1")
-    of_queues = {f"/queues/{{queue}}/{name}" for name in ("messages", "receive", "settle")}
+    of_queues = {f"/queues/{{queue}}/{name}" for name in ("messages", "receive", "consume", "settle")}
     assert set(document["paths"]) == {*of_queues, "/queues/{queue}/scale", "/throttles"}
     parameters = document["paths"]["/queues/{queue}/scale"]["get"]["parameters"]
     assert [each["name"] for each in parameters] == ["queue", "drain"]

@@ -21,6 +21,12 @@ MESSAGES_MAX: Final = 1000
 """Of one request."""
 WAIT_S_MAX: Final = 60.0
 """Of one receive: proxies close connections that are silent for longer."""
+PREFETCH: Final = 1
+"""Of a stream that names none."""
+BEAT_S: Final = 10.0
+"""The longest silence of a stream: an empty line shows both sides that the other one is there."""
+LINES: Final = "application/x-ndjson"
+"""The type of a stream: a line of JSON for each delivery."""
 HEADER: Final = "header."
 """Before the name of a header, as a parameter of a request whose body is the payload."""
 
@@ -125,6 +131,9 @@ class ReceivedBody(msgspec.Struct):
     """The messages that were ready; none if none came in time."""
 
     deliveries: list[DeliveryBody]
+
+
+Prefetch = Annotated[int, Meta(ge=1, le=DELIVERY_MESSAGES_MAX)]
 
 
 class _Action(_Strict, tag_field="action"):
@@ -336,7 +345,7 @@ def success(body: bytes) -> Response:
 def failure(error: FilaError, status: int | None = None) -> Response:
     """Return the answer for an error. The status of several is that of the first one that failed."""
     code = _first(error).code
-    response = Response(msgspec.json.encode(_body(error)), status or STATUSES.get(code, 500), FRESH, "application/json")
+    response = Response(msgspec.json.encode(error_body(error)), status or STATUSES.get(code, 500), FRESH, "application/json")
     if response.status_code in {429, 503}:
         response.headers["Retry-After"] = str(max(RETRY_S, math.ceil(_retry_after(error) or 0)))
     if response.status_code == 401:
@@ -349,7 +358,8 @@ def denied(text: str) -> Response:
     return failure(PermissionDeniedError(text))
 
 
-def _body(error: FilaError) -> ErrorBody:
+def error_body(error: FilaError) -> ErrorBody:
+    """Return the body for an error."""
     body = ErrorBody(
         code=error.code,
         message=str(error),
@@ -358,7 +368,7 @@ def _body(error: FilaError) -> ErrorBody:
         details=_plain(error.details),
     )
     if isinstance(error, BatchError):
-        body.results = [{"error": _body(each)} if isinstance(each, FilaError) else each for each in error.results]
+        body.results = [{"error": error_body(each)} if isinstance(each, FilaError) else each for each in error.results]
     return body
 
 

@@ -9,6 +9,7 @@ from fila_cluster.ops.analysis.scaling import DRAIN_S, Scale
 from fila_cluster.ops.observer.http_api import bodies
 from fila_cluster.ops.observer.http_api.bodies import STATUSES
 from fila_cluster.ops.observer.http_api.operations import JSON, PAYLOAD
+from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 from fila_proto_zmq.version import VERSION
 
 DOCUMENT_PATH: Final = "/openapi.json"
@@ -30,6 +31,8 @@ class Described(msgspec.Struct, frozen=True):
     gives: tuple[Any, ...]
     example: str
     parameter: str = ""
+    media: str = JSON
+    """The type of what it gives."""
 
 
 DESCRIBED: Final = (
@@ -59,6 +62,22 @@ DESCRIBED: Final = (
         (bodies.ReceiveBody,),
         (bodies.ReceivedBody,),
         """--json '{"max_messages": 10, "wait": 20}'""",
+    ),
+    Described(
+        "consume",
+        "GET",
+        "/queues/{queue}/consume",
+        "Lease messages of a queue as they come",
+        "A stream without an end. Each line is a delivery, as `receive` gives it, leased to the API key of the request. At most "
+        "`prefetch` deliveries of the stream (1 to "
+        f"{DELIVERY_MESSAGES_MAX}, by default {bodies.PREFETCH}) are unsettled at a time: settle each with its token. An "
+        f"empty line comes at least every {bodies.BEAT_S:g} seconds. A line with a `code` is an error, the last line of the "
+        "stream that it has ended.",
+        (),
+        (bodies.DeliveryBody, bodies.ErrorBody),
+        "-N",
+        "prefetch",
+        bodies.LINES,
     ),
     Described(
         "settle",
@@ -99,7 +118,11 @@ DESCRIBED: Final = (
 )
 """The operations, in the order of a message's life."""
 
-_PARAMETERS: Final = {"drain": msgspec.json.schema(bodies.DrainSeconds), "prefix": msgspec.json.schema(str)}
+_PARAMETERS: Final = {
+    "drain": msgspec.json.schema(bodies.DrainSeconds),
+    "prefetch": msgspec.json.schema(bodies.Prefetch),
+    "prefix": msgspec.json.schema(str),
+}
 
 
 def document() -> dict[str, Any]:
@@ -140,7 +163,7 @@ def _described(each: Described, parameters: list[dict[str, Any]]) -> dict[str, A
         "description": each.description,
         "parameters": parameters,
         "responses": {
-            "200": {"description": "Done.", "content": {JSON: {"schema": _one_of(each.gives)}}},
+            "200": {"description": "Done.", "content": {each.media: {"schema": _one_of(each.gives)}}},
             **{str(status): _error(status) for status in sorted({*STATUSES.values(), 405, 415, 500})},
         },
     }

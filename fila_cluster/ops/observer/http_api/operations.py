@@ -1,14 +1,15 @@
 """The operations of requests: enqueue, receive, settle, scale, list throttle keys."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 from starlette.requests import ClientDisconnect, Request
 
-from fila_cluster.client import checks
+from fila_cluster.client import AsyncClient, checks
 from fila_cluster.client.calls.queues import describe_queue
 from fila_cluster.client.forwarding import give_back, receive_frame
 from fila_cluster.client.protocol.delivery import AsyncDelivery
@@ -24,7 +25,7 @@ from fila_cluster.ops.analysis import scaling
 from fila_cluster.ops.analysis.history import History
 from fila_cluster.ops.analysis.partitions import partitions_in
 from fila_cluster.ops.observer.http_api import bodies
-from fila_cluster.ops.observer.http_api.receivers import Receiver, ReceiverLoad
+from fila_cluster.ops.observer.http_api.receivers import Receiver, ReceiverLoad, StreamCredit
 from fila_proto_zmq.commands import MESSAGE_OPTIONS
 
 JSON: Final = "application/json"
@@ -38,6 +39,7 @@ READ_S_MAX: Final = 30.0
 """How long a client may take to send its body."""
 
 Body = TypeVar("Body")
+Number = TypeVar("Number", int, float)
 
 
 class UnsupportedTypeError(InvalidArgumentError):
@@ -65,11 +67,11 @@ async def enqueue(asked: ApiRequest) -> bytes:
         body = await _read(asked, JSON_BYTES_MAX)
         if _parsed(body, bodies.Probe).messages is not UNSET:
             several = [bodies.message_of(each) for each in _parsed(body, bodies.MessagesBody).messages]
-            return _encoded(bodies.EnqueuedMany(await asked.receiver.client.enqueue_many(asked.queue, several)))
+            return encoded(bodies.EnqueuedMany(await asked.receiver.client.enqueue_many(asked.queue, several)))
         message = bodies.message_of(_parsed(body, bodies.MessageBody))
     options = {name: getattr(message, name) for name in MESSAGE_OPTIONS}
     client = asked.receiver.client
-    return _encoded(bodies.EnqueuedOne(await client.enqueue(asked.queue, message.payload, message.headers, **options)))
+    return encoded(bodies.EnqueuedOne(await client.enqueue(asked.queue, message.payload, message.headers, **options)))
 
 
 async def receive(asked: ApiRequest) -> bytes:
@@ -85,20 +87,33 @@ async def receive(asked: ApiRequest) -> bytes:
             deliveries = await _while_connected(asked, receiving)
     else:
         deliveries = await receiving
-    tokens: list[str | None] = []
+    return encoded({"deliveries": [Raw(each.encoded) for each in keep(asked, deliveries)]})
+
+
+class KeptDelivery(NamedTuple):
+    """A delivery that its API key has, its token, and its body."""
+
+    delivery: AsyncDelivery
+    token: str | None
+    encoded: bytes
+
+
+def keep(asked: ApiRequest, deliveries: Sequence[AsyncDelivery], credit: StreamCredit | None = None) -> list[KeptDelivery]:
+    """Keep deliveries for the API key of a request, and count the bytes of their bodies. What can't be kept goes back."""
+    receiver, tokens = asked.receiver, list[str | None]()
     try:
         answers = [bodies.delivery_body(delivery) for delivery in deliveries]
         receiver.check_room(len(deliveries))  # others have received meanwhile
-        tokens = receiver.keep(deliveries)
+        tokens = receiver.keep(deliveries, credit)
         for body, token in zip(answers, tokens, strict=True):
             body.token = token
-        encoded = _encoded(bodies.ReceivedBody(answers))
-        asked.load.add(len(encoded))
+        kept = [KeptDelivery(*each) for each in zip(deliveries, tokens, map(encoded, answers), strict=True)]
+        asked.load.add(sum(len(each.encoded) for each in kept))
     except FilaError:
         receiver.forget(tokens)
         give_back(receiver.client, deliveries)
         raise
-    return encoded
+    return kept
 
 
 async def settle(asked: ApiRequest) -> bytes:
@@ -110,7 +125,7 @@ async def settle(asked: ApiRequest) -> bytes:
     results = await asyncio.gather(*(_settle_one(asked, each) for each in wanted))
     failed = [(position, error) for position, error in enumerate(results) if error is not None]
     if not failed:
-        return _encoded(bodies.SettledBody(len(results)))
+        return encoded(bodies.SettledBody(len(results)))
     if len(results) == 1:
         raise failed[0][1]
     position, error = failed[0]
@@ -121,25 +136,23 @@ async def settle(asked: ApiRequest) -> bytes:
 
 async def scale(asked: ApiRequest) -> bytes:
     """Return how many consumers the queue needs."""
-    drain_s = _drain_s(_only_parameter(asked.request, "drain", str(scaling.DRAIN_S)))
+    drain_s = _drain_s(asked.request)
     client = asked.receiver.client
     described, explained = await asyncio.gather(describe_queue(client, asked.queue), client.why(asked.queue))
     past, latest = asked.history.of_queue(asked.queue), asked.history.latest(asked.queue)
     keys = (each.known_keys for each in partitions_in(latest)) if latest else ()
-    return _encoded(scaling.scale(described, explained, past, drain_s, scaling.examined_part(keys)))
+    return encoded(scaling.scale(described, explained, past, drain_s, scaling.examined_part(keys)))
 
 
-def _drain_s(text: str) -> float:
-    try:
-        return msgspec.convert(text, bodies.DrainSeconds, strict=False)
-    except msgspec.ValidationError:
-        raise InvalidArgumentError(f"drain={text!r}: give seconds, above 0 and at most {scaling.DRAIN_S_MAX:,.0f}") from None
+def _drain_s(request: Request) -> float:
+    rule = f"give seconds, above 0 and at most {scaling.DRAIN_S_MAX:,.0f}"
+    return number_of(request, "drain", scaling.DRAIN_S, bodies.DrainSeconds, rule)
 
 
 async def list_throttles(asked: ApiRequest) -> bytes:
     """Return the throttle keys that have limits."""
     throttles = await asked.receiver.client.list_throttles(_only_parameter(asked.request, "prefix", ""))
-    return _encoded(
+    return encoded(
         bodies.ThrottlesBody([msgspec.convert(each, bodies.ThrottleBody, from_attributes=True) for each in throttles])
     )
 
@@ -195,7 +208,7 @@ def _carry_out(delivery: AsyncDelivery, how: bodies.AnySettlement) -> Coroutine[
             return delivery.extend(how.seconds)
 
 
-_encoded = msgspec.json.Encoder().encode
+encoded = msgspec.json.Encoder().encode
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -225,6 +238,16 @@ def _only_parameter(request: Request, name: str, default: str) -> str:
     if unknown := request.query_params.keys() - {name}:
         raise InvalidArgumentError(f"the parameter {min(unknown)!r} of the URL: the only one here is {name}")
     return request.query_params.get(name, default)
+
+
+def number_of(request: Request, name: str, default: Number, kind: Any, rule: str) -> Number:
+    """Return the only parameter of a URL, a number of a kind."""
+    text = _only_parameter(request, name, str(default))
+    try:
+        number: Number = msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError:
+        raise InvalidArgumentError(f"{name}={text!r}: {rule}") from None
+    return number
 
 
 def _no_parameters(request: Request) -> None:
@@ -270,19 +293,28 @@ def _parsed(body: bytes, kind: type[Body]) -> Body:
 async def _while_connected(asked: ApiRequest, receiving: Awaitable[list[AsyncDelivery]]) -> list[AsyncDelivery]:
     """Return the deliveries, unless the client hangs up before: then they go back at once."""
     coming = asyncio.ensure_future(receiving)
-    gone = asyncio.ensure_future(_hang_up(asked.request))
+    gone = asyncio.ensure_future(hang_up(asked.request))
     try:
         await asyncio.wait([coming, gone], return_when=asyncio.FIRST_COMPLETED)
         if not gone.done():
-            return await coming
-        if coming.done():
-            give_back(asked.receiver.client, await coming)
-        raise ClientDisconnect
+            return coming.result()
+    except BaseException:
+        await abandon(asked.receiver.client, coming)
+        raise
     finally:
         gone.cancel()
-        coming.cancel()
+    await abandon(asked.receiver.client, coming)
+    raise ClientDisconnect
 
 
-async def _hang_up(request: Request) -> None:
+async def abandon(client: AsyncClient, coming: "asyncio.Future[list[AsyncDelivery]]") -> None:
+    """Receive no longer: what would come goes back, and so does what has come."""
+    coming.cancel()
+    with suppress(asyncio.CancelledError, FilaError):
+        give_back(client, await coming)
+
+
+async def hang_up(request: Request) -> None:
+    """Return when the client has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

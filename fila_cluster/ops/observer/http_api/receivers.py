@@ -17,7 +17,14 @@ from typing import Final, NamedTuple
 from fila_cluster.client import AsyncClient
 from fila_cluster.client.forwarding import drop_content, let_lapse, settled_by_itself
 from fila_cluster.client.protocol.delivery import AsyncDelivery
-from fila_cluster.errors import AlreadySettledError, FilaError, LeaseExpiredError, OverloadedError, RequestTimeoutError
+from fila_cluster.errors import (
+    AlreadySettledError,
+    FilaError,
+    LeaseExpiredError,
+    OverloadedError,
+    RequestTimeoutError,
+    UnauthenticatedError,
+)
 from fila_cluster.ops.analysis.visitor import KeyInUse
 from fila_cluster.ops.observer.catalogue import COUNTER, GAUGE, Family, Metric, Scope, families_of
 from fila_cluster.ops.observer.sources import Source
@@ -39,6 +46,7 @@ class ReceiverLimits:
     """Keys with leases: half of those that the observer has room for, so that others can still log in."""
     waiting_of_key: int = 50
     waiting: int = 500
+    """Requests that wait for messages, streams among them."""
     requests: int = 1000
     bytes_of_key: int = 64 * 2**20
     bytes: int = 256 * 2**20
@@ -50,12 +58,35 @@ class ReceiverLimits:
 LIMITS: Final = ReceiverLimits()
 
 
+class StreamCredit:
+    """How many more deliveries of a stream may be unsettled."""
+
+    def __init__(self, prefetch: int) -> None:
+        self.free = prefetch
+        self._freed = asyncio.Event()
+
+    def give(self) -> None:
+        """Note that a delivery is settled, or that its lease has ended."""
+        self.free += 1
+        self._freed.set()
+
+    async def wait(self) -> None:
+        """Wait until there is some."""
+        while not self.free:
+            self._freed.clear()
+            await self._freed.wait()
+
+
 @dataclass(slots=True)
 class _Held:
-    """A delivery that an HTTP client has. ``until`` (monotonic): when its lease has surely ended, unless it is extended."""
+    """A delivery that an HTTP client has. ``until`` (monotonic): when its lease has surely ended, unless it is extended.
+
+    ``credit``: of the stream that it came in.
+    """
 
     delivery: AsyncDelivery
     until: float
+    credit: StreamCredit | None
 
 
 class _Settling(NamedTuple):
@@ -84,7 +115,12 @@ class Receiver:
         """How many deliveries its HTTP clients hold."""
         return len(self._held)
 
-    def keep(self, deliveries: Sequence[AsyncDelivery]) -> list[str | None]:
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set when the observer stops."""
+        return self._desk.stopping
+
+    def keep(self, deliveries: Sequence[AsyncDelivery], credit: StreamCredit | None = None) -> list[str | None]:
         """Return a token for each delivery, None where there is nothing to settle. Drops the payloads: use them before."""
         tokens: list[str | None] = []
         for delivery in deliveries:
@@ -93,7 +129,9 @@ class Receiver:
                 continue
             token = secrets.token_urlsafe(16)
             lease_s = (delivery.lease_expires_at - delivery.leased_at).total_seconds()
-            self._held[token] = _Held(delivery, self._desk.now() + lease_s + GRACE_S)
+            self._held[token] = _Held(delivery, self._desk.now() + lease_s + GRACE_S, credit)
+            if credit is not None:
+                credit.free -= 1
             drop_content(delivery)
             tokens.append(token)
         self._desk.changed(self)
@@ -142,7 +180,7 @@ class Receiver:
 
     def ended(self, token: str, action: str | None) -> None:
         """Forget a delivery. ``action`` has settled it; None: its lease has ended."""
-        if self._held.pop(token, None) is not None and action is not None:
+        if self._dropped(token) is not None and action is not None:
             self._settled[token] = action
             if len(self._settled) > self._desk.limits.settled_of_key:
                 self._settled.popitem(last=False)
@@ -151,7 +189,7 @@ class Receiver:
     def forget(self, tokens: Sequence[str | None]) -> None:
         """Forget deliveries that were given back."""
         for token in tokens:
-            self._held.pop(token or "", None)
+            self._dropped(token or "")
         self._desk.changed(self)
 
     def extended(self, token: str, seconds: float) -> None:
@@ -163,8 +201,21 @@ class Receiver:
         """Forget deliveries whose leases have ended."""
         now = self._desk.now()
         for token in [token for token, held in self._held.items() if held.until < now]:
-            let_lapse(self._held.pop(token).delivery)
+            if (held := self._dropped(token)) is not None:
+                let_lapse(held.delivery)
         self._desk.changed(self)
+
+    def _dropped(self, token: str) -> _Held | None:
+        held = self._held.pop(token, None)
+        if held is not None and held.credit is not None:
+            held.credit.give()
+        return held
+
+    def reason(self, error: FilaError) -> FilaError:
+        """Return what to tell of an error: that the key has ended, if it has."""
+        if self.key is None or not self.key.ended:
+            return error
+        return UnauthenticatedError("this API key has been revoked, has expired, or was not used for long")
 
     @contextmanager
     def wait(self) -> Iterator[None]:
@@ -209,6 +260,8 @@ class Receivers:
     def __init__(self, limits: ReceiverLimits = LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.now = clock
+        self.stopping = asyncio.Event()
+        """Set when the observer stops: streams end then."""
         self.bytes = 0
         self._requests = 0
         self._of_nobody: Receiver | None = None
@@ -270,7 +323,7 @@ class Receivers:
         if receiver.waiting >= self.limits.waiting_of_key:
             raise OverloadedError(
                 f"{receiver.waiting} requests of this API key wait for messages, no more may: receive more messages with "
-                "each",
+                "each, or open fewer streams",
                 retry_after=1.0,
             )
         if (waiting := self.waiting) >= self.limits.waiting:

@@ -10,10 +10,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from fila_cluster.client import AsyncClient
-from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
+from fila_cluster.errors import FilaError, InvalidArgumentError, PermissionDeniedError
 from fila_cluster.ops.analysis.history import History
 from fila_cluster.ops.analysis.visitor import SCOPE_KEY
-from fila_cluster.ops.observer.http_api import openapi, operations
+from fila_cluster.ops.observer.http_api import openapi, operations, streams
 from fila_cluster.ops.observer.http_api.bodies import failure, success
 from fila_cluster.ops.observer.http_api.operations import ApiRequest, UnsupportedTypeError
 from fila_cluster.ops.observer.http_api.receivers import LIMITS, SWEEP_S, Receiver, ReceiverLimits, Receivers, RequestCounts
@@ -21,10 +21,11 @@ from fila_cluster.ops.observer.http_api.receivers import LIMITS, SWEEP_S, Receiv
 CLOSED: Final = 499
 """The status that is counted for a client that has hung up before its answer, or has not read it."""
 
-Operation = Callable[[ApiRequest], Awaitable[bytes]]
+Operation = Callable[[ApiRequest], Awaitable[bytes | Response]]
 OPERATIONS: Final[dict[str, Operation]] = {
     "enqueue": operations.enqueue,
     "receive": operations.receive,
+    "consume": streams.consume,
     "settle": operations.settle,
     "scale": operations.scale,
     "list_throttles": operations.list_throttles,
@@ -57,10 +58,13 @@ class HttpApi:
         ]
 
     async def run(self) -> None:
-        """Forget leases that have ended, until cancelled."""
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            self.receivers.sweep()
+        """Forget leases that have ended, until cancelled: then streams end."""
+        try:
+            while True:
+                await asyncio.sleep(SWEEP_S)
+                self.receivers.sweep()
+        finally:
+            self.receivers.stopping.set()
 
     def receiver_of(self, scope: Scope) -> Receiver:
         """Return the receiver of a request's key."""
@@ -115,15 +119,10 @@ class _Endpoint:
                 return refusal
             this = asked(operations.queue_of(request))
             try:
-                return success(await OPERATIONS[self._name](this))
+                answer = await OPERATIONS[self._name](this)
             except FilaError as error:
-                if this.receiver.key is not None and this.receiver.key.ended:
-                    raise UnauthenticatedError(
-                        "this API key has been revoked, has expired, or was not used for long"
-                    ) from error
-                raise
-        except UnsupportedTypeError as error:
-            return failure(error, 415)
+                return failure(this.receiver.reason(error), 415 if isinstance(error, UnsupportedTypeError) else None)
+            return success(answer) if isinstance(answer, bytes) else answer
         except FilaError as error:
             return failure(error)
 
