@@ -3,7 +3,7 @@
 Not part of the client's everyday surface.
 """
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +15,7 @@ from fila_cluster.client.calls.request import Listing, Request, as_request
 from fila_cluster.client.protocol.delivery import AsyncDelivery, Delivery
 from fila_cluster.client.protocol.ordering import Chunk
 from fila_cluster.client.protocol.partitions.sending import QueueSender
+from fila_cluster.client.protocol.settling import RELEASE
 from fila_cluster.client.requests.call import Pending, PendingCall
 from fila_cluster.client.views import QueueInfo, queue_infos
 from fila_proto_zmq import commands
@@ -31,6 +32,13 @@ async def receive_frame(client: AsyncClient, queue: str, max_messages: int, wait
 def give_back(client: AsyncClient, deliveries: Sequence[Delivery]) -> None:
     """Give deliveries back, uncounted: nobody has seen them."""
     client._io.ask(lambda _: client._session.release([each for each in deliveries if not each._settled]))
+
+
+def given_back(delivery: AsyncDelivery) -> Coroutine[Any, Any, None]:
+    """Give a delivery back, uncounted, and wait for the broker's answer."""
+    owner: Any = delivery._lease.owner
+    settled: Coroutine[Any, Any, None] = owner.settle_one(delivery, RELEASE)
+    return settled
 
 
 def settled_by_itself(delivery: Delivery) -> bool:

@@ -124,7 +124,7 @@ def test_payloads_of_every_kind(url: str, client: Client, queue: str) -> None:
 
 
 def test_every_way_to_settle(url: str, client: Client, queue: str) -> None:
-    put(url, queue, *"abcdef")
+    put(url, queue, *"abcdefg")
     tokens = {each["payload"]: each["token"] for each in take(url, queue, max_messages=10)}
     metadata = base64.b64encode(b"half").decode()
     done = settle(
@@ -136,14 +136,16 @@ def test_every_way_to_settle(url: str, client: Client, queue: str) -> None:
         {"token": tokens["d"], "action": "fail", "error": "never"},
         {"token": tokens["e"], "action": "defer", "retry_after": 3600},
         {"token": tokens["f"], "action": "extend", "seconds": 3600},
+        {"token": tokens["g"], "action": "give_back"},
     )
-    assert (done.status, done.body) == (200, {"settled": 6})
+    assert (done.status, done.body) == (200, {"settled": 7})
     views = {view.payload: view for view in client.browse(queue)}
     assert {payload: (view.state, view.attempts) for payload, view in views.items()} == {
         b"b": ("pending", 1),
         b"c": ("delayed", 1),
         b"e": ("delayed", 0),
         b"f": ("leased", 0),
+        b"g": ("pending", 0),
     }
     expires_at = views[b"f"].lease_expires_at
     assert expires_at is not None
@@ -161,6 +163,7 @@ def test_a_settlement_may_be_repeated_and_not_changed(url: str, queue: str) -> N
     ack, fail = ({"token": got["token"], "action": action} for action in ("ack", "fail"))
     assert [settle(url, queue, ack).status for _ in range(2)] == [200, 200]
     assert (settle(url, queue, fail).status, settle(url, queue, fail).body["code"]) == (409, "ALREADY_SETTLED")
+    assert "by ack:" in settle(url, queue, fail).body["message"]
     several = settle(url, queue, ack, fail, {"token": "nonsense", "action": "ack"})
     assert (several.status, several.body["code"]) == (409, "BATCH")
     assert [each and each["error"]["code"] for each in several.body["results"]] == [None, "ALREADY_SETTLED", "LEASE_EXPIRED"]

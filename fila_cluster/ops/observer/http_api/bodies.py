@@ -175,13 +175,18 @@ class DeferBody(_Settlement, tag="defer"):
     retry_after: float
 
 
+class GiveBackBody(_Action, tag="give_back"):
+    """Give the message back unharmed, to be delivered again at once: nobody has worked on it."""
+
+
 class ExtendBody(_Action, tag="extend"):
     """Set the end of the lease to ``seconds`` from now."""
 
     seconds: float
 
 
-AnySettlement = AckBody | NackBody | RetryBody | FailBody | DeferBody | ExtendBody
+Ending = AckBody | NackBody | RetryBody | FailBody | DeferBody | GiveBackBody
+AnySettlement = Ending | ExtendBody
 
 
 class SettleBody(_Strict):

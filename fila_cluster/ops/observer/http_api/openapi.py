@@ -83,7 +83,7 @@ DESCRIBED: Final = (
         "settle",
         "POST",
         "/queues/{queue}/settle",
-        "End leases: ack, nack, retry, fail, defer; or extend them",
+        "End leases: ack, nack, retry, fail, defer, give back; or extend them",
         "A settlement that is sent again with the same action succeeds again, so that it may be repeated when its answer "
         "was lost. If some fail, the status is that of the first one, and `results` has null or an error for each.",
         (bodies.SettleBody,),

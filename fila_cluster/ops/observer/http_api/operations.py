@@ -1,8 +1,9 @@
 """The operations of requests: enqueue, receive, settle, scale, list throttle keys."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -11,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from fila_cluster.client import AsyncClient, checks
 from fila_cluster.client.calls.queues import describe_queue
-from fila_cluster.client.forwarding import give_back, receive_frame
+from fila_cluster.client.forwarding import give_back, given_back, receive_frame
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_cluster.errors import (
     BatchError,
@@ -159,7 +160,7 @@ async def list_throttles(asked: ApiRequest) -> bytes:
 
 async def _settle_one(asked: ApiRequest, how: bodies.AnySettlement) -> FilaError | None:
     """Settle a delivery, and return the error if it could not be."""
-    receiver, token, action = asked.receiver, how.token, type(how).__name__.lower()
+    receiver, token, action = asked.receiver, how.token, str(how.__struct_config__.tag)
     try:
         if (before := receiver.under_way(token, asked.queue, action)) is not None:
             return await asyncio.shield(before)
@@ -169,30 +170,30 @@ async def _settle_one(asked: ApiRequest, how: bodies.AnySettlement) -> FilaError
     if delivery is None:
         return None
     if isinstance(how, bodies.ExtendBody):
-        failed = await _try(asked, delivery, how)
+        failed = await _try(asked, token, partial(delivery.extend, how.seconds))
         if failed is None:
             receiver.extended(token, how.seconds)
         return failed
     with receiver.settles(token, action) as outcome:
-        failed = await _try(asked, delivery, how)
+        failed = await _try(asked, token, partial(_carry_out, delivery, how))
         if failed is None:
             receiver.ended(token, action)
         outcome.set_result(failed)
         return failed
 
 
-async def _try(asked: ApiRequest, delivery: AsyncDelivery, how: bodies.AnySettlement) -> FilaError | None:
+async def _try(asked: ApiRequest, token: str, carry_out: Callable[[], Awaitable[None]]) -> FilaError | None:
     try:
-        await _carry_out(delivery, how)
+        await carry_out()
     except LeaseExpiredError as error:
-        asked.receiver.ended(how.token, None)
+        asked.receiver.ended(token, None)
         return error
     except FilaError as error:
         return error
     return None
 
 
-def _carry_out(delivery: AsyncDelivery, how: bodies.AnySettlement) -> Coroutine[Any, Any, None]:
+def _carry_out(delivery: AsyncDelivery, how: bodies.Ending) -> Coroutine[Any, Any, None]:
     match how:
         case bodies.AckBody():
             return delivery.ack(cost=how.cost)
@@ -204,8 +205,8 @@ def _carry_out(delivery: AsyncDelivery, how: bodies.AnySettlement) -> Coroutine[
             return delivery.fail(how.error, cost=how.cost)
         case bodies.DeferBody():
             return delivery.defer(how.retry_after, cost=how.cost)
-        case bodies.ExtendBody():
-            return delivery.extend(how.seconds)
+        case bodies.GiveBackBody():
+            return given_back(delivery)
 
 
 encoded = msgspec.json.Encoder().encode
