@@ -1,4 +1,4 @@
-"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, PostgreSQL, a C compiler, brokers.
+"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, PostgreSQL, a C compiler, Node, brokers.
 
 Where something is missing, the tests that need it are skipped, and one line at the end of the run says so. With ``FILA_REQUIRE_ALL=1`` in the
 environment they fail instead, so that a machine that is meant to run everything can't pass by skipping. ``python -m tests.support.machine``
@@ -87,6 +87,7 @@ def _no_linters() -> str | None:
     return None
 
 
+NODE = Need("the tests of the client for TypeScript", "nodejs npm", _programs("nodejs npm", "node", "npm"))
 HELM = Need("the tests of the Helm chart", "", _no_helm, optional=True)
 LINTERS = Need("the tests of deploy/ with linters", "", _no_linters)
 PEERS = {
@@ -118,7 +119,12 @@ def _no_ipv6() -> str | None:
 IPV6 = Need("the tests with addresses of IPv6", "", cache(_no_ipv6))
 NETWORK = Need("the tests that cut hosts off", "iproute2", cache(_no_namespaces))
 KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack)
-NEEDS = (JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, IPV6, NETWORK, KAFKA, HELM, LINTERS, *PEERS.values())
+LANGUAGES = (NODE,)
+NEEDS = (
+    *(JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, IPV6, NETWORK, KAFKA, HELM, LINTERS),
+    *PEERS.values(),
+    *LANGUAGES,
+)
 
 
 def require(need: Need) -> None:
