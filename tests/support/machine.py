@@ -1,4 +1,4 @@
-"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, a Prometheus, PostgreSQL, a C compiler, Node, brokers.
+"""What tests need of the machine beside Python: Java for Spark, a browser, a terminal, Prometheus, PostgreSQL, C, Node, Go, brokers.
 
 Where something is missing, the tests that need it are skipped, and one line at the end of the run says so. With ``FILA_REQUIRE_ALL=1`` in the
 environment they fail instead, so that a machine that is meant to run everything can't pass by skipping. ``python -m tests.support.machine``
@@ -7,8 +7,10 @@ prints what is missing; with ``--packages`` it prints the Debian packages to ins
 
 import importlib.util
 import os
+import re
 import shutil
 import socket
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -75,6 +77,16 @@ def program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
 
 
+def _no_new_go() -> str | None:
+    words = (
+        subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+        if program("go")
+        else ""
+    )
+    found = re.match(r"go1\.(\d+)", words)
+    return None if found and int(found[1]) >= 25 else "there is no Go 1.25 or later: get it from https://go.dev"
+
+
 def _no_helm() -> str | None:
     if program("helm") is None:
         return "there is no helm: get it from https://helm.sh, or GOBIN=$PWD/.venv/bin go install helm.sh/helm/v3/cmd/helm@v3.22.0"
@@ -88,6 +100,8 @@ def _no_linters() -> str | None:
 
 
 NODE = Need("the tests of the client for TypeScript", "nodejs npm", _programs("nodejs npm", "node", "npm"))
+GO = Need("the tests of the client for Go", "golang-go", _programs("golang-go", "go", "gofmt"))
+GO_GENERATOR = Need("the comparison of Go's types with the HTTP API", "", cache(_no_new_go), optional=True)
 HELM = Need("the tests of the Helm chart", "", _no_helm, optional=True)
 LINTERS = Need("the tests of deploy/ with linters", "", _no_linters)
 PEERS = {
@@ -119,7 +133,7 @@ def _no_ipv6() -> str | None:
 IPV6 = Need("the tests with addresses of IPv6", "", cache(_no_ipv6))
 NETWORK = Need("the tests that cut hosts off", "iproute2", cache(_no_namespaces))
 KAFKA = Need("the tests with Kafka brokers", PACKAGES, what_brokers_lack)
-LANGUAGES = (NODE,)
+LANGUAGES = (NODE, GO, GO_GENERATOR)
 NEEDS = (
     *(JAVA, BROWSER, TMUX, PROMETHEUS, POSTGRES, CURL, COMPILER, IPV6, NETWORK, KAFKA, HELM, LINTERS),
     *PEERS.values(),

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from fila_cluster.ops.observer.http_api.openapi import document
 from tests.architecture.sources import ROOT
-from tests.support.machine import NODE
+from tests.support.machine import GO_GENERATOR, NODE
 
 CLIENTS = ROOT / "clients"
 TYPESCRIPT = CLIENTS / "typescript"
+GO_CLIENT = CLIENTS / "go"
 
 
 def run(*command: str | Path, cwd: Path, stdin: str = "") -> str:
@@ -39,7 +40,39 @@ def typescript_types() -> str:
         return Path(folder, "door.ts").read_text()
 
 
-FILES = {TYPESCRIPT / "src/door.ts": (NODE, typescript_types)}
+GENERATOR = "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2"
+GO_SCHEMAS = ("DeliveryBody", "ErrorBody", "Message", "Scale")
+"""Those of which Go's client has types. The others are small, or are unions, for which generated types need a library."""
+GO_OPTIONS = """
+package: fila
+generate: {models: true}
+compatibility: {always-prefix-enum-values: true}
+output-options: {name-normalizer: ToCamelCaseWithInitialisms, skip-prune: true, prefer-skip-optional-pointer: true}
+"""
+
+
+def go_types() -> str:
+    """The text of ``types.gen.go``."""
+    found = document()
+    schemas = {name: found["components"]["schemas"][name] for name in GO_SCHEMAS}
+    for schema in schemas.values():
+        for field in schema["properties"].values():
+            for kind in (field, *field.get("anyOf", ())):
+                if kind.get("type") == "number":
+                    kind["format"] = "double"  # the generator's default is float32
+                if "enum" in kind:
+                    kind["type"] = "string"
+    schemas["Message"]["properties"]["cost"]["x-go-type-skip-optional-pointer"] = False  # 0 is not its default
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "openapi.json").write_text(json.dumps({**found, "paths": {}, "components": {"schemas": schemas}}))
+        Path(folder, "options.yaml").write_text(GO_OPTIONS)
+        return run("go", "run", GENERATOR, "-config", "options.yaml", "openapi.json", cwd=Path(folder))
+
+
+FILES = {
+    TYPESCRIPT / "src/door.ts": (NODE, typescript_types),
+    GO_CLIENT / "types.gen.go": (GO_GENERATOR, go_types),
+}
 """Each file with what it needs of the machine, and what makes its text."""
 
 if __name__ == "__main__":

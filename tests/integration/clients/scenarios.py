@@ -10,7 +10,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -136,12 +136,10 @@ def works_and_stops(command: Sequence[str | Path], cluster: Cluster, queue: str)
 def outlives_restarts(command: Sequence[str | Path], cluster: Cluster, queue: str) -> None:
     """Every process of the broker is killed, and later stopped, while two workers are busy: nothing is lost, and what is confirmed stays done."""
     url = address(cluster)
-    with (
-        cluster.client() as client,
-        at_work(command, url, queue, 16, 32) as one,
-        at_work(command, url, queue, 16, 32) as other,
-    ):
+    with ExitStack() as stack:
+        client = stack.enter_context(cluster.client())
         client.create_queue(queue, visibility_timeout=5.0, partitions=2)
+        one, other = (stack.enter_context(at_work(command, url, queue, 16, 32)) for _ in range(2))
         ids = set[str]()
 
         def confirmed() -> set[str]:

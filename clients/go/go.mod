@@ -1,0 +1,3 @@
+module fila-cluster/clients/go
+
+go 1.19
