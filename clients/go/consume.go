@@ -226,7 +226,7 @@ func (c *consumer) take(ctx context.Context, line []byte) error {
 	select {
 	case c.ready <- this:
 	case <-ctx.Done():
-		go c.settle(this, Settlement{Action: GiveBack})
+		go c.work(ctx, this)
 	}
 	return nil
 }
@@ -236,7 +236,10 @@ func (c *consumer) workAll(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case this := <-c.ready:
+		case this, open := <-c.ready:
+			if !open {
+				return
+			}
 			c.work(ctx, this)
 		}
 	}
@@ -246,7 +249,7 @@ func (c *consumer) work(ctx context.Context, this *held) {
 	if this.ctx.Err() != nil { // its lease has ended
 		return
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && this.delivery.Token != "" { // without one it was delivered at most once, and can't go back
 		go c.settle(this, Settlement{Action: GiveBack})
 		return
 	}
@@ -336,14 +339,20 @@ func (c *consumer) renew(this *held) {
 
 // finish gives back what was not begun, waits for the rest, and gives back what is left after that.
 func (c *consumer) finish(closeSettler func()) {
-	for more := true; more; {
-		select {
-		case this := <-c.ready:
+	close(c.ready)
+	var once []*held
+	for this := range c.ready {
+		if this.delivery.Token == "" {
+			once = append(once, this)
+		} else {
 			go c.settle(this, Settlement{Action: GiveBack})
-		default:
-			more = false
 		}
 	}
+	go func() {
+		for _, this := range once {
+			c.work(c.settler.closing, this)
+		}
+	}()
 	done := make(chan struct{})
 	go func() {
 		c.open.Wait()

@@ -34,6 +34,8 @@ export interface ConsumeOptions {
 
 /** The longest silence of a stream, in milliseconds: the broker sends something each ten seconds. */
 const SILENCE_MS = 30_000;
+/** The longest time that a timer takes. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
 /** What the broker keeps of the error of a failed attempt. */
 const ERROR_LENGTH = 4096;
 /** How long the last messages may take to go back, in seconds, when handlers are out of time. */
@@ -160,9 +162,10 @@ export class Consumer {
   }
 
   #begin(): void {
-    while (this.#running < this.#concurrency && !this.#stopping.signal.aborted) {
-      const held = this.#ready.shift();
-      if (held === undefined) break;
+    while (this.#running < this.#concurrency) {
+      const [held] = this.#ready;
+      if (held === undefined || (this.#stopping.signal.aborted && held.token !== null)) break;
+      this.#ready.shift();
       this.#running += 1;
       void this.#work(held);
     }
@@ -203,7 +206,7 @@ export class Consumer {
   /** Renew a lease when half of it is over, for as long as the delivery is held. */
   #renewLater(held: Held): void {
     const { token } = held;
-    if (token !== null) held.renewing = setTimeout(() => void this.#renew(held, token), held.leaseMs / 2);
+    if (token !== null) held.renewing = setTimeout(() => void this.#renew(held, token), Math.min(held.leaseMs / 2, TIMER_MS_MAX));
   }
 
   async #renew(held: Held, token: string): Promise<void> {
@@ -224,7 +227,11 @@ export class Consumer {
 
   /** Give back what was not begun, wait for the rest, and give back what is left after that. */
   async #finish(): Promise<void> {
-    for (const held of this.#ready.splice(0)) void this.#settle(held, { action: "give_back" });
+    for (const held of this.#ready.splice(0)) {
+      if (held.token === null) this.#ready.push(held); // delivered at most once: it can't go back
+      else void this.#settle(held, { action: "give_back" });
+    }
+    this.#begin();
     let late = false;
     const end = () => {
       late = true;

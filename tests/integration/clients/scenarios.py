@@ -124,6 +124,13 @@ def works_and_stops(command: Sequence[str | Path], cluster: Cluster, queue: str)
             stats = client.queue_stats(queue)
             assert (stats.pending, stats.in_flight) == (4, 0)
             assert {view.attempts for view in client.browse(queue)} == {0}
+        client.create_queue(f"{queue}-once", delivery="at_most_once")
+        with at_work(command, url, f"{queue}-once", 1, 3) as worker:
+            client.enqueue_many(f"{queue}-once", [Message(b'{"sleep": 1000}') for _ in range(3)])
+            eventually(lambda: len(worker.events("begun")) == 2, "it works")
+            worker.stop()
+            done = {event["id"] for event in worker.events("settled")}
+            assert done == {event["id"] for event in worker.events("begun")}, "it can't go back, so it is done before the end"
         client.purge_queue(queue)
         client.enqueue(queue, b'{"sleep": 600000}')
         with at_work(command, url, queue, 1, 1, 1) as worker:
