@@ -18,7 +18,7 @@ from typing import Any
 from fila_cluster import Message
 from fila_cluster.errors import FilaError
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, is_dead, running
-from tests.support.cluster.http import address
+from tests.support.cluster.http import address, answers
 
 Event = dict[str, Any]
 
@@ -69,6 +69,7 @@ def at_work(command: Sequence[str | Path], url: str, *options: object) -> Iterat
 def cluster(folder: Path) -> Iterator[Cluster]:
     env = {"FILA_SCHEDULER__CONSUMER_TIMEOUT_MS": "2000"}
     with running(folder / "data", "--dashboard", "127.0.0.1:0", workers=2, env=env) as running_one:
+        eventually(lambda: answers(running_one), "an observer")
         yield running_one
 
 

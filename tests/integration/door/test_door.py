@@ -21,7 +21,7 @@ from fila_cluster import Client, Message
 from fila_cluster.errors import FilaError
 from fila_cluster.ops.observer.http_api.bodies import STATUSES
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
-from tests.support.cluster.http import Answer, address, ask
+from tests.support.cluster.http import Answer, address, answers, ask
 from tests.support.programs import hold_and_die
 
 _numbers = count()
@@ -231,13 +231,6 @@ def test_a_lease_outlives_the_broker_s_patience_and_not_the_observer(tmp_path: P
         eventually(lambda: answers(cluster), "an observer")
         late = settle(address(cluster), "held", {"token": got["token"], "action": "ack"})
         assert (late.status, late.body["code"]) == (409, "LEASE_EXPIRED")
-
-
-def answers(cluster: Cluster) -> bool:
-    try:
-        return ask(address(cluster), "/healthz", b"", method="GET").status == 200
-    except OSError:
-        return False
 
 
 def test_what_is_delivered_at_most_once_has_no_token(url: str, client: Client, queue: str) -> None:

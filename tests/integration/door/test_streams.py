@@ -16,7 +16,7 @@ from fila_cluster import Client, Message
 from fila_cluster.ops.observer.http_api.receivers import LIMITS
 from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
 from tests.support.cluster.guarded import guarded_cluster
-from tests.support.cluster.http import address, ask
+from tests.support.cluster.http import address, answers, ask
 
 _numbers = count()
 
@@ -76,6 +76,7 @@ class Reader:
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with an observer. Tests use queues of their own."""
     with running(tmp_path_factory.mktemp("shown") / "data", "--dashboard", "127.0.0.1:0") as cluster:
+        eventually(lambda: answers(cluster), "an observer")
         yield cluster
 
 
@@ -225,6 +226,7 @@ def test_what_is_wrong_is_refused(url: str, queue: str) -> None:
     finally:
         for stream in streams:
             stream.close()
+        eventually(lambda: metric(url, "fila_http_waiting") == 0, "their end")
 
 
 def test_an_error_ends_a_stream_with_a_line(url: str, client: Client, queue: str) -> None:
@@ -237,6 +239,7 @@ def test_an_error_ends_a_stream_with_a_line(url: str, client: Client, queue: str
 def test_a_stream_is_for_a_key_that_may_consume(tmp_path: Path) -> None:
     with guarded_cluster(tmp_path / "data") as guarded, guarded.client() as admin:
         url = address(guarded.cluster)
+        eventually(lambda: answers(guarded.cluster), "an observer")
         producer, consumer = guarded.key("in", "produce:orders"), guarded.key("out", "consume:orders")
         for key, status, code in ((producer, 403, "PERMISSION_DENIED"), ("", 401, "UNAUTHENTICATED")):
             with Reader(url, "orders", key=key) as refused:
@@ -261,6 +264,7 @@ def test_a_stream_is_for_a_key_that_may_consume(tmp_path: Path) -> None:
 def restartable(folder: Path) -> Iterator[tuple[Cluster, Client]]:
     with running(folder / "data", "--dashboard", "127.0.0.1:0", workers=2) as cluster, cluster.client() as client:
         client.create_queue("orders")
+        eventually(lambda: answers(cluster), "an observer")
         yield cluster, client
 
 

@@ -35,3 +35,11 @@ def ask(url: str, path: str, body: Any, headers: Mapping[str, str] = JSON, *, ke
         return Answer(answer.status, dict(answer.headers.items()), json.loads(text) if is_json else text.decode())
     finally:
         connection.close()
+
+
+def answers(cluster: Cluster) -> bool:
+    """Whether its observer serves. On a busy machine that is later than the cluster."""
+    try:
+        return ask(address(cluster), "/healthz", b"", method="GET").status == 200
+    except OSError:
+        return False
