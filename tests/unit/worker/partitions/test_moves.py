@@ -197,6 +197,19 @@ def test_what_waits_for_its_next_attempt_is_the_next_one_at_its_new_place(cluste
         cluster.of(2).ack(got, partition_name(ORDERS, 2))
 
 
+def test_a_stray_key_whose_partition_is_here_now_is_sent_nowhere() -> None:
+    cluster = PartitionedShards(settings=limited(redrive_messages_max=1))
+    cluster.define(partitions=2, on_enqueue=on_enqueue("return {}"))
+    cluster.copies = lambda command: not isinstance(command, TransferMessages)
+    cluster.enqueue(0, b"1", b"2", key=key_of(1, 2))
+    assert cluster.counts(0)[0] == 1
+    cluster.update(partitions=1)
+    cluster.copies = lambda _: 1
+    settle(cluster)
+    assert not is_moving(cluster)
+    assert sorted(payloads(cluster.receive(0))) == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("hook", [None, on_enqueue("return {}")])
 def test_clients_with_the_earlier_number_are_refused(cluster: PartitionedShards, hook: str | None) -> None:
     cluster.define(partitions=2, on_enqueue=hook)

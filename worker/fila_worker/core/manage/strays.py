@@ -70,6 +70,7 @@ class Forwarder:
         try:
             for key in list(state.strays):
                 is_over = key.queue.gone or not key.paused or key.queue.keys.get(key.name) is not key
+                is_over = is_over or not partition_in(key.queue).is_stray(key.name)  # there are other partitions by now
                 target = None if is_over else self._target_of(key)
                 if target is None:
                     self._is_done(key)
