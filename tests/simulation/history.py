@@ -10,7 +10,7 @@ from typing import Any
 
 from fila_proto_zmq.codec import decode_body
 from fila_proto_zmq.commands import DELIVERY, Delivered, FetchReserved, Receive
-from fila_proto_zmq.errors import FilaError, PermissionDeniedError
+from fila_proto_zmq.errors import FilaError, PermissionDeniedError, QueueExistsError
 from fila_proto_zmq.frames import ERROR, REPLY, unpack_header
 from fila_proto_zmq.ids import format_id
 from fila_proto_zmq.names import whole_queue
@@ -186,6 +186,8 @@ class History:
         self._by_fence: dict[tuple[int, int, int], Grant] = {}
         self._by_body: dict[bytes, list[Grant]] = {}
         self.world.fail = self.fail
+        self._repartitions: dict[str, list[Done]] = {}
+        """By queue: the calls after which it may have another number of partitions."""
         self._named = 0
         self._kinds: set[str] = set()
 
@@ -261,17 +263,44 @@ class History:
         return {name for name, options in self.queues.items() if options.get("dead_letter") == queue}
 
     def spread_of(self, queue: str) -> tuple[int, str]:
-        """The number of a queue's partitions, and how its messages are spread over them."""
+        """The most partitions that a queue may have had so far, and how its messages are spread over them."""
+        return max(self.numbers_of(queue)), self._options_of(queue).get("spread", "key")
+
+    def _options_of(self, queue: str) -> dict[str, Any]:
+        """The options that a queue, or the queue of these dead letters, was made with first."""
         root = queue.removesuffix(".dlq")
-        options = self.queues.get(root, self.made.get(root, {}))
-        return options.get("partitions", 1), options.get("spread", "key")
+        return self.queues.get(root, self.made.get(root, {}))
+
+    def numbers_of(self, queue: str, since_us: int = 0, until_us: int = 1 << 60) -> set[int]:
+        """The numbers of partitions that a queue may have had within a time."""
+        first = self._options_of(queue).get("partitions", 1)
+        root = queue.removesuffix(".dlq")
+        spans = [(0, 0, first)]  # when each was asked for, and confirmed
+        for call in self._repartitions.get(root, ()):
+            if not _is_no_change(call) and call.started_us <= until_us:
+                confirmed_us = call.ended_us if call.ok and call.ended_us is not None else 1 << 60
+                spans.append((call.started_us, confirmed_us, call.said.get("partitions", first)))
+        return {
+            number
+            for _, confirmed_us, number in spans
+            if not any(confirmed_us < began_us and done_us <= since_us for began_us, done_us, _ in spans)
+        }
+
+    def is_repartitioned(self, queue: str) -> bool:
+        """Whether anybody has asked for another number of partitions of a queue."""
+        calls = self._repartitions.get(queue.removesuffix(".dlq"), ())
+        return any(call.kind == "update_queue" for call in calls)
 
     def entrance_of(self, sent: Sent) -> str:
-        """What a message was sent to: its queue, or a partition; those that are spread by message differ by their dedup ids only."""
+        """What a message was sent to: its queue, or a partition; those that are spread by message differ by their dedup ids only.
+
+        Of a queue whose number of partitions changes, the messages of a key have one partition at a time: so it is the key.
+        """
         partitions, spread = self.spread_of(sent.queue)
         if partitions == 1 or spread == "message":
             return sent.queue
-        return f"{sent.queue}@{partition_of(sent.options['fairness_key'], partitions)}"
+        key = sent.options["fairness_key"]
+        return f"{sent.queue}@{key if self.is_repartitioned(sent.queue) else partition_of(key, partitions)}"
 
     def shard_of_call(self, call: Done) -> int:
         """The shard that a call about a lease went to."""
@@ -351,6 +380,8 @@ class History:
         call = Done(len(self.calls), client, kind, queue, self.world.now_us, said, limit_us=limit_us)
         self.calls.append(call)
         self._kinds.add(kind)
+        if kind == "create_queue" or (kind == "update_queue" and "partitions" in said):
+            self._repartitions.setdefault(queue, []).append(call)
         words = " ".join(f"{key}={value!r}" for key, value in said.items() if value is not None)
         self.world.tell(client, f"#{call.number} {kind} {queue} {words}"[:300])
         return call
@@ -457,6 +488,12 @@ class History:
     def grant_of(self, shard: int, lease: int, index: int) -> Grant | None:
         """What was given out under a fence."""
         return self._by_fence.get((shard, lease, index))
+
+
+def _is_no_change(call: Done) -> bool:
+    """Whether a call has surely not changed a queue's number of partitions."""
+    refused = isinstance(call.error, QueueExistsError) or bool(getattr(call.error, "details", {}).get("moving"))
+    return call.denied or refused
 
 
 def token_of(record: Record) -> str:

@@ -56,6 +56,8 @@ LOG, LOG_SHARE = "fail_log", 0.3
 """The fault that only direct connections have, and how many of their seeds have it."""
 REWIND, REWIND_SHARE = "rewind", 0.1
 """An earlier state of one shard in its place, and how many of the seeds have it in which a shard's directory is all that is kept of it."""
+REPARTITION, REPARTITION_SHARE = "repartition", 0.5
+"""Changes of the number of partitions, and how many of the seeds with partitions have them."""
 EXTRA_SHARE = 0.2
 """Of the seeds, for each of them."""
 WAITS_MIN, CLIENT_WAITS_MIN, PIPE_BYTES_MIN = 60, 20, 2000
@@ -92,6 +94,8 @@ def draw(seed: int, always: frozenset[str] = frozenset()) -> Options:
     random = Random(f"{seed} options")
     features = frozenset(each for each in FEATURES if random.random() < 0.5) | (always & frozenset(FEATURES))
     features |= {each for each, label in EXTRAS.items() if each in always or Random(f"{seed} {label}").random() < EXTRA_SHARE}
+    if REPARTITION in always or ("partitions" in features and Random(f"{seed} {REPARTITION}").random() < REPARTITION_SHARE):
+        features |= {"partitions", REPARTITION}
     faults = frozenset(each for each in FAULTS if random.random() < 0.3)
     if random.random() < 0.5:
         faults |= {"kill_worker"}

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -236,7 +237,8 @@ class Run:
             programs.process.spawn(programs.close(Random(0), ""))
         self._run_until(lambda: all(programs.process.closed_us is not None for programs in everybody), 3_000_000)
         auditor = self.new_client()
-        self._wait_for(auditor, checkers.audit(auditor, history, self._queues_in_order, lambda: checkers.strays(self)))
+        looks = partial(checkers.strays, self), partial(checkers.unfinished, self)
+        self._wait_for(auditor, checkers.audit(auditor, history, self._queues_in_order, *looks))
         history.drained_us = world.now_us
         world.tell("WORLD", "everything is killed, and starts again")
         for process in self.cluster.processes:

@@ -200,6 +200,8 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     CORE + "model.consumers.ENDED_MAX": (1, 16),
     CORE + "model.token_client.FEW_THROTTLES": (1, 4),
     "fila_proto_zmq.bucket_limits.CHANGES_KEPT_MAX": (1, 1000),
+    CORE + "manage.partition_moves.KEYS_AT_ONCE": (1, 100),
+    CORE + "manage.partition_moves.IDS_AT_ONCE": (1, 100),
 }
 """Constants of modules."""
 

@@ -84,6 +84,9 @@ BUGS = {
     "each_for_itself": Caught("concurrency", 60, "partitions,in_flight,consume"),
     "lasting_definition": Caught("rest", 60, "partitions,debounce"),
     "broken_promise": Caught("lost", 100, "partitions,debounce", 10_040),
+    "hasty_removal": Caught("lost", 60, "repartition,consume", 10_055),
+    "unrepeated_report": Caught("unfinished", 60, "repartition,kill_worker", 10_490),
+    "forgotten_ids": Caught("dedup", 60, "repartition,dedup,receive", 10_110),
 }
 
 

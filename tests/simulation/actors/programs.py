@@ -140,6 +140,13 @@ class Programs(ReceivingPrograms):
             self._hand_over(record.value)
             await self.work_on(random, record.value)
 
+    async def repartition(self, random: Random, queue: str) -> None:
+        """Change the number of partitions of a queue, also of one that has none."""
+        number = random.choice([1, 2, 2, 3, 4, 5])
+        await self.call(
+            "update_queue", queue, lambda: self.client.update_queue(queue, partitions=number), asks=3, partitions=number
+        )
+
     async def concurrency(self, random: Random, queue: str) -> None:
         """A limit on the leased messages of a throttle key, or of each key of a pattern, over the cluster; or none."""
         name = random.choice(["t0", "t1"])

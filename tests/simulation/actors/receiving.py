@@ -335,6 +335,8 @@ class ReceivingPrograms(EnqueuingPrograms):
         if random.random() < 0.5 or not self.history.saw("put_template"):
             idle_s = random.choice([0.2, 1.0, 60.0])
             spread = draw_partitions(self.options.seed, MADE, {}) if self.has("partitions") else {}
+            if spread and self.options.hosts is not None:  # else a queue may be gone before its first message is there
+                idle_s = max(idle_s, 1.0)
             self.history.made |= {f"{MADE}{number}": spread for number in range(2)}
             await self.call(
                 "put_template", "", lambda: self.client.put_template(f"{MADE}*", idle_expiry=idle_s, **spread),

@@ -14,7 +14,7 @@ from tests.simulation.checkers.delivery.concurrency import idle_places, report_i
 from tests.simulation.checkers.delivery.credit import report_unknown, unknown_leases
 from tests.simulation.checkers.leaders import check_proofs, serves
 from tests.simulation.checkers.leased import Leased
-from tests.simulation.checkers.partitions import LOOK_US, Asking, strays
+from tests.simulation.checkers.partitions import LOOK_US, Asking, strays, unfinished
 from tests.simulation.checkers.places import Places
 from tests.simulation.checkers.rest import busy
 
@@ -39,6 +39,7 @@ __all__ = [
     "rested",
     "serves",
     "strays",
+    "unfinished",
     "unknown_leases",
 ]
 
@@ -85,10 +86,12 @@ def audited(run: "Run") -> None:
     keys.check(run)
     partitions.check_prefetch(history)
     partitions.check_places(history)
+    partitions.check_paused(history)
 
 
 def rested(run: "Run", were_busy: Collection[int]) -> None:
     """Nothing has happened for a while. ``were_busy``: shards that wanted a turn at an earlier look."""
     run.check_invariants()
     rest.check(run, were_busy)
+    partitions.check_numbers(run)
     leaders.check_copies(run)

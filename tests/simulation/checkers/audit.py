@@ -38,10 +38,11 @@ async def audit(
     history: History,
     queues_in_order: Callable[[], Iterable[tuple[str, Any]]],
     strays: Callable[[], Counter[str]],
+    unfinished: Callable[[], list[str]],
 ) -> None:
     """Let everything go that is held up, look at where each message is, then take and ack them all.
 
-    ``strays``: what is in a wrong partition.
+    ``strays``: what is in a wrong partition. ``unfinished``: what is left of changes of the number of partitions.
     """
     client = programs.client
     for queue, options in queues_in_order():
@@ -65,6 +66,7 @@ async def audit(
     await asyncio.sleep(DELAYS_S)
     await _look_for_two(client, history)
     await _look_for_strays(history, strays)
+    await _look_for_moves(history, unfinished)
     await _drain(programs, history)
     if history.batches:  # the last acks have callbacks follow
         await asyncio.sleep(CALLBACKS_S)
@@ -126,6 +128,17 @@ async def _look_for_strays(history: History, strays: Callable[[], Counter[str]])
         looks = looks + 1 if left.total() >= before.total() else 0
     for where, count in left.items():
         history.fail("strays", f"{count} messages of the key {where} do not go on")
+
+
+async def _look_for_moves(history: History, unfinished: Callable[[], list[str]]) -> None:
+    """All that moves comes to its end."""
+    for _ in range(STRAY_LOOKS_MAX):
+        left = unfinished()
+        if not left:
+            return
+        await asyncio.sleep(STRAY_LOOK_S)
+    for each in left:
+        history.fail("unfinished", each)
 
 
 async def _browsed(client: Any) -> list[tuple[str, list[Any]]]:

@@ -1,5 +1,5 @@
 """Queues with several partitions: a consumer holds no more than its prefetch over all of them, messages are where their keys belong, and no
-partition starves.
+partition starves. When the number of partitions changes, all moves end.
 
 Looks inside for what is in a wrong partition, and for what a partition could deliver while a consumer has credit.
 """
@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter, partition_name, whole_queue
+from fila_proto_zmq.names import PARTITION_MARK, is_dead_letter, partition_name, root_name, whole_queue
 from fila_proto_zmq.partitions import partition_of
 from tests.simulation.history import History
 
@@ -65,40 +65,115 @@ def _ends(history: History) -> dict[tuple[str, int, int], int]:
 
 def check_places(history: History) -> None:
     """A key's messages are given out by its partition only. A batch counts its members where they were enqueued: so they stay."""
-    if history.batches:
+    if history.batches or history.power_cuts:
         return
     for grant in history.grants:
         if grant.place != grant.queue and not is_dead_letter(grant.place):
-            own = _place_of(history, grant.queue, grant.key)
-            if own not in (None, grant.place):
+            numbers = history.numbers_of(grant.queue, grant.at_us, grant.at_us)
+            own = {_place_of(history, grant.queue, grant.key, number) for number in numbers}
+            if not own & {None, grant.place}:
                 history.fail("strays", f"{grant.token} of the key {grant.key} is given out by {grant.place}, not by {own}")
                 return
 
 
-def _place_of(history: History, queue: str, key: str) -> str | None:
+def _place_of(history: History, queue: str, key: str, partitions: int) -> str | None:
     """The partition of a key; None: all have it."""
-    partitions, spread = history.spread_of(queue)
-    return None if spread == "message" else partition_name(queue, partition_of(key, partitions))
+    return None if history.spread_of(queue)[1] == "message" else partition_name(queue, partition_of(key, partitions))
+
+
+def partitions_of(run: "Run") -> dict[str, tuple[int, Any]]:
+    """Return the queues with partitions: how many these are, and how far a move of their messages has come."""
+    first = next(shard for shard in _shards(run) if shard.index == 0)
+    definitions = {name: first.runtime.definitions.find(name) for name in first.runtime.definitions}
+    return {name: (each.plan.partitions, each.move) for name, each in definitions.items()}
+
+
+def _shards(run: "Run") -> list[Any]:
+    return [shard for worker in run.cluster.workers if worker.host is not None for shard in worker.host.shards.values()]
+
+
+def _partitions(run: "Run") -> list[Any]:
+    return [
+        queue for shard in _shards(run) for queue in shard.queues.values() if PARTITION_MARK in queue.name and not queue.gone
+    ]
 
 
 def strays(run: "Run") -> Counter[str]:
     """Return how many messages of keys of other partitions each partition has."""
-    found = Counter[str]()
-    for worker in run.cluster.workers:
-        for shard in worker.host.shards.values() if worker.host is not None else ():
-            for queue in shard.queues.values():
-                if PARTITION_MARK in queue.name and not is_dead_letter(queue.name) and not queue.gone:
-                    found += _strays_of(run.history, queue)
+    found, counts = Counter[str](), partitions_of(run)
+    for queue in _partitions(run):
+        if not is_dead_letter(queue.name) and whole_queue(queue.name) in counts:
+            found += _strays_of(run.history, queue, counts[whole_queue(queue.name)][0])
     return found
 
 
-def _strays_of(history: History, queue: Any) -> Counter[str]:
+def _strays_of(history: History, queue: Any, partitions: int) -> Counter[str]:
     found = Counter[str]()
     for key in list(queue.keys.values()):
-        own = _place_of(history, whole_queue(queue.name), key.name)
-        if own not in (None, queue.name) and not (history.batches and key.name in queue.partition.settled):
+        own = _place_of(history, whole_queue(queue.name), key.name, partitions)
+        is_away = own not in (None, queue.name) or queue.partition.number >= partitions
+        if is_away and not (history.batches and key.name in queue.partition.settled):
             found[f"{key.name} of {own} in {queue.name}"] += key.pending + sum(view.delayed for view in key.views)
     return +found
+
+
+# --- another number of partitions -------------------------------------------------------------------------------------
+
+
+def unfinished(run: "Run") -> list[str]:
+    """Return what is left of changes of the number of partitions, but what waits for leased messages; and what is paused."""
+    found = [f"{name} moves: {move}" for name, (_, move) in partitions_of(run).items() if move and not move.is_drained]
+    for queue in _partitions(run):
+        if queue.reshaping or queue.partition.held_back:
+            held = sorted(key.name for key in queue.partition.held_back)
+            found.append(f"{queue.name} holds {held} back, {queue.reshaping} walks over its keys go on")
+        if queue.paused or queue.paused_keys:
+            found.append(f"{queue.name} is paused, {queue.paused}, or keys of it, {sorted(queue.paused_keys)}")
+    return found
+
+
+def check_numbers(run: "Run") -> None:
+    """At rest each queue has the number of partitions that somebody asked for last, and no others."""
+    history, now_us = run.history, run.world.now_us
+    counts = partitions_of(run)
+    for name, (partitions, move) in counts.items():
+        numbers = history.numbers_of(name, now_us, now_us)
+        if partitions not in numbers and not history.power_cuts:
+            history.fail("numbers", f"{name} has {partitions} partitions, and should have one of {numbers}")
+        if move is not None:
+            history.fail("rest", f"{name} still moves: {move}")
+    for queue in _partitions(run):
+        partitions = counts.get(whole_queue(root_name(queue.name)), (0, None))[0]
+        if queue.partition.number >= partitions:
+            history.fail("rest", f"{queue.name} is still there, and its queue has {partitions} partitions")
+
+
+def check_paused(history: History) -> None:
+    """While a queue or a key is paused, nothing of it is given out, also when the number of partitions changes."""
+    if history.power_cuts or history.saw("delete_queue"):
+        return
+    for pause in history.calls:
+        if pause.kind != "pause" or not pause.ok or "idle_expiry" in history.queues[pause.queue]:
+            continue
+        until_us = _paused_until_us(history, pause)
+        for grant in history.grants:
+            is_meant = grant.queue == pause.queue and pause.said["key"] in (None, grant.key) and not grant.repeated
+            if is_meant and pause.ended_us < grant.at_us < until_us:  # type: ignore[operator]
+                history.fail("paused", f"{grant.token} of {grant.place}/{grant.key} is given out after #{pause.number}")
+                return
+
+
+def _paused_until_us(history: History, pause: Any) -> int:
+    """When a resume may have taken effect; one without an answer may do so at any time."""
+    resumed = (call for call in history.calls if call.kind == "resume" and call.queue == pause.queue)
+    return min(
+        (
+            call.started_us
+            for call in resumed
+            if call.said["key"] == pause.said["key"] and (not call.ok or call.ended_us >= pause.started_us)
+        ),
+        default=history.audit_us,
+    )
 
 
 # --- which partitions are asked ---------------------------------------------------------------------------------------

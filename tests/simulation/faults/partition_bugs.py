@@ -4,11 +4,15 @@ from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from fila_cluster.client.protocol.partitions.feed import PartitionFeed
 from fila_proto_zmq.commands import ConfigChange, PartitionIdle
 from fila_worker.core import shard
 from fila_worker.core.deliver import delivery
 from fila_worker.core.enqueue import enqueue
+from fila_worker.core.manage import partition_moves, partitions
+from fila_worker.core.manage.partition_moves import MoveReports
 from fila_worker.core.manage.partitions import Partitions
 from tests.simulation.faults.planting import Plant, replace
 from tests.simulation.replacing import replaced
@@ -74,6 +78,26 @@ def broken_promise(stack: ExitStack) -> None:
     replace(stack, shard, "is_closing", lambda real: lambda state, queue: False)
 
 
+# --- another number of partitions -------------------------------------------------------------------------------------
+
+
+def hasty_removal(stack: ExitStack) -> None:
+    """A partition that is no more is removed with the messages that it has."""
+    for module in (partitions, partition_moves):
+        replace(stack, module, "is_empty", lambda real: lambda state, queue: True)
+
+
+def unrepeated_report(stack: ExitStack) -> None:
+    """How far a partition has come is said once, whether shard 0 hears it or not."""
+    replace(stack, MoveReports, "send", lambda real: lambda reports, state, queues, now_ms: real(reports, state, queues, 0))
+
+
+def forgotten_ids(stack: ExitStack) -> None:
+    """Dedup ids stay where they were."""
+    replace(stack, partition_moves, "known_ids", lambda real: lambda *args: (msgspec.msgpack.encode([]), None))
+
+
 PARTITION_BUGS: tuple[Plant, ...] = (
-    forgotten_asks, left_strays, unwatched_partition, each_for_itself, lasting_definition, broken_promise,
+    forgotten_asks, left_strays, unwatched_partition, each_for_itself, lasting_definition, broken_promise, hasty_removal,
+    unrepeated_report, forgotten_ids,
 )  # fmt: skip

@@ -51,6 +51,7 @@ EXTRAS = {
     "concurrency": 4,
     "holders": 4,
     "partitions": 5,
+    "repartition": 6,
 }
 """What the features of that name do, and how often at most (see :data:`options.EXTRAS`)."""
 

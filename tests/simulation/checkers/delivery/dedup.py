@@ -50,12 +50,15 @@ def _replaced_ms(history: History) -> dict[tuple[str, str], float]:
 
 
 def _stored(history: History) -> dict[tuple[str, str], dict[str, tuple[str, float]]]:
-    """By queue and dedup id: the ids of the messages that were confirmed or given out, each with its token and when it was stored at the latest."""
+    """By place and dedup id: the ids of the messages that were confirmed or given out, each with its token and when it was stored at the latest."""
     stored: dict[tuple[str, str], dict[str, tuple[str, float]]] = defaultdict(dict)
     grants = history.grants_by_token()
     for token, sent in history.sent.items():
         if name := sent.options.get("dedup_id"):
-            for message_id in {grant.id for grant in grants[token]} | ({sent.id} if sent.id is not None else set()):
+            own = {grant.id for grant in grants[token]}
+            if sent.id is not None and not history.is_repartitioned(sent.queue):  # else it may be one of another key
+                own.add(sent.id)
+            for message_id in own:
                 stored[history.entrance_of(sent), name][message_id] = token, _stored_by_ms(message_id, sent, grants[token])
     return stored
 

@@ -102,6 +102,8 @@ def _applies(history: History, queue: str) -> bool:
     options = history.queues.get(queue)
     if options is None or options.keys() & {"max_in_flight_per_key", "delivery"}:
         return False
+    if history.is_repartitioned(queue):
+        return False  # a witness may be elsewhere
     return not any(
         call.queue == queue and (call.kind in ("pause", "reserve") or "actual_cost" in call.said) for call in history.calls
     )

@@ -10,15 +10,26 @@ from tests.simulation.history import Grant, History, Sent
 
 
 def _by_key(history: History) -> dict[tuple[str, str], list[Grant]]:
-    """What each queue, or each of its partitions, has given out of a key, in the order in which it was leased. At most once deliveries
-    have no lease: by time."""
+    """What each queue, or each of its partitions, has given out of a key, in the order in which each shard leased it. At most once
+    deliveries have no lease: by time. A queue whose number of partitions changes is one here: the order of its keys holds over that.
+    """
     found: dict[tuple[str, str], list[Grant]] = defaultdict(list)
+    whole = {queue: _is_whole(history, queue) for queue in {grant.queue for grant in history.grants}}
     for grant in history.grants:
-        found[grant.place, grant.key].append(grant)
+        found[grant.queue if whole[grant.queue] else grant.place, grant.key].append(grant)
     for several in found.values():
         if all(grant.lease for grant in several):
-            several.sort(key=lambda grant: grant.fence)
+            lines = {
+                shard: iter(sorted((grant for grant in several if grant.shard == shard), key=lambda grant: grant.fence))
+                for shard in {grant.shard for grant in several}
+            }
+            several[:] = [next(lines[grant.shard]) for grant in several]
     return found
+
+
+def _is_whole(history: History, queue: str) -> bool:
+    """Whether the partitions of a queue change, and each key has one of them at a time: members of batches stay where they are."""
+    return history.is_repartitioned(queue) and history.spread_of(queue)[1] != "message" and not history.batches
 
 
 def _number(grant: Grant) -> int:
@@ -35,7 +46,10 @@ def check_sent(history: History) -> None:
             lines[id(sent.call), sent.options["fairness_key"]].append(sent)
     for (_, key), line in lines.items():
         for earlier, later in pairwise(line):
-            if _place(later) < _place(earlier) and not history.power_cuts:
+            places = [_place(each) for each in (earlier, later)]
+            if history.is_repartitioned(later.queue):  # clocks of shards differ
+                places = [(0, sequence(low)) for _, low in places]
+            if places[1] < places[0] and not history.power_cuts:
                 history.fail("sent order", f"{later.token} of {later.queue} {key} was stored before {earlier.token}")
 
 
@@ -86,7 +100,10 @@ def _plain(history: History, grant: Grant) -> bool:
         return False  # it has the place of another
     if history.homes_of(sent) != {sent.queue}:
         return False  # a move may have taken it to the end of another line, and back
-    if history.entrance_of(sent) not in (grant.queue, grant.place):
+    if history.is_repartitioned(grant.queue):
+        if "on_enqueue" in options or not _is_whole(history, grant.queue):
+            return False  # its entrance may not have been its partition
+    elif history.entrance_of(sent) not in (grant.queue, grant.place):
         return False  # it was in another partition before
     if grant.place != grant.queue and grant.token in history.batches:
         return False  # it has the id that its batch got from the first partition
