@@ -135,7 +135,7 @@ def test_a_queue_s_options(asked, tmp_path: Path):
 def test_a_queue_with_several_partitions(asked, given: str, sent: int):
     missing = {"DescribeQueue": QueueNotFoundError("no queue")}
     line = ["queue", "create", "orders", "--partitions", given, "--spread", "message"]
-    _, (key, create), _ = asked(*line, CreatePartitioned=ConfigChange(1, {}, False), **missing)
+    _, (key, create), *_ = asked(*line, CreatePartitioned=ConfigChange(1, {}, False), **missing)
     assert (key, create.queue, create.options.partitions, create.options.spread) == ("", "orders", sent, "message")
 
 
