@@ -200,7 +200,8 @@ class _Sending:
         self._faults = self._lasting_faults()
         command = self.chunk.command
         total = len(command.envelopes)
-        parts = self._pieces([place for place in range(total) if place not in self._results | self._faults])
+        over = self._results | self._faults
+        parts = self._pieces([place for place in range(total) if place not in over])
         self._left = len(parts)
         for partition, places in parts:
             whole = len(places) == total
