@@ -60,10 +60,6 @@ class Incoming:
         is_first = self.came_back and queue.options.max_in_flight_per_key == 1
         return PRIORITY_MIN if is_first else self.record.priority
 
-    def place_in(self, queue: Queue) -> bytes:
-        """Return its place in a lane."""
-        return pack_place(self.priority_in(queue) + PRIORITY_BIAS, self.number)
-
 
 class InsertedMessage(NamedTuple):
     """A message in its place. ``due_ms``: until when it is delayed; 0: it is in line."""
@@ -143,7 +139,7 @@ def _is_taken(state: "State", queue: Queue, message: Incoming) -> bool:
     lane = None if key is None else key.lanes.get(message.throttle_keys)
     if lane is None:
         return False
-    message_key = lane.prefix + message.place_in(queue)
+    message_key = lane.prefix + pack_place(message.priority_in(queue) + PRIORITY_BIAS, message.number)
     families = state.store.families
     return any(state.store.get(message_key, family) is not None for family in (families.messages, families.delayed))
 
@@ -183,8 +179,9 @@ def store(state: "State", queue: Queue, message: Incoming, now_ms: int) -> Inser
         state.set_weight(lane.key, message.weight)
     if not message.number:
         state.counters.sequence = message.number = state.counters.sequence + 1
-    remember(state, queue, record, message.number, {record.priority, message.priority_in(queue)})
-    place = message.place_in(queue)
+    priority = message.priority_in(queue)
+    remember(state, queue, record, message.number, {record.priority, priority})
+    place = pack_place(priority + PRIORITY_BIAS, message.number)
     packed = pack_record(record)
     if ttl_ms:
         state.due_index.add(on_the_grid(now_ms + ttl_ms), DueKind.EXPIRE, lane.prefix + place, state.batch)
