@@ -38,6 +38,7 @@ from fila_proto_zmq.commands import (
     Welcome,
     WorkerBanner,
 )
+from fila_proto_zmq.errors import InvalidFrameError
 from fila_proto_zmq.frames import REPLY, pack_header
 from fila_proto_zmq.ids import high_half, low_half
 from fila_proto_zmq.stream import FrameReader, pack_lengths
@@ -74,7 +75,8 @@ class Door:
             sock, _ = self._server.accept()
             with sock:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                with suppress(ConnectionError):  # an interrupted client closes a connection with data in it
+                # An interrupted client closes a connection with data in it. A stranger may look for who had this port before.
+                with suppress(ConnectionError, InvalidFrameError):
                     if not self._serve(sock):
                         return
 
@@ -235,6 +237,7 @@ def opened(kind: str, timeout: float = TIMEOUT_S) -> Iterator[tuple[Door, Any]]:
             with connect(peer.endpoint, timeout=timeout, direct=True) as client:
                 for _ in range(2):  # the first one opens the way
                     client.enqueue("q", b"warm")
+                assert door.seen, "the way is open"
                 yield door, client
     finally:
         door.close()

@@ -26,11 +26,13 @@ IDENTITY = b"worker-7"
 class Wire:
     """What one router sees of a worker, and how it answers."""
 
-    def __init__(self, endpoint: str = "") -> None:
+    def __init__(self, endpoint: str = "", *, away: bool = False) -> None:
+        """``away``: it is not there until ``open()``."""
         self.endpoint = endpoint or f"inproc://router-{next(_addresses)}"
         self.socket: zmq.Socket[bytes]
         self.link: RouterSocket
-        self.open()
+        if not away:
+            self.open()
 
     def open(self) -> None:
         """Be there."""
