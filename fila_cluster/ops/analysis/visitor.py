@@ -1,5 +1,6 @@
 """Visitors of pages, and the part of a cluster's counters that they may see. Without authentication there are none."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -7,6 +8,7 @@ from msgspec.structs import replace
 
 from fila_admission.permissions import Permissions
 from fila_cluster import AsyncClient
+from fila_cluster.errors import FilaError, UnauthenticatedError
 from fila_proto_zmq.commands import Metrics, ShardMetrics
 
 SCOPE_KEY: Final = "fila_visitor"
@@ -55,6 +57,18 @@ class Visitor(Protocol):
     async def check(self) -> None:
         """Raise :class:`UnauthenticatedError` once the login or its key has ended."""
         ...
+
+
+async def end_of(visitor: Visitor, look_s: float) -> UnauthenticatedError:
+    """Return when a login or its key has ended, with the error that says so. It looks every ``look_s`` seconds."""
+    while True:
+        await asyncio.sleep(look_s)
+        try:
+            await visitor.check()
+        except UnauthenticatedError as error:
+            return error
+        except FilaError:  # the router is away: the pages show it
+            continue
 
 
 MaySee = Callable[[str], bool]

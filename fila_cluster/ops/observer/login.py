@@ -9,6 +9,7 @@ door itself takes keys only, no cookies.
 
 import asyncio
 import html
+import math
 import secrets
 import time
 from collections import OrderedDict
@@ -27,7 +28,7 @@ from fila_admission.permissions import Permissions
 from fila_cluster.client import AsyncClient
 from fila_cluster.client.calls.cluster import ask_own_key
 from fila_cluster.errors import FilaError, OverloadedError, PermissionDeniedError, RequestTimeoutError, UnauthenticatedError
-from fila_cluster.ops.analysis.visitor import SCOPE_KEY
+from fila_cluster.ops.analysis.visitor import SCOPE_KEY, end_of
 from fila_cluster.ops.observer.http_api.bodies import failure, is_of_the_door
 from fila_proto_zmq.commands import KeyView
 
@@ -237,7 +238,7 @@ class Login:
         if scope["type"] != "websocket":
             await self._app(scope, receive, send)
             return
-        end = asyncio.ensure_future(_end(visitor))
+        end = asyncio.ensure_future(end_of(visitor, CUT_S))
         try:
             await self._app(scope, _until(end, receive), send)
         finally:
@@ -253,7 +254,7 @@ class Login:
         try:
             if kind.lower() == "bearer":
                 key = await self._keys.admit(secret.strip(), _address(connection))
-                visitor = LoggedInVisitor(self._keys, key, self._clock() + SESSION_S, self._clock)
+                visitor = LoggedInVisitor(self._keys, key, math.inf, self._clock)  # a stream may go on for days
             elif is_of_the_door(connection.scope):  # a cookie is not enough: browsers send it by themselves
                 raise UnauthenticatedError("send an API key: Authorization: Bearer KEY")
             else:
@@ -353,18 +354,6 @@ def _check_reader(key: Holder, connection: HTTPConnection) -> None:
             )
     elif path == HISTORY and queue is not None and not key.permissions.know(queue):
         raise PermissionDeniedError(f"the API key {key.name!r} does not have any permission on {queue!r}")
-
-
-async def _end(visitor: LoggedInVisitor) -> None:
-    """Return when a login has ended, or its key."""
-    while True:
-        await asyncio.sleep(CUT_S)
-        try:
-            await visitor.check()
-        except UnauthenticatedError:
-            return
-        except FilaError:  # the router is away: the pages show it
-            continue
 
 
 def _until(end: "asyncio.Future[Any]", receive: Receive) -> Receive:

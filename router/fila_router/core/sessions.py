@@ -118,11 +118,16 @@ class Sessions:
             self._unread.clear(connection)
             self.by_name.pop(connection.name, None)
 
-    def forget_ended(self, wall_ms: int, answered: bytes = b"") -> None:
-        """Forget sessions whose API key has ended, but not yet that of ``answered``, which has ended its own key."""
-        for session in [each for each in self.by_client.values() if each.key is not None and each.key.end_in_time(wall_ms)]:
-            if session.client != answered:
-                self.forget(session)
+    def forget_ended(self, wall_ms: int, answered: bytes = b"") -> list[bytes]:
+        """Forget sessions whose API key has ended, but not yet that of ``answered``, which has ended its own key.
+
+        Returns their clients.
+        """
+        ended = [each for each in self.by_client.values() if each.key is not None and each.key.end_in_time(wall_ms)]
+        clients = [session.client for session in ended if session.client != answered]
+        for client in clients:
+            self.forget(self.by_client[client])
+        return clients
 
     def sweep(self, now_ms: int) -> None:
         """Forget sessions that were silent for too long."""

@@ -3,8 +3,9 @@
 import json
 import socket
 import subprocess
+import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,9 @@ from fila_cluster.errors import (
 )
 from tests.support.cluster.cluster import PATIENCE_S, command, environment, eventually, running
 from tests.support.cluster.guarded import WITH_AUTH, Guarded, guarded_cluster, initialized, refusal
+
+SOON_S = 10.0
+"""Less than the time after which a worker gives back the messages of a consumer that is silent."""
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,42 @@ def test_a_waiting_consumer_ends_once_its_key_is_revoked(guarded: Guarded) -> No
             with pytest.raises(UnauthenticatedError):
                 deque((delivery.nack() for delivery in deliveries), 0)  # a revocation reaches the worker within a second
         assert admin.queue_stats("waited").pending + admin.queue_stats("waited").in_flight == 1
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_key_that_is_revoked_keeps_no_message_from_others(guarded: Guarded, direct: bool) -> None:
+    """Neither what its client holds, nor what comes while its client still waits."""
+    queue = f"kept-{direct}"
+    with guarded.client() as admin, guarded.client(guarded.key(queue, f"consume:{queue}"), direct=direct) as consumer:
+        admin.create_queue(queue)
+        admin.enqueue(queue, b"held")
+        (held,) = consumer.receive(queue, wait=PATIENCE_S)
+        errors: list[Exception] = []
+
+        def waiting(receive: Callable[[], object]) -> None:
+            try:
+                receive()
+            except UnauthenticatedError as error:
+                errors.append(error)
+
+        consuming = consumer.consume(queue)
+        calls = (lambda: consumer.receive(queue, wait=PATIENCE_S), lambda: next(iter(consuming)))
+        threads = [threading.Thread(target=waiting, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: admin.queue_stats(queue).consumers == 1, "the consumer")
+        guarded.revoke(queue)
+        (again,) = admin.receive(queue, wait=SOON_S)
+        assert (again.id, again.attempts) == (held.id, 0)
+        admin.enqueue(queue, b"new")
+        (new,) = admin.receive(queue, wait=SOON_S)
+        assert new.payload == b"new"
+        admin.ack([again, new])
+        with pytest.raises(UnauthenticatedError):
+            held.ack()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        assert len(errors) == len(threads)
 
 
 def test_asyncio_clients_too(guarded: Guarded) -> None:

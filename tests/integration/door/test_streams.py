@@ -245,16 +245,20 @@ def test_a_stream_is_for_a_key_that_may_consume(tmp_path: Path) -> None:
             with Reader(url, "orders", key=key) as refused:
                 assert (refused.status, refused.error()["code"]) == (status, code)
         admin.enqueue("orders", b"x")
-        with Reader(url, "orders", key=consumer) as full, Reader(url, "secret", key=guarded.api_key):
+        with Reader(url, "orders", key=consumer) as full, Reader(url, "secret", key=guarded.api_key) as others:
             assert full.next()["payload"] == "x"
             guarded.revoke("out")
-            assert full.next()["code"] == "UNAUTHENTICATED"
+            assert json.loads(full.line() or b"")["code"] == "UNAUTHENTICATED", "before the next empty line"
             assert full.line() is None
+            admin.enqueue("secret", b"x")
+            got = others.next()
+            assert got["payload"] == "x"
+            assert settle(url, "secret", got, key=guarded.api_key) == 200
         other = guarded.key("other", "consume:secret")
         with Reader(url, "secret", key=other) as waiting:
             guarded.revoke("other")
-            admin.enqueue("secret", b"y", lease=2)
             assert waiting.next()["code"] == "UNAUTHENTICATED"
+        admin.enqueue("secret", b"y")
         (delivery,) = admin.receive("secret", wait=PATIENCE_S)
         assert delivery.payload == b"y"
         delivery.ack()

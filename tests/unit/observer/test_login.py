@@ -114,6 +114,26 @@ def test_a_login_has_the_rights_of_its_key_until_it_ends() -> None:
     run(test)
 
 
+def test_a_key_that_each_request_brings_has_no_end_but_its_own() -> None:
+    async def test(router: Router, login: Login) -> None:
+        visitors = []
+
+        async def stream(scope: Any, receive: Any, send: Any) -> None:
+            visitors.append(scope[SCOPE_KEY])
+            await _page(scope, receive, send)
+
+        login._app = stream
+        await Browser(login).ask("/queues/orders/consume", bearer="fila_shop")
+        router.now += 10 * SESSION_S
+        await visitors[0].check()
+        del router.keys["fila_shop"]
+        router.now += 1
+        with pytest.raises(UnauthenticatedError):
+            await visitors[0].check()
+
+    run(test)
+
+
 def test_a_revoked_key_is_out_and_keeps_no_connection() -> None:
     async def test(router: Router, login: Login) -> None:
         browser = Browser(login)

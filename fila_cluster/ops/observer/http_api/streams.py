@@ -6,7 +6,6 @@ observer holds no more of it than one frame of the broker: 1 MiB, or a single la
 
 import asyncio
 from collections import deque
-from contextlib import suppress
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
@@ -15,8 +14,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fila_cluster.client.forwarding import give_back, receive_frame
 from fila_cluster.client.protocol.delivery import AsyncDelivery
-from fila_cluster.errors import FilaError, OverloadedError, RequestTimeoutError
-from fila_cluster.ops.analysis.visitor import SCOPE_KEY
+from fila_cluster.errors import FilaError, OverloadedError
+from fila_cluster.ops.analysis.visitor import SCOPE_KEY, end_of
 from fila_cluster.ops.observer.http_api import bodies
 from fila_cluster.ops.observer.http_api.operations import ApiRequest, abandon, encoded, hang_up, keep, number_of
 from fila_cluster.ops.observer.http_api.receivers import StreamCredit
@@ -24,6 +23,8 @@ from fila_proto_zmq.limits import DELIVERY_MESSAGES_MAX
 
 _SILENCE_S: Final = bodies.BEAT_S / 2
 """How long nothing is sent: an empty line may be late by as much."""
+_LOOK_S: Final = 0.5
+"""How often it is seen whether the key still counts."""
 
 
 async def consume(asked: ApiRequest) -> Response:
@@ -53,17 +54,19 @@ class Stream(Response):
             gone = asyncio.ensure_future(hang_up(self._asked.request))
             sending = asyncio.ensure_future(self._send_all(_until(gone, send)))
             stopping = asyncio.ensure_future(receiver.stopping.wait())
+            revoked = asyncio.ensure_future(self._revoked())
             try:
-                await asyncio.wait([sending, gone, stopping], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([sending, gone, stopping, revoked], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                gone.cancel()
-                stopping.cancel()
-                sending.cancel()
+                for each in (gone, stopping, revoked, sending):
+                    each.cancel()
                 await asyncio.wait([sending])  # what was not sent goes back
             if gone.done() and not gone.cancelled():
                 raise ClientDisconnect
             if not sending.cancelled():
                 sending.result()
+            elif revoked.done() and not revoked.cancelled():
+                await self._send_error(revoked.result(), send)
             if not self._begun:
                 raise OverloadedError("the observer stops: try again", retry_after=1.0)
             await send({"type": "http.response.body", "body": b""})
@@ -79,10 +82,19 @@ class Stream(Response):
                 await self._beating(asyncio.ensure_future(self._credit.wait()), send)
                 deliveries = await self._next(send)
         except FilaError as error:
-            told = receiver.reason(error)
-            if not self._begun:
-                raise told from None
-            await self._send_line(encoded(bodies.error_body(told)), send)
+            await self._send_error(receiver.reason(error), send)
+
+    async def _revoked(self) -> FilaError:
+        """Return when the key has ended, with the error that says so."""
+        visitor = self._asked.request.scope.get(SCOPE_KEY)
+        if visitor is None:
+            await asyncio.Future()
+        return await end_of(visitor, _LOOK_S)
+
+    async def _send_error(self, error: FilaError, send: Send) -> None:
+        if not self._begun:
+            raise error
+        await self._send_line(encoded(bodies.error_body(error)), send)
 
     async def _send_each(self, deliveries: list[AsyncDelivery], send: Send) -> None:
         receiver, unsent = self._asked.receiver, deque(keep(self._asked, deliveries, self._credit))
@@ -107,13 +119,10 @@ class Stream(Response):
             raise
 
     async def _beating(self, awaited: "asyncio.Future[Any]", send: Send) -> None:
-        """Send empty lines until something is done, and look whether the key still counts."""
+        """Send empty lines until something is done."""
         try:
             while not (await asyncio.wait([awaited], timeout=_SILENCE_S))[0]:
                 await self._send_line(b"", send)
-                if (visitor := self._asked.request.scope.get(SCOPE_KEY)) is not None:
-                    with suppress(RequestTimeoutError):  # the router is away
-                        await visitor.check()
         finally:
             awaited.cancel()
 

@@ -1,10 +1,11 @@
 """Commands about API keys, and the requests that a session's key allows.
 
-After a change, sessions whose key has ended are forgotten, and workers get all keys again for the clients that are connected
-to them directly.
+After a change, workers get all keys again for the clients that are connected to them directly. Sessions whose key has ended are
+forgotten here and ended at all workers: what their clients hold goes back, and no receive of theirs takes a message any more.
 """
 
-from typing import Any
+from collections import deque
+from typing import Any, Final
 
 from fila_proto_zmq import commands as wire
 from fila_proto_zmq.errors import InvalidArgumentError, UnauthenticatedError
@@ -13,6 +14,9 @@ from fila_router.core.keys.access import Access
 from fila_router.core.keys.key_replication import KeyReplication
 from fila_router.core.unread import RouterSession
 from fila_router.core.worker_state import WorkerState
+
+ENDED_AT_ONCE: Final = 100
+"""Clients that are ended at the workers in one tick: many may have the same key."""
 
 
 class ApiKeys(RouterFeature):
@@ -26,6 +30,8 @@ class ApiKeys(RouterFeature):
             wire.GetOwnKey: lambda request, command: wire.OwnKey(request.session.key.view() if request.session.key else None),
         }
         self._access = access
+        self._ended: deque[bytes] = deque()
+        """Clients whose key has ended, but not at the workers yet. A worker ends a lost one after its consumer timeout."""
         self._replication: KeyReplication | None = None
         """How the routers agree on the keys; None for an only router."""
         if access is not None and state.settings.several:
@@ -59,8 +65,14 @@ class ApiKeys(RouterFeature):
 
     def _spread(self, now_ms: int, changed_by: bytes = b"") -> None:
         """Apply a change of the keys here and at the workers. ``changed_by``: the client that is answered after that."""
-        self.state.sessions.forget_ended(self.state.wall_ms(now_ms), answered=changed_by)
         self._send([worker.identity for worker in self.state.table.workers.values() if worker.routable])
+        self._end_sessions(now_ms, changed_by)  # after the keys: a client that is ended at a worker can't come back there
+
+    def _end_sessions(self, now_ms: int, answered: bytes = b"") -> None:
+        """End the sessions whose key has ended, but not that of ``answered``."""
+        self._ended += self.state.sessions.forget_ended(self.state.wall_ms(now_ms), answered)
+        for _ in range(min(len(self._ended), ENDED_AT_ONCE)):
+            self.state.outgoing.send(list(self.state.table.workers), wire.EndClient(self._ended.popleft()))
 
     def _send(self, workers: list[bytes]) -> None:
         """Send all keys to workers. Clients can't connect to a worker directly before it has them."""
@@ -83,11 +95,11 @@ class ApiKeys(RouterFeature):
             self._replication.pulsed(worker, pulse.stored_keys, now_ms)
 
     def tick(self, now_ms: int) -> int:
-        """Forget the sessions whose key has ended."""
+        """End the sessions whose key has ended."""
         if self._access is None:
             return NEVER
         self._access.tick(self.state.wall_ms(now_ms))
         if self._replication is not None:
             self._replication.tick(now_ms)
-        self.state.sessions.forget_ended(self.state.wall_ms(now_ms))
+        self._end_sessions(now_ms)
         return EACH_TICK

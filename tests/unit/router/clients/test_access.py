@@ -12,6 +12,7 @@ from fila_proto_zmq.commands import (
     Command,
     CreateKey,
     Done,
+    EndClient,
     Enqueue,
     GetClusterStatus,
     GetOwnKey,
@@ -118,12 +119,41 @@ def test_a_key_that_ends_takes_its_sessions_along(desk: Desk) -> None:
         desk.router.tick(desk.now_ms)
         assert desk.router.from_worker(b"worker-0", client, pack_header(DELIVERY), QUEUE, b"", desk.now_ms)
         desk.now_ms += 1
+        desk.router.outgoing.take()
         end()
+        assert ended_at_workers(desk) == [(b"worker-0", client)], "after it has the keys"
         assert desk.router.from_worker(b"worker-0", client, pack_header(DELIVERY), QUEUE, b"", desk.now_ms) is None
         assert desk.enqueue(client=HERE) is None
         error = desk.answers()[-1].content
         assert isinstance(error, UnauthenticatedError | ShardUnavailableError)
         ask(desk, RevokeKey("shop2"), THERE)
+
+
+def ended_at_workers(desk: Desk) -> list[tuple[bytes, bytes]]:
+    """The clients whose end workers are told of, none of them before the keys of which there are new ones."""
+    frames = [(frame[0], unpack_header(frame[2]).opcode, frame[4]) for frame in desk.router.outgoing.take()[0]]
+    opcodes = [opcode for _, opcode, _ in frames if opcode in {PutKeys.opcode, EndClient.opcode}]
+    assert opcodes == sorted(opcodes, key=[PutKeys.opcode, EndClient.opcode].index)
+    return [(worker, decode_body(EndClient, body).client) for worker, opcode, body in frames if opcode == EndClient.opcode]
+
+
+def test_many_sessions_of_a_key_are_ended_at_the_workers_a_few_at_a_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fila_router.core.keys.key_commands.ENDED_AT_ONCE", 2)
+    greet(desk, "admin", THERE)
+    made = ask(desk, CreateKey("shop2", ["produce:orders"]), THERE)
+    assert isinstance(made, KeyMade)
+    places = [b"place-%d" % number for number in range(5)]
+    for place in places:
+        desk.ask(Hello([1], api_key=made.secret), b"", place)
+    clients = {desk.client_on(place) for place in places}
+    desk.router.outgoing.take()
+    ask(desk, RevokeKey("shop2"), THERE)
+    ended = [ended_at_workers(desk)]
+    for _ in range(3):
+        desk.router.tick(desk.now_ms)
+        ended.append(ended_at_workers(desk))
+    assert [len(each) for each in ended] == [2, 2, 1, 0]
+    assert {client for each in ended for _, client in each} == clients
 
 
 def test_who_revokes_its_own_key_gets_the_answer_and_nothing_after_it(desk: Desk) -> None:
