@@ -150,6 +150,8 @@ class History:
     shard_of: Callable[[str], int]
     calls: list[Done] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
+    leased_us: dict[tuple[int, int], int] = field(default_factory=dict)
+    """When each lease was written first, by shard and lease id."""
     handed: list[Handed] = field(default_factory=list)
     sent: dict[str, Sent] = field(default_factory=dict)
     prefetches: list[int] = field(default_factory=list)
@@ -453,6 +455,12 @@ class History:
                     )
                 )  # fmt: skip
         return grants
+
+    def committed(self, shard: int, changes: list[Any], families: Any) -> None:
+        """See a commit."""
+        for family, *change in changes:
+            if family is families.leases and change[1] is not None:
+                self.leased_us.setdefault((shard, int.from_bytes(change[0], "big")), self.world.now_us)
 
     def _note(self, grant: Grant) -> None:
         if grant.lease:

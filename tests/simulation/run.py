@@ -93,6 +93,7 @@ class Run:
         self.network.direct_arrivals.append(self.history.direct_arrived)
         self.places = checkers.Places(self.history)
         self.cluster.watch(self.places.committed)
+        self.cluster.watch(self.history.committed)
         if options.features & {"in_flight", "concurrency"}:
             late_us = LATE_US if options.faults else LIMIT_US
             self.cluster.watch(checkers.Leased(self.history, late_us=late_us).committed)

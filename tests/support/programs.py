@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tests.support.cluster.cluster import PATIENCE_S
 
@@ -19,6 +21,28 @@ os.kill(os.getpid(), signal.SIGKILL)
 def hold_and_die(endpoint: str, queue: str) -> None:
     """Receive a message of ``queue`` and be killed with it in hand."""
     subprocess.run([sys.executable, "-c", HOLD, endpoint, queue], check=False, timeout=PATIENCE_S)
+
+
+WAIT = """
+import sys
+from fila_cluster import Client
+client = Client(sys.argv[1], direct=True)
+if sys.argv[3] == "receive":
+    client.receive(sys.argv[2], wait=600)
+else:
+    next(client.consume(sys.argv[2]))
+"""
+
+
+@contextmanager
+def waiting(endpoint: str, queue: str, how: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that waits for a message of ``queue`` at its worker, by ``receive`` or ``consume``."""
+    process = subprocess.Popen([sys.executable, "-c", WAIT, endpoint, queue, how])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 TRACED = """

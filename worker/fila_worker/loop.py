@@ -316,6 +316,7 @@ class WorkerLoop:
                 host.accept(frame, now_ms, link.number)
         if trusted and not self._clients_first:
             client_socket.receive(now_ms)
+        self._clients.part_from_lost(now_ms)
         drained = links.drained and (client_socket.empty or (trusted and not client_socket.has_more))
         effects = host.turn(now_ms, drained=drained)
         if self._deferrals.acts:

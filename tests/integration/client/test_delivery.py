@@ -14,8 +14,8 @@ from fila_cluster.errors import (
     NotADeadLetterQueueError,
     QueueExistsError,
 )
-from tests.support.cluster.cluster import PATIENCE_S, Cluster, eventually, running
-from tests.support.programs import hold_and_die
+from tests.support.cluster.cluster import PATIENCE_S, SOON_S, Cluster, eventually, running
+from tests.support.programs import hold_and_die, waiting
 
 A_TICK = timedelta(milliseconds=2)
 """The broker's times are whole milliseconds, and its clock is read beside ours."""
@@ -146,6 +146,19 @@ def test_what_a_vanished_client_held_comes_back(tmp_path_factory: pytest.TempPat
             (again,) = client.receive("held")
             assert (again.attempts, again.error) == (1, "consumer lost")
             again.ack()
+
+
+@pytest.mark.parametrize("how", ["receive", "consume"])
+def test_who_is_killed_while_it_waits_is_given_nothing_more(
+    client: Client, shared_cluster: Cluster, queue: str, how: str
+) -> None:
+    """The end of its connection to the worker shows that it is gone."""
+    with waiting(shared_cluster.endpoint, queue, how):
+        eventually(lambda: client.queue_stats(queue).consumers == 1, "it waits")
+    client.enqueue(queue, b"x")
+    (delivery,) = client.receive(queue, wait=SOON_S)
+    assert delivery.attempts == 0
+    delivery.ack()
 
 
 def test_closing_a_client_gives_everything_back_uncounted(client: Client, shared_cluster: Cluster, queue: str) -> None:

@@ -24,11 +24,8 @@ from fila_cluster.errors import (
     PermissionDeniedError,
     UnauthenticatedError,
 )
-from tests.support.cluster.cluster import PATIENCE_S, command, environment, eventually, running
+from tests.support.cluster.cluster import PATIENCE_S, SOON_S, command, environment, eventually, running
 from tests.support.cluster.guarded import WITH_AUTH, Guarded, guarded_cluster, initialized, refusal
-
-SOON_S = 10.0
-"""Less than the time after which a worker gives back the messages of a consumer that is silent."""
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,8 @@ def check_paused(history: History) -> None:
         until_us = _paused_until_us(history, pause)
         for grant in history.grants:
             is_meant = grant.queue == pause.queue and pause.said["key"] in (None, grant.key) and not grant.repeated
-            if is_meant and pause.ended_us < grant.at_us < until_us:  # type: ignore[operator]
+            leased_us = history.leased_us.get((grant.shard, grant.lease), grant.at_us)  # the first answer may be lost
+            if is_meant and pause.ended_us < leased_us and grant.at_us < until_us:  # type: ignore[operator]
                 history.fail("paused", f"{grant.token} of {grant.place}/{grant.key} is given out after #{pause.number}")
                 return
 

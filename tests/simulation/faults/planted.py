@@ -40,6 +40,7 @@ from fila_worker.core.shard import Shard
 from fila_worker.core.stored import messages as stored_messages
 from fila_worker.process.departures import Departures
 from fila_worker.process.held import HeldEffects
+from fila_worker.transport.direct_clients import DirectClients
 from tests.simulation.faults.host_bugs import HOST_BUGS
 from tests.simulation.faults.partition_bugs import PARTITION_BUGS
 from tests.simulation.faults.place_bugs import PLACE_BUGS
@@ -384,6 +385,7 @@ def unheard_revocation(stack: ExitStack) -> None:
         return replace
 
     replace(stack, KeyRing, "replace", make)
+    replace(stack, DirectClients, "end", lambda real: lambda clients, client: None)
 
 
 def any_kind_will_do(stack: ExitStack) -> None:

@@ -21,6 +21,8 @@ from fila_cluster.errors import FilaError
 
 PATIENCE_S = 60.0
 """How long to wait for what will surely come: only a test that fails waits so long, and a busy machine may be ten times slower."""
+SOON_S = 10.0
+"""Less than the time after which a worker gives back the messages of a consumer that is silent."""
 
 
 def command(*arguments: object) -> list[str]:

@@ -55,7 +55,7 @@ from fila_proto_zmq.templates import Templates
 from fila_worker.core.callback_groups.batches import Batches
 from fila_worker.core.deliver.delivery import BankRequests, Deliveries, IdleTokens
 from fila_worker.core.deliver.reservations import ReservedMessages
-from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client
+from fila_worker.core.deliver.subscriptions import Subscriptions, UnseenLeases, WaitingReceives, end_client, lose_way
 from fila_worker.core.due_time import AT_ONCE, NEVER, Agenda, DueTime
 from fila_worker.core.effects import Answer, ClientCall, Effect
 from fila_worker.core.enqueue.closing import check_open, is_closing
@@ -331,6 +331,11 @@ class Shard(State):
     def end_client(self, client: bytes, now_ms: int) -> None:
         """Give back all messages of a client whose session has ended, and end its demands."""
         end_client(self, client, now_ms)
+
+    def lose_way(self, client: bytes, now_ms: int) -> list[tuple[int, int]]:
+        """Give a client nothing more by its direct connection, which has closed. Return opcode and request of the receives that
+        ended so, without an answer."""
+        return [(waiter.opcode, waiter.call.request) for waiter in lose_way(self, client, now_ms)]
 
     def rest_transfers(self, until_ms: int) -> None:
         """Pause the transfers to other shards until a time, Unix ms; 0: continue now."""

@@ -11,6 +11,7 @@ before it takes frames from clients.
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -160,6 +161,8 @@ class DirectClients:
         self._trusted_until_ms = 0
         self._retired_ms: int | None = None
         self._swept_ms = 0
+        self._lost: list[bytes] = []
+        """Clients whose connection has closed, but not for the shards yet."""
         self.closing: list[DirectConnection] = []
         """The connections that :class:`ClientSocket` has to close."""
         host.last_frame_ms = self._heard
@@ -218,7 +221,8 @@ class DirectClients:
         self.closing.append(connection)
 
     def closed(self, connection: DirectConnection) -> None:
-        """Note that a connection is gone. The answers to its open requests are dropped; its client asks again."""
+        """Note that a connection is gone. The answers to its open requests are dropped; its client asks again. Its receives end
+        with :meth:`part_from_lost`."""
         self._end(connection)
         connection.outgoing.clear()
 
@@ -232,7 +236,16 @@ class DirectClients:
         """Separate a connection from its client, if it has one."""
         if self._by_client.get(connection.client) is connection:
             del self._by_client[connection.client]
+            self._lost.append(connection.client)
         connection.pushing.clear()
+
+    def part_from_lost(self, now_ms: int) -> None:
+        """End the receives of clients whose connection has closed. Call it in each turn, after the frames were read."""
+        while self._lost:
+            client = self._lost.pop()
+            for ended in self._host.each(now_ms, methodcaller("lose_way", client, now_ms)):
+                for opcode, request in ended:
+                    self._in_flight.drop(client, pack_header(opcode, request))
 
     def _heard(self, client: bytes) -> int:
         connection = self._by_client.get(client)
@@ -357,6 +370,7 @@ class DirectClients:
             self._disown(connection)  # it has greeted for another session before
             if earlier is not None:
                 self.close(earlier)
+        self.part_from_lost(now_ms)  # before this client asks again
         connection.client, connection.key = client, api_key
         connection.routes.clear()
         self._by_client[client] = connection

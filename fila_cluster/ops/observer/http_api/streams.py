@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fila_cluster.client.forwarding import give_back, receive_frame
 from fila_cluster.client.protocol.delivery import AsyncDelivery
 from fila_cluster.errors import FilaError, OverloadedError
-from fila_cluster.ops.analysis.visitor import SCOPE_KEY, end_of
+from fila_cluster.ops.analysis.visitor import SCOPE_KEY, Visitor, end_of
 from fila_cluster.ops.observer.http_api import bodies
 from fila_cluster.ops.observer.http_api.operations import ApiRequest, abandon, encoded, hang_up, keep, number_of
 from fila_cluster.ops.observer.http_api.receivers import StreamCredit
@@ -86,10 +86,11 @@ class Stream(Response):
 
     async def _revoked(self) -> FilaError:
         """Return when the key has ended, with the error that says so."""
-        visitor = self._asked.request.scope.get(SCOPE_KEY)
-        if visitor is None:
-            await asyncio.Future()
-        return await end_of(visitor, _LOOK_S)
+        visitor: Visitor | None = self._asked.request.scope.get(SCOPE_KEY)
+        if visitor is not None:
+            return await end_of(visitor, _LOOK_S)
+        forever: asyncio.Future[FilaError] = asyncio.Future()
+        return await forever
 
     async def _send_error(self, error: FilaError, send: Send) -> None:
         if not self._begun:

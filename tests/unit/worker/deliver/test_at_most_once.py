@@ -39,6 +39,14 @@ def is_gone(shard: ShardHarness) -> bool:
     return before == (shard.counts(), shard.counts("q.dlq")) == ((0, 0, 0), (0, 0, 0))
 
 
+def test_what_was_pushed_to_a_client_that_is_ended_does_not_come_again(shard: ShardHarness) -> None:
+    """It may have been handed over."""
+    pushed(shard)
+    shard.shard.end_client(b"c1", shard.now_ms)
+    shard.turn()
+    assert is_gone(shard)
+
+
 # --- received ---------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from fila_proto_zmq.commands import (
     UpdateQueue,
     Verb,
 )
-from fila_proto_zmq.errors import InvalidArgumentError
+from fila_proto_zmq.errors import InvalidArgumentError, OverloadedError
 from fila_proto_zmq.limits import FENCES_MAX, HELD_MAX
 from fila_worker.core.effects import ClientCall
 from fila_worker.core.settings import Limits, ShardSettings
@@ -43,6 +43,18 @@ def numbered(count: int) -> list[bytes]:
 
 def seen(got: list[Got]) -> list[tuple[bytes, int]]:
     return [(each.payload, each.attempts) for each in got]
+
+
+def test_a_client_has_a_bounded_number_of_subscriptions() -> None:
+    shard = ShardHarness(settings=ShardSettings(limits=Limits(client_subscriptions_max=2)))
+    shard.create()
+    for number in (1, 2):
+        assert isinstance(shard.ask(Subscribe(number, 1)), Subscribed)
+    with pytest.raises(OverloadedError, match="has 2 subscriptions"):
+        shard.ask(Subscribe(3, 1))
+    assert isinstance(shard.ask(Subscribe(2, 5)), Subscribed), "those that are open go on"
+    shard.ask(Unsubscribe(1))
+    assert isinstance(shard.ask(Subscribe(3, 1)), Subscribed)
 
 
 # --- pushes -----------------------------------------------------------------------------------------------------------

@@ -89,6 +89,7 @@ class SocketPeers:
 
     def turn(self) -> list[Got]:
         """Do a turn; return what goes out through the router."""
+        self.clients.part_from_lost(self.now_ms)
         routed = [effect for effect in self.host.turn(self.now_ms) if self.clients.send(effect) is None]
         if self.host.failed:
             failed, self.host.failed = self.host.failed, []

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from fila_admission.in_flight import CALL_MS_MAX
+from fila_admission.in_flight import CALL_MS_MAX, REPEATS_MAX
 from fila_admission.keys import ALGORITHM, KeyRing, digest_of
 from fila_admission.limits import TRUST_MS
 from fila_proto_zmq.commands import (
@@ -292,6 +292,55 @@ def test_a_request_whose_connection_is_gone_is_answered_on_the_way_on_which_it_c
     assert (Receive.opcode, 7) in [(got.opcode, got.request) for got in routed]
 
 
+def test_nothing_is_leased_by_a_connection_that_is_gone_until_its_client_asks_again(peers: SocketPeers) -> None:
+    gone, other = peers.connect(), peers.connect(OTHER)
+    peers.say(gone, Subscribe(1, 10), QUEUE)
+    peers.say(gone, Receive(1, 60_000), QUEUE, request=7)
+    peers.turn()
+    peers.clients.closed(gone)
+    peers.turn()
+    assert len(peers.clients._in_flight) == 0
+    assert isinstance(peers.ask(other, enqueue()), Enqueued)
+    received = peers.ask(other, Receive(10))
+    assert isinstance(received, Delivered)
+    assert [len(batch.records) for batch in received.batches] == [1]
+    again = peers.connect()
+    peers.say(again, Subscribe(1, 10), QUEUE)
+    peers.say(other, enqueue(), QUEUE)
+    peers.turn()
+    peers.turn()
+    assert [got.opcode for got in peers.got(again)] == [Subscribe.opcode, DELIVERY], "its heartbeat continues it"
+
+
+def test_who_comes_back_before_its_connection_is_seen_to_be_gone_gets_no_early_answer(peers: SocketPeers) -> None:
+    """Again and again, with a receive that still waits."""
+    first = peers.connect()
+    peers.say(first, Receive(1, 60_000), QUEUE, request=7)
+    for _ in range(2 * REPEATS_MAX):
+        connection = peers.connect()
+        peers.say(connection, Receive(1, 60_000), QUEUE, request=7)
+        peers.turn()
+        assert peers.got(connection) == []
+    maker = peers.connect(OTHER)
+    peers.say(maker, enqueue(), QUEUE)
+    peers.turn()
+    peers.turn()
+    assert [(got.opcode, got.request) for got in peers.got(connection)] == [(Receive.opcode, 7)]
+
+
+def test_what_goes_through_the_router_outlives_a_connection(peers: SocketPeers) -> None:
+    connection, maker = peers.connect(), peers.connect(OTHER)
+    peers.say_by_router(SECRET, Subscribe(1, 1), QUEUE, 7)
+    peers.say_by_router(SECRET, Receive(1, 60_000), QUEUE, 8)
+    peers.turn()
+    peers.clients.closed(connection)
+    peers.turn()
+    peers.say(maker, enqueue(), QUEUE)
+    peers.say(maker, enqueue(), QUEUE)
+    routed = [*peers.turn(), *peers.turn()]
+    assert sorted(got.opcode for got in routed) == sorted([Receive.opcode, DELIVERY])
+
+
 def test_an_answer_whose_connection_is_gone_is_dropped(peers: SocketPeers) -> None:
     connection = peers.connect()
     peers.say(connection, enqueue(), QUEUE)
@@ -325,14 +374,16 @@ def test_pushes_follow_the_last_subscribe_of_their_shard(peers: SocketPeers) -> 
         return pushes(peers.got(connection)), routed
 
     peers.say(connection, Subscribe(1, 10), QUEUE)
-    peers.say_by_router(SECRET, Subscribe(2, 10), NAMES[2], 50)
+    peers.say_by_router(SECRET, Subscribe(2, 10), NAMES[2], 1050)
     assert [pushed(QUEUE), pushed(NAMES[2])] == [(1, 0), (0, 1)]
-    peers.say_by_router(SECRET, Subscribe(1, 10), QUEUE, 51)
+    peers.say_by_router(SECRET, Subscribe(1, 10), QUEUE, 1051)
     assert [pushed(QUEUE), pushed(NAMES[2])] == [(0, 1), (0, 1)]
-    peers.say(connection, Subscribe(2, 10), NAMES[2])
+    peers.say(connection, Subscribe(2, 10), NAMES[2], request=1052)
     assert [pushed(QUEUE), pushed(NAMES[2])] == [(0, 1), (1, 0)]
     peers.clients.closed(connection)
-    assert [pushed(QUEUE), pushed(NAMES[2])] == [(0, 1), (0, 1)]
+    assert [pushed(QUEUE), pushed(NAMES[2])] == [(0, 1), (0, 0)]
+    peers.say_by_router(SECRET, Subscribe(2, 10), NAMES[2], 2052)
+    assert pushed(NAMES[2]) == (0, 1)
     connection = peers.connect()
     assert [pushed(QUEUE), pushed(NAMES[2])] == [(0, 1), (0, 1)], "a new connection gets pushes after a Subscribe"
 

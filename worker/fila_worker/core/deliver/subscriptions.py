@@ -15,11 +15,12 @@ from fila_proto_zmq.commands import (
     Subscribed,
     Unsubscribe,
 )
-from fila_proto_zmq.errors import FilaError, InvalidArgumentError
+from fila_proto_zmq.errors import FilaError, InvalidArgumentError, OverloadedError
 from fila_proto_zmq.events import ClientLeft, ConsumerLost
 from fila_proto_zmq.limits import HELD_MAX, PREFETCH_MAX, WAIT_MS_MAX
 from fila_worker.core.deliver.delivery import answer_again, strays_of
 from fila_worker.core.due_time import AT_ONCE
+from fila_worker.core.effects import ANY_LINK
 from fila_worker.core.model.component import Component
 from fila_worker.core.model.consumers import BANK_MS_MAX, Consumer, Subscription, Waiter
 from fila_worker.core.model.leases import SETTLED
@@ -135,7 +136,13 @@ def subscribe(state: "State", call: "ClientCall", command: Subscribe) -> "Subscr
     consumer = state.consumers.open(call.client, call.now_ms)
     if call.request < consumer.ended.get(command.subscription, 0):  # its end overtook it
         return Subscribed(0, 0, [])
-    subscription = consumer.subscriptions.get(command.subscription) or _open(state, consumer, queue, command)
+    subscription = consumer.subscriptions.get(command.subscription)
+    if subscription is None:
+        if len(consumer.subscriptions) >= state.settings.limits.client_subscriptions_max:
+            raise OverloadedError(
+                f"this client has {len(consumer.subscriptions):,} subscriptions on shard {state.index}: end some of them"
+            )
+        subscription = _open(state, consumer, queue, command)
     if subscription.queue is not queue:
         raise InvalidArgumentError(f"subscription {command.subscription} is of queue {subscription.queue.name!r}")
     if call.request < subscription.request:  # a frame of a newer connection overtook it
@@ -238,12 +245,35 @@ def goodbye(state: "State", call: "ClientCall", command: Goodbye) -> "Done | Wor
 
 
 def end_client(state: "State", client: bytes, now_ms: int) -> None:
-    """End the demands of a client whose session an operator has ended, and give its messages back, uncounted."""
+    """End the demands of a client whose session was ended, by an operator or with its key, and give its messages back, uncounted.
+
+    Those that are delivered at most once do not go back: it may have handed them over, and could not say so.
+    """
     consumer = state.consumers.by_client.get(client)
     if consumer is not None:
         state.notes.append(ClientLeft(consumer.shown, state.index, _held(consumer)))
         state.consumers.part_from(consumer)
-        state.jobs.start_own(_bid_farewell(state, consumer, None, now_ms))
+        state.jobs.start_own(_bid_farewell(state, consumer, None, now_ms, once=CONSUMER_LOST))
+
+
+def lose_way(state: "State", client: bytes, now_ms: int) -> list[Waiter]:
+    """Give a client nothing more by its direct connection, which has closed: it would be leased to nobody until the client is
+    lost. Return the receives that ended so, without an answer.
+
+    A client that lives repeats its receives on its next connection, and each subscription goes on with its next heartbeat.
+    """
+    consumer = state.consumers.by_client.get(client)
+    if consumer is None:
+        return []
+    ended = [waiter for waiter in consumer.waiters.values() if waiter.call.link == ANY_LINK]
+    for waiter in ended:
+        waiter.finish()
+        state.touch(waiter.queue, now_ms)
+    for subscription in consumer.subscriptions.values():
+        if subscription.link == ANY_LINK:
+            subscription.prefetch = 0
+            subscription.queue.unwant(subscription)
+    return ended
 
 
 def drop_lost(state: "State", now_ms: int) -> None:
@@ -289,19 +319,20 @@ def close_demands(state: "State", queue: "Queue", why: FilaError) -> "Generator[
                 state.effects.append(waiter.refuse(why))
 
 
-def _bid_farewell(state: "State", consumer: Consumer, error: str | None, now_ms: int) -> "Work":
+def _bid_farewell(state: "State", consumer: Consumer, error: str | None, now_ms: int, *, once: str | None = None) -> "Work":
     """End the leases and demands of a consumer that leaves: uncounted if ``error`` is None, else as failed attempts.
+    ``once``: the error of messages that are delivered at most once, if that is another one.
 
     They may also end otherwise between two steps, so each step searches for those that are left.
     """
     state.consumers.part_from(consumer)  # at once: the client's earlier settlements have been carried out
     while not consumer.idle:
-        now_ms = yield _take_some(state, consumer, error, now_ms)
+        now_ms = yield _take_some(state, consumer, error, once or error, now_ms)
     state.consumers.leaving.pop(consumer, None)
     return Done()
 
 
-def _take_some(state: "State", consumer: Consumer, error: str | None, now_ms: int) -> int:
+def _take_some(state: "State", consumer: Consumer, error: str | None, once: str | None, now_ms: int) -> int:
     """End some of a consumer's receives, else some leases, else some subscriptions. Return the effort."""
     step, effort = state.settings.limits.step_effort, 0
     for waiter in list(islice(consumer.waiters.values(), 1 + step // DEMAND_COST)):
@@ -310,7 +341,7 @@ def _take_some(state: "State", consumer: Consumer, error: str | None, now_ms: in
         state.effects.append(waiter.answer_nothing())
         effort += DEMAND_COST
     for lease in [] if effort else list(islice(consumer.leases.values(), 1 + step // DEMAND_COST)):
-        effort += end_all(state, lease, error, now_ms)
+        effort += end_all(state, lease, once if lease.at_most_once else error, now_ms)
         if effort >= step:
             break
     for subscription in [] if effort else list(islice(consumer.subscriptions.values(), 1 + step // DEMAND_COST)):
