@@ -13,6 +13,7 @@ from typing import Any, Final
 from fila_admission.permissions import ADMIN, EVERYTHING, KINDS, NAMING, NeededPermission, Permissions, named_queues, need_of
 from fila_proto_zmq.commands import ApiKey, KeyView
 from fila_proto_zmq.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
+from fila_proto_zmq.names import whole_queue
 
 ALGORITHM: Final = "sha256"
 SECRET_BYTES: Final = 32
@@ -76,12 +77,12 @@ class Key:
         need, permissions = need_of(opcode), self.permissions
         if need.value in KINDS:
             if not permissions.allow(need.value, queue):
-                raise self.denied(f"{need.value}:{queue}")
+                raise self.denied(f"{need.value}:{whole_queue(queue)}")
             if opcode in NAMING:
                 self._check_named(opcode, queue, body)
         elif need is NeededPermission.KNOW:
             if not permissions.know(queue):
-                raise self.denied(f"any permission on {queue!r}")
+                raise self.denied(f"any permission on {whole_queue(queue)!r}")
         elif need is NeededPermission.KNOW_ALL:
             if not permissions.know_all():
                 raise self.denied(need.value)
@@ -94,7 +95,7 @@ class Key:
     def _check_named(self, opcode: int, queue: str, body: Any) -> None:
         for naming, name in named_queues(opcode, bytes(body)):
             if not self.permissions.allow(naming.needs, name):
-                raise self.denied(f"{naming.needs}:{name}, for {naming.use.format(repr(queue))}")
+                raise self.denied(f"{naming.needs}:{whole_queue(name)}, for {naming.use.format(repr(whole_queue(queue)))}")
 
     def denied(self, needed: str) -> PermissionDeniedError:
         """Return the error for a lacking permission."""

@@ -78,6 +78,8 @@ def test_requests_are_checked_before_anything_is_looked_up() -> None:
     key.check(Enqueue.opcode, "shop.eu", b"", 0)
     with pytest.raises(PermissionDeniedError, match="does not have produce:other"):
         key.check(Enqueue.opcode, "other", b"", 0)
+    with pytest.raises(PermissionDeniedError, match=r"produce:other$"):
+        key.check(Enqueue.opcode, "other@3", b"", 0)
     key.check(CreateQueue.opcode, "shop", encode_body(CreateQueue(QueueOptions(dead_letter="discard"))), 0)
     for body in (
         CreateQueue(QueueOptions(dead_letter="other")),
