@@ -26,7 +26,7 @@ def hold_and_die(endpoint: str, queue: str) -> None:
 WAIT = """
 import sys
 from fila_cluster import Client
-client = Client(sys.argv[1], direct=True)
+client = Client(sys.argv[1], direct=sys.argv[4] == "True")
 if sys.argv[3] == "receive":
     client.receive(sys.argv[2], wait=600)
 else:
@@ -35,9 +35,9 @@ else:
 
 
 @contextmanager
-def waiting(endpoint: str, queue: str, how: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that waits for a message of ``queue`` at its worker, by ``receive`` or ``consume``."""
-    process = subprocess.Popen([sys.executable, "-c", WAIT, endpoint, queue, how])
+def waiting(endpoint: str, queue: str, how: str, *, direct: bool = True) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that waits for a message of ``queue``, by ``receive`` or ``consume``; killed at the end."""
+    process = subprocess.Popen([sys.executable, "-c", WAIT, endpoint, queue, how, str(direct)])
     try:
         yield process
     finally:

@@ -116,6 +116,8 @@ class EndClient(Command):
 
     opcode = 89
     client: bytes
+    unreached: bool = False
+    """Only push nothing more through this router until the next heartbeat: the client's connection to it is gone."""
 
 
 class ShardCut(Struct):

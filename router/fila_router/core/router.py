@@ -20,7 +20,7 @@ from fila_admission.permissions import pattern_of
 from fila_admission.refusals import RETRY_S, overloaded, too_busy, unavailable
 from fila_admission.requests import OF_A_QUEUE, OF_WORKERS
 from fila_proto_zmq.codec import decode_command, encode_error, encode_reply
-from fila_proto_zmq.commands import BY_OPCODE, Command, Done, Hello, Leave, Pulse, Register, Reply, Welcome
+from fila_proto_zmq.commands import BY_OPCODE, Command, Done, EndClient, Hello, Leave, Pulse, Register, Reply, Welcome
 from fila_proto_zmq.errors import FilaError, InvalidFrameError, ShardUnavailableError, UnauthenticatedError
 from fila_proto_zmq.events import ClientConnected, printable
 from fila_proto_zmq.frames import HEADER_BYTES, REPLY, VERSIONS, Header, check_version, pack_header, unpack_header
@@ -173,8 +173,11 @@ class Router:
         return session.connection
 
     def ended(self, connection: ClientConnection) -> None:
-        """Note that a client's connection has ended."""
+        """Note that a client's connection has ended: what is pushed through this router would be leased to nobody."""
+        session = connection.session
         self._sessions.ended(connection)
+        if session is not None:
+            self.outgoing.send(list(self._table.workers), EndClient(session.client, unreached=True))
 
     def _check_reads(self, session: RouterSession, opcode: int) -> None:
         """Raise for a request of a client that has to read first."""

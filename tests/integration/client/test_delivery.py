@@ -161,6 +161,21 @@ def test_who_is_killed_while_it_waits_is_given_nothing_more(
     delivery.ack()
 
 
+@pytest.mark.parametrize("how", ["receive", "consume"])
+def test_who_is_killed_behind_a_router_is_given_one_frame_more(
+    client: Client, shared_cluster: Cluster, queue: str, how: str
+) -> None:
+    """The router sees that it is gone when it has something for it."""
+    with waiting(shared_cluster.endpoint, queue, how, direct=False):
+        eventually(lambda: client.queue_stats(queue).consumers == 1, "it waits")
+    client.enqueue(queue, b"lost for a while")
+    eventually(lambda: client.queue_stats(queue).in_flight == 1, "it is sent to nobody")
+    sent = {client.enqueue(queue, b"x") for _ in range(5)}
+    got = client.receive(queue, 6, wait=SOON_S)
+    assert {delivery.id for delivery in got} == sent
+    client.ack(got)
+
+
 def test_closing_a_client_gives_everything_back_uncounted(client: Client, shared_cluster: Cluster, queue: str) -> None:
     client.enqueue_many(queue, [Message(b"x")] * 3)
     with shared_cluster.client() as leaving:

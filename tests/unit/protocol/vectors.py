@@ -785,7 +785,7 @@ BODIES = [
     Body(
         ClientsDescribed([ClientWork(b"\1\2", 5, ["q"], 2, 3)]), [[[b"\1\2", 5, ["q"], 2, 3]]], "919195c40201020591a1710203"
     ),
-    Body(EndClient(b"\1\2"), [b"\1\2"], "91c4020102"),
+    Body(EndClient(b"\1\2", True), [b"\1\2", True], "92c4020102c3"),
     Body(
         TransferMessages(
             2,

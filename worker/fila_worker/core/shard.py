@@ -332,10 +332,10 @@ class Shard(State):
         """Give back all messages of a client whose session has ended, and end its demands."""
         end_client(self, client, now_ms)
 
-    def lose_way(self, client: bytes, now_ms: int) -> list[tuple[int, int]]:
-        """Give a client nothing more by its direct connection, which has closed. Return opcode and request of the receives that
+    def lose_way(self, client: bytes, link: int, now_ms: int) -> list[tuple[int, int]]:
+        """Push nothing more to a client by a link: its connection is gone. Return opcode and request of the direct receives that
         ended so, without an answer."""
-        return [(waiter.opcode, waiter.call.request) for waiter in lose_way(self, client, now_ms)]
+        return [(waiter.opcode, waiter.call.request) for waiter in lose_way(self, client, link, now_ms)]
 
     def rest_transfers(self, until_ms: int) -> None:
         """Pause the transfers to other shards until a time, Unix ms; 0: continue now."""

@@ -28,7 +28,7 @@ from fila_proto_zmq.errors import FilaError, InvalidFrameError, UnauthenticatedE
 from fila_proto_zmq.frames import EPOCH_AT, HEADER_BYTES, REQUEST_AT, VERSIONS, pack_header, unpack_header
 from fila_proto_zmq.ids import SESSION_BYTES, client_name, client_of
 from fila_proto_zmq.version import VERSION
-from fila_worker.core.effects import USUAL, Answer, DirectReply, Push
+from fila_worker.core.effects import ANY_LINK, USUAL, Answer, DirectReply, Push
 
 if TYPE_CHECKING:
     from fila_worker.core.effects import Effect
@@ -242,10 +242,13 @@ class DirectClients:
     def part_from_lost(self, now_ms: int) -> None:
         """End the receives of clients whose connection has closed. Call it in each turn, after the frames were read."""
         while self._lost:
-            client = self._lost.pop()
-            for ended in self._host.each(now_ms, methodcaller("lose_way", client, now_ms)):
-                for opcode, request in ended:
-                    self._in_flight.drop(client, pack_header(opcode, request))
+            self.lose(self._lost.pop(), ANY_LINK, now_ms)
+
+    def lose(self, client: bytes, link: int, now_ms: int) -> None:
+        """Push nothing more to a client by a link: it has no connection there. See :meth:`Shard.lose_way`."""
+        for ended in self._host.each(now_ms, methodcaller("lose_way", client, link, now_ms)):
+            for opcode, request in ended:
+                self._in_flight.drop(client, pack_header(opcode, request))
 
     def _heard(self, client: bytes) -> int:
         connection = self._by_client.get(client)

@@ -248,7 +248,7 @@ class RouterSocket:
                 raise MustEnd(str(refusal))
             raise refusal
         if not header.flags & REPLY:
-            return self._is_for_client_socket(header, frame)
+            return self._is_for_client_socket(header, frame, now_ms)
         if header.opcode == Pulse.opcode:
             if header.request and not header.flags & ERROR:
                 self.pulsed = decode_body(Pulsed, frame[3])
@@ -263,13 +263,17 @@ class RouterSocket:
             self._confirmed.append(header.request)
         return True
 
-    def _is_for_client_socket(self, header: Header, frame: Frame) -> bool:
+    def _is_for_client_socket(self, header: Header, frame: Frame, now_ms: int) -> bool:
         """Apply a router's request to the client socket. Return False if the process carries it out, too."""
         if header.opcode == PutKeys.opcode:
             self._clients.put_keys(decode_body(PutKeys, frame[3]), self.number)
             return True
         if header.opcode == EndClient.opcode:
-            self._clients.end(decode_body(EndClient, frame[3]).client)
+            end = decode_body(EndClient, frame[3])
+            if end.unreached:
+                self._clients.lose(end.client, self.number, now_ms)
+                return True
+            self._clients.end(end.client)
         return False
 
     def _heed_answer(self, header: Header, now_ms: int) -> None:

@@ -90,9 +90,10 @@ def test_who_has_gone_is_left_out_and_who_never_greeted(desk: Desk) -> None:
     desk.ask(ListConnections(), b"", OPERATOR)
     marked = [frame[0] for frame in desk.router.outgoing.to_clients if frame[1][3] == MARK]
     assert sorted(marked) == sorted([desk.client_on(b"\0a"), desk.client_on(OPERATOR)])
+    asked = desk.questions(DescribeClients.opcode)
     desk.router.ended(desk.router._sessions.by_name[b"\0a"])  # the mark does not reach it
     desk.router.outgoing.to_clients.clear()
-    for worker, number in desk.questions(DescribeClients.opcode).items():
+    for worker, number in asked.items():
         desk.confirm(worker, DescribeClients([]), number, ClientsDescribed([]))
     content = desk.answers()[-1].content
     assert isinstance(content, ConnectionList)

@@ -1,6 +1,6 @@
 """Who a client is: never what it chose, always who has the secret."""
 
-from fila_proto_zmq.commands import DELIVERY, Enqueue, GetClusterStatus, Hello, Welcome
+from fila_proto_zmq.commands import DELIVERY, EndClient, Enqueue, GetClusterStatus, Hello, Welcome
 from fila_proto_zmq.errors import ShardUnavailableError
 from fila_proto_zmq.frames import pack_header
 from fila_proto_zmq.ids import SESSION_BYTES, client_name, client_of
@@ -147,7 +147,9 @@ def test_a_connection_that_ended_takes_its_session_with_it():
     client = client_of(greeted(desk))
     connection = desk.router.connection_of(client, 10, 0)
     assert connection is not None
+    desk.told()
     desk.router.ended(connection)
     desk.router.ended(connection)
+    assert desk.told() == [("worker-0", EndClient(client, unreached=True))], "so nothing more is pushed to it"
     assert len(desk.router._sessions) == 0
     assert pushed_to(desk, client) is None

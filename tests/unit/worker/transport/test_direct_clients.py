@@ -341,6 +341,21 @@ def test_what_goes_through_the_router_outlives_a_connection(peers: SocketPeers) 
     assert sorted(got.opcode for got in routed) == sorted([Receive.opcode, DELIVERY])
 
 
+def test_nothing_is_pushed_through_a_router_that_does_not_reach_the_client(peers: SocketPeers) -> None:
+    maker = peers.connect(OTHER)
+    peers.say_by_router(SECRET, Subscribe(1, 10), QUEUE, 7)
+    peers.turn()
+    client = client_of(SECRET)
+    peers.clients.lose(client, 1, peers.now_ms)
+    peers.say(maker, enqueue(), QUEUE)
+    assert [got.opcode for got in [*peers.turn(), *peers.turn()]] == [DELIVERY], "it was another router"
+    peers.clients.lose(client, 0, peers.now_ms)
+    peers.say(maker, enqueue(), QUEUE)
+    assert [*peers.turn(), *peers.turn()] == []
+    peers.say_by_router(SECRET, Subscribe(1, 10), QUEUE, 8)
+    assert [got.opcode for got in [*peers.turn(), *peers.turn()]] == [Subscribe.opcode, DELIVERY]
+
+
 def test_an_answer_whose_connection_is_gone_is_dropped(peers: SocketPeers) -> None:
     connection = peers.connect()
     peers.say(connection, enqueue(), QUEUE)

@@ -256,21 +256,22 @@ def end_client(state: "State", client: bytes, now_ms: int) -> None:
         state.jobs.start_own(_bid_farewell(state, consumer, None, now_ms, once=CONSUMER_LOST))
 
 
-def lose_way(state: "State", client: bytes, now_ms: int) -> list[Waiter]:
-    """Give a client nothing more by its direct connection, which has closed: it would be leased to nobody until the client is
-    lost. Return the receives that ended so, without an answer.
+def lose_way(state: "State", client: bytes, link: int, now_ms: int) -> list[Waiter]:
+    """Push nothing more to a client by a link, because its connection is gone: it would be leased to nobody until the client is
+    lost. Return the receives that ended so, without an answer: those of a direct connection. A router counts its own ones.
 
     A client that lives repeats its receives on its next connection, and each subscription goes on with its next heartbeat.
     """
     consumer = state.consumers.by_client.get(client)
     if consumer is None:
         return []
-    ended = [waiter for waiter in consumer.waiters.values() if waiter.call.link == ANY_LINK]
+    waiters = consumer.waiters.values() if link == ANY_LINK else ()
+    ended = [waiter for waiter in waiters if waiter.call.link == ANY_LINK]
     for waiter in ended:
         waiter.finish()
         state.touch(waiter.queue, now_ms)
     for subscription in consumer.subscriptions.values():
-        if subscription.link == ANY_LINK:
+        if subscription.link == link:
             subscription.prefetch = 0
             subscription.queue.unwant(subscription)
     return ended
