@@ -133,7 +133,8 @@ MEANINGS: Final = {
     ),
     ReasonCode.NO_CREDIT: Meaning(
         "Each consumer has as many unsettled messages as its `prefetch` allows. The consumers are slow, stuck, or do not "
-        "settle: start more, or give a higher prefetch.",
+        "settle: start more, or give a higher prefetch. With a `prefetch` of 0 its consumers are busy with other partitions, or "
+        "their connection is gone.",
         details="`consumers` `unsettled` `prefetch` `oldest_leased_ms`",
     ),
     ReasonCode.ENQUEUES_REFUSED: Meaning(

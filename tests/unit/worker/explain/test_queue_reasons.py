@@ -74,6 +74,18 @@ def test_consumers_without_credit(shard: ShardHarness) -> None:
     )
 
 
+def test_a_consumer_whose_connection_is_gone(shard: ShardHarness) -> None:
+    shard.subscribe(2)
+    shard.shard.lose_way(b"c1", 0, shard.now_ms)
+    shard.enqueue(b"m")
+    shard.pass_time(1500)
+    assert these(first(why(shard), "no_credit"), ["consumers", "unsettled", "prefetch"]) == [1, 0, 0]
+    assert text_of(shard) == (
+        "its consumer has not asked for it, the last frame came 1.5 s ago: busy with messages of other partitions, or gone, "
+        "which counts after 15.0 s of silence"
+    )
+
+
 # --- queues that hold nothing, and producers --------------------------------------------------------------------------
 
 

@@ -110,10 +110,17 @@ def _no_credit(state: "State", queue: "Queue", now_ms: int) -> "Reason":
     held = sum(lease.open for lease in leases)
     oldest_ms = min((lease.leased_ms for lease in leases), default=now_ms)
     who = "its consumer has" if len(consumers) == 1 else f"its {len(consumers):,} consumers have"
-    text = (
-        f"{who} {counted(held, 'unsettled message')} of {prefetch:,} (prefetch), the oldest for {span(now_ms - oldest_ms)}; "
-        "they get more when they settle some"
-    )
+    if prefetch or held:
+        text = (
+            f"{who} {counted(held, 'unsettled message')} of {prefetch:,} (prefetch), the oldest for "
+            f"{span(now_ms - oldest_ms)}; they get more when they settle some"
+        )
+    else:
+        silent = span(now_ms - max(each.seen_ms for each in consumers))
+        text = (
+            f"{who} not asked for it, the last frame came {silent} ago: busy with messages of other partitions, or gone, which "
+            f"counts after {span(state.settings.consumer_timeout_ms)} of silence"
+        )
     details: dict[str, Any] = {
         "consumers": len(consumers),
         "unsettled": held,
