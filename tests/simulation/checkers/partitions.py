@@ -82,9 +82,10 @@ def _place_of(history: History, queue: str, key: str, partitions: int) -> str | 
 
 
 def partitions_of(run: "Run") -> dict[str, tuple[int, Any]]:
-    """Return the queues with partitions: how many these are, and how far a move of their messages has come."""
-    first = next(shard for shard in _shards(run) if shard.index == 0)
-    definitions = {name: first.runtime.definitions.find(name) for name in first.runtime.definitions}
+    """Return the queues with partitions: how many these are, and how far a move of their messages has come. Nothing while shard 0,
+    which has that, is not open."""
+    first = [shard.runtime.definitions for shard in _shards(run) if shard.index == 0]
+    definitions = {name: each.find(name) for each in first for name in each}
     return {name: (each.plan.partitions, each.move) for name, each in definitions.items()}
 
 
