@@ -19,7 +19,7 @@ DIFFER: Final = {
     "test_an_idle_queue_is_deleted": "idle partitions are removed, and made again when the queue is named",
     "test_a_template_leaves_the_number_of_partitions_of_a_queue_that_exists": "it begins with a queue without partitions",
     "test_why_a_message_waits_while_others_of_its_key_move": "likewise",
-    "test_who_is_killed_behind_a_router_is_given_one_frame_more": "consumers ask for each message, so it is given none",
+    "test_who_is_killed_behind_a_router_is_given_little_more": "consumers ask for each message, so it is given none",
     "test_reserved_batches.py": "reservations are made for each partition",
     "test_views.py": "views are opened for each partition",
 }

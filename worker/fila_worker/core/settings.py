@@ -25,7 +25,7 @@ class Limits:
     turn_expiries_max: int = 2000
     """Messages whose leases may expire in one turn, and the rest of the last lease. The others follow in the next turn."""
     client_subscriptions_max: int = 10_000
-    """Subscriptions of one client: 400 bytes each, and some 0.2 us each when its connection closes."""
+    """Subscriptions of one client: 400 bytes each. All are looked at when its connection closes."""
     unseen_messages_max: int = 1000
     """Messages of lost pushes given back in one turn, and the rest of the last lease. The others follow in the next turn."""
 
