@@ -484,6 +484,10 @@ class DirectClients:
         assert all(not each.client or self._by_client[each.client] is each for each in self.connections.values())
         assert len(self.connections) <= self.limits.connections_max
         self._in_flight.check()
+        for shard in self._host.shards.values():
+            for client, consumer in shard.consumers.by_client.items():
+                if client not in self._by_client and client not in self._lost:
+                    assert not consumer.takes_by(ANY_LINK), "messages would be leased to nobody"
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

@@ -130,7 +130,7 @@ def test_a_key_that_ends_takes_its_sessions_along(desk: Desk) -> None:
 
 
 def ended_at_workers(desk: Desk) -> list[tuple[bytes, bytes]]:
-    """The clients whose end workers are told of, none of them before the keys of which there are new ones."""
+    """The workers and clients of the frames that end a client. New keys are sent before them."""
     frames = [(frame[0], unpack_header(frame[2]).opcode, frame[4]) for frame in desk.router.outgoing.take()[0]]
     opcodes = [opcode for _, opcode, _ in frames if opcode in {PutKeys.opcode, EndClient.opcode}]
     assert opcodes == sorted(opcodes, key=[PutKeys.opcode, EndClient.opcode].index)

@@ -50,11 +50,32 @@ def test_a_client_has_a_bounded_number_of_subscriptions() -> None:
     shard.create()
     for number in (1, 2):
         assert isinstance(shard.ask(Subscribe(number, 1)), Subscribed)
-    with pytest.raises(OverloadedError, match="has 2 subscriptions"):
+    with pytest.raises(OverloadedError, match="2 of them of this client"):
         shard.ask(Subscribe(3, 1))
     assert isinstance(shard.ask(Subscribe(2, 5)), Subscribed), "those that are open go on"
     shard.ask(Unsubscribe(1))
     assert isinstance(shard.ask(Subscribe(3, 1)), Subscribed)
+
+
+def test_clients_share_a_bounded_number_of_subscriptions() -> None:
+    shard = ShardHarness(settings=ShardSettings(limits=Limits(subscriptions_max=6)))
+    shard.create()
+
+    def opened_by(client: bytes, numbers: range) -> int:
+        """How many subscriptions a client gets, one after the other."""
+        for count, number in enumerate(numbers):
+            try:
+                shard.ask(Subscribe(number, 1), client=client)
+            except OverloadedError:
+                return count
+        return len(numbers)
+
+    assert opened_by(b"c1", range(1, 3)) == 2
+    assert opened_by(b"c2", range(1, 9)) == 3, "half of all"
+    assert opened_by(b"c3", range(1, 9)) == 1, "none is left"
+    assert opened_by(b"c1", range(3, 9)) == 0
+    shard.goodbye(b"c2")
+    assert opened_by(b"c1", range(3, 9)) == 1
 
 
 # --- pushes -----------------------------------------------------------------------------------------------------------

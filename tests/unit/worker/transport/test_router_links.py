@@ -281,10 +281,8 @@ def test_it_has_left_when_all_routers_that_live_have_confirmed(cluster: Cluster)
 
 
 def test_nothing_is_kept_for_a_router_that_is_away_and_it_is_registered_at_when_it_is_back(tmp_path: Path) -> None:
-    one, two = (
-        Wire(),
-        Wire(f"ipc://{tmp_path}/two", away=True),
-    )  # a closed socket is away a moment later, and removes the file
+    # Not one that was bound and closed: it leaves a moment later, and removes the file.
+    one, two = Wire(), Wire(f"ipc://{tmp_path}/two", away=True)
     worker = Worker([one, two])
     worker.links.register(0)
     for now_ms in range(0, 10 * PULSE_MS, PULSE_MS):

@@ -138,10 +138,7 @@ def subscribe(state: "State", call: "ClientCall", command: Subscribe) -> "Subscr
         return Subscribed(0, 0, [])
     subscription = consumer.subscriptions.get(command.subscription)
     if subscription is None:
-        if len(consumer.subscriptions) >= state.settings.limits.client_subscriptions_max:
-            raise OverloadedError(
-                f"this client has {len(consumer.subscriptions):,} subscriptions on shard {state.index}: end some of them"
-            )
+        _check_room(state, consumer)
         subscription = _open(state, consumer, queue, command)
     if subscription.queue is not queue:
         raise InvalidArgumentError(f"subscription {command.subscription} is of queue {subscription.queue.name!r}")
@@ -157,6 +154,18 @@ def subscribe(state: "State", call: "ClientCall", command: Subscribe) -> "Subscr
         return _renew_many(state, subscription, command.renew, ended, call.now_ms)
     gone = renew(state, consumer, command.renew, call.now_ms)
     return Subscribed(subscription.incarnation, subscription.pushes, gone + ended)
+
+
+def _check_room(state: "State", consumer: Consumer) -> None:
+    """Refuse one more subscription if its client, or all together, have too many."""
+    limits, all_open, own = state.settings.limits, state.consumers.subscriptions, len(consumer.subscriptions)
+    share = limits.client_subscriptions_max
+    if all_open >= limits.subscriptions_max // 2:
+        share = min(share, limits.subscriptions_max // len(state.consumers))
+    if own >= share or all_open >= limits.subscriptions_max:
+        raise OverloadedError(
+            f"shard {state.index} has {all_open:,} subscriptions, {own:,} of them of this client: end some that are not needed"
+        )
 
 
 def _check_named(leases: int) -> None:
@@ -177,6 +186,7 @@ def _open(state: "State", consumer: Consumer, queue: "Queue", command: Subscribe
     incarnation = state.leases.new_id()
     subscription = Subscription(command.subscription, consumer, queue, command.prefetch, incarnation)
     consumer.subscriptions[subscription.id] = subscription
+    state.consumers.subscriptions += 1
     queue.enter(consumer)
     for lease in consumer.leases.values():
         if lease.subscription_id == subscription.id and lease.queue is queue:
@@ -221,7 +231,7 @@ def unsubscribe(state: "State", call: "ClientCall", command: Unsubscribe) -> Don
     consumer.note_end(command.subscription, call.request)
     subscription = consumer.subscriptions.get(command.subscription)
     if subscription is not None:
-        close_subscription(subscription)
+        close_subscription(state, subscription)
     if command.holds is not None and command.subscription > 0:
         _take_unseen(state, consumer, command.subscription, set(command.holds), state.leases.new_id())
     return Done()
@@ -291,7 +301,7 @@ def _held(consumer: Consumer) -> int:
     return sum(lease.open for lease in consumer.leases.values())
 
 
-def close_subscription(subscription: Subscription) -> None:
+def close_subscription(state: "State", subscription: Subscription) -> None:
     """Take a subscription out of its queue and its leases."""
     consumer, queue = subscription.consumer, subscription.queue
     for lease in consumer.leases.values():
@@ -300,6 +310,7 @@ def close_subscription(subscription: Subscription) -> None:
     subscription.prefetch = 0
     queue.unwant(subscription)
     del consumer.subscriptions[subscription.id]
+    state.consumers.subscriptions -= 1
     queue.exit(consumer)
 
 
@@ -309,7 +320,7 @@ def close_demands(state: "State", queue: "Queue", why: FilaError) -> "Generator[
     for consumer in list(queue.subscribers):
         effort += len(consumer.subscriptions) + len(consumer.waiters)
         for subscription in [each for each in consumer.subscriptions.values() if each.queue is queue]:
-            close_subscription(subscription)
+            close_subscription(state, subscription)
         for waiter in [each for each in consumer.waiters.values() if each.queue is queue]:
             if effort >= step:
                 yield effort
@@ -346,7 +357,7 @@ def _take_some(state: "State", consumer: Consumer, error: str | None, once: str 
         if effort >= step:
             break
     for subscription in [] if effort else list(islice(consumer.subscriptions.values(), 1 + step // DEMAND_COST)):
-        close_subscription(subscription)
+        close_subscription(state, subscription)
         state.touch(subscription.queue, now_ms)
         effort += DEMAND_COST
     return effort

@@ -58,6 +58,11 @@ class Consumer:
         """Whether it has no leases and no demands."""
         return not (self.leases or self.subscriptions or self.waiters)
 
+    def takes_by(self, link: int) -> bool:
+        """Return whether it is to get messages by a link."""
+        waits = any(waiter.call.link == link for waiter in self.waiters.values())
+        return waits or any(each.link == link and each.prefetch for each in self.subscriptions.values())
+
     def note_end(self, subscription: int, request: int) -> None:
         """Remember that a request ended a subscription."""
         self.ended[subscription] = request
@@ -208,6 +213,8 @@ class Consumers:
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
         self.by_client: OrderedDict[bytes, Consumer] = OrderedDict()
+        self.subscriptions = 0
+        """How many subscriptions all of them have."""
         self.leaving: dict[Consumer, None] = {}
         """Consumers whose leases and demands are being taken from them."""
         self.waiting: list[tuple[int, int, Waiter]] = []

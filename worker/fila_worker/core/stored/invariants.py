@@ -138,6 +138,7 @@ def _check_leases(state: "State") -> None:
 def _check_holders(state: "State") -> None:
     """Check that each lease is known to its holder, and to no other."""
     book, clients = state.leases, (*state.consumers.by_client.values(), *state.consumers.leaving)
+    _expect("subscriptions", state.consumers.subscriptions, sum(len(each.subscriptions) for each in clients))
     held = [pair for each in clients for pair in each.leases.items()]
     held += [pair for each in book.reservations.values() for pair in each.leases.items()]
     _expect("leases by holder", dict(held), book.leases)
