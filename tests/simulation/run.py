@@ -289,6 +289,11 @@ class Run:
         """What must hold for every shard between its turns."""
         for worker in self.cluster.workers:
             if worker.resting and worker.host is not None:
+                try:
+                    if worker.clients is not None:
+                        worker.clients.check()
+                except AssertionError as broken:
+                    self.history.fail("invariants", f"{worker.name}'s door: {broken}"[:600])
                 for shard in worker.host.shards.values():
                     state = (worker.name, worker.lives, shard.store.committed, len(shard.leases))
                     if self._checked.get(shard.index) == state:

@@ -79,7 +79,7 @@ EXEMPT = {
     "view_keys_max": "the same", "view_ranges_max": "the same", "view_names_at_once": "the same", "view_wait_ms_max": "the same",
     "idle_lanes_of_shard_max": "the same is tried queue by queue", "waste_bytes_min": "the disks here waste nothing",
     "session_silence_ms": "the router takes ten times the consumers' timeout at least", "inbound_frames": "of the real sockets",
-    "client_subscriptions_max": "programs have few consumers at a time", "acts_max": "nobody asks for acts here",
+    "acts_max": "nobody asks for acts here",
     "config_edits_max": "nor for the history of the config", "config_edits_bytes_max": "the same",
     "schedules_max": "few schedules are made here", "schedule_bytes_max": "their messages are small", "schedules_bytes_max": "the same",
     "schedule_late_ms": "it only counts", "schedule_skips_counted_max": "the same", "schedule_catch_up_max": "what it leaves out would look lost",
@@ -137,6 +137,12 @@ HASTY: dict[str, tuple[Any, ...]] = {
     "refusals_max": (1, 3, 1000),
 }
 """The same, of an enqueue: its time, its way, and the refusals that are remembered."""
+
+CONSUMERS: dict[str, tuple[Any, ...]] = {
+    "client_subscriptions_max": (1, 2, 10_000, 10_000),
+    "subscriptions_max": (3, 100_000, 100_000),
+}
+"""The same, of consumers."""
 
 TIMED: dict[str, tuple[Any, ...]] = {
     "turn_schedules_max": (1, 2, 100),
@@ -220,7 +226,9 @@ def draw_limits(random: Random) -> Limits:
     batches = {name: of_batches.choice(choices) for name, choices in BATCHES.items()}
     of_haste = Random(f"haste {drawn}")
     hasty = {name: of_haste.choice(choices) for name, choices in HASTY.items()}
-    return Limits(**drawn, **linked, **refills, **log, **timed, **batches, **hasty)
+    of_consumers = Random(f"consumers {drawn}")
+    consumers = {name: of_consumers.choice(choices) for name, choices in CONSUMERS.items()}
+    return Limits(**drawn, **linked, **refills, **log, **timed, **batches, **hasty, **consumers)
 
 
 def draw_router_limits(random: Random) -> RouterLimits:

@@ -57,6 +57,7 @@ BUGS = {
     "any_incarnation": Caught("given back", 60, "consume,kill_router", 10_030),
     "broken_sequence": Caught("sent order", 60, "piped", 10_020),
     "unheard_revocation": Caught("keys", 300, "guest,direct", 10_058),
+    "lease_to_nobody": Caught("invariants", 60, "direct,consume,receive", 10_008),
     "deaf_routers": Caught("keys", 20, "guest,hosts,routers", 10_096),
     "any_kind_will_do": Caught("keys", 60, "guest"),
     "half_a_replacement": Caught("replaced", 60, "debounce"),
@@ -179,6 +180,7 @@ def test_every_bound_of_a_core_is_scaled_or_said_not_to_be() -> None:
         *scaled.LOG,
         *scaled.TIMED,
         *scaled.HASTY,
+        *scaled.CONSUMERS,
         *scaled.BATCHES,
         *scaled.EXEMPT,
     ]

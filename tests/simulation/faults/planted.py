@@ -388,6 +388,11 @@ def unheard_revocation(stack: ExitStack) -> None:
     replace(stack, DirectClients, "end", lambda real: lambda clients, client: None)
 
 
+def lease_to_nobody(stack: ExitStack) -> None:
+    """A worker goes on to lease messages to a client whose connection has closed."""
+    replace(stack, DirectClients, "lose", lambda real: lambda clients, client, link, now_ms: None)
+
+
 def any_kind_will_do(stack: ExitStack) -> None:
     """Who may do anything with a queue may do everything with it."""
     replace(stack, Permissions, "allow", lambda real: lambda permissions, kind, queue: any(
@@ -506,7 +511,7 @@ BUGS: dict[str, Plant] = {
     for plant in (
         commit_after_reply, forgotten_fence, unreturned_lease, unbounded_buffer, late_dedup_entry, token_counted_twice, pattern_over_own, forgotten_debt, unpaid_work, refund_of_all, deaf_to_deferrals, last_page, whole_queue_moves, kept_original, endless_turn,
         late_timeout, early_burial, lost_letter, counted_deferral, late_progress,
-        any_incarnation, broken_sequence, unheard_revocation, any_kind_will_do, lost_arrival,
+        any_incarnation, broken_sequence, unheard_revocation, lease_to_nobody, any_kind_will_do, lost_arrival,
         hasty_answer, old_number, dropped_update, half_a_replacement, hasty_callback, idle_queue_kept, forgotten_call, uncounted_lease,
         *PLACE_BUGS, *HOST_BUGS, *PARTITION_BUGS,
     )

@@ -149,6 +149,7 @@ class WorkerProcess(Process):
     """A worker with some shards. It may open each of ``disks``."""
 
     host: ShardProcess | None = None
+    clients: DirectClients | None = None
 
     @property
     def free_disk_bytes(self) -> int:
@@ -282,6 +283,7 @@ class _WatchedClients(DirectClients):
     def __init__(self, network: Network, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._network = network
+        network.world.current.clients = self
 
     def send(self, effect: Effect) -> DirectConnection | None:
         connection = super().send(effect)
